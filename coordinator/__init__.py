@@ -1,0 +1,1 @@
+"""The server: rounds, aggregation, store, authority and services."""

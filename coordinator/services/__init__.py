@@ -1,0 +1,1 @@
+"""The gRPC services: each method converts, calls the domain, converts back."""

@@ -1,0 +1,1 @@
+"""Research: data sets, partitioners and the demo."""

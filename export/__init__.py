@@ -1,0 +1,1 @@
+"""Compiling: models, local objectives, training plans, bundles and ONNX graphs."""

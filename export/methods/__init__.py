@@ -1,0 +1,1 @@
+"""The local objectives, one module each."""

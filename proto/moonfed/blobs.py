@@ -1,0 +1,170 @@
+"""Blobs: immutable bytes named by their sha256, in a directory, checked when they arrive and when they are read."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted
+from moonfed.files import sync_directory, sync_file, write_durably
+
+READ_SIZE = 1 << 20  # bytes read at once when hashing
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRef:
+    """A blob's name and length in bytes."""
+
+    sha256: str
+    size: int
+
+    def __post_init__(self) -> None:
+        if not DIGEST.fullmatch(self.sha256):
+            raise InvalidInput(f"sha256 is {self.sha256!r}; it must be 64 lower-case hexadecimal digits")
+        if self.size < 0:
+            raise InvalidInput(f"size of blob {self.sha256[:12]} is {self.size}; it must not be negative")
+
+
+def ref_of_bytes(content: bytes) -> BlobRef:
+    """The name and length of some bytes."""
+    return BlobRef(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def ref_of_file(path: Path) -> BlobRef:
+    """The name and length of a file's content, read in pieces."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(READ_SIZE):
+            digest.update(piece)
+            size += len(piece)
+    return BlobRef(digest.hexdigest(), size)
+
+
+class Incoming:
+    """A blob that is being received into a file, resumable until it is whole."""
+
+    def __init__(self, path: Path, ref: BlobRef) -> None:
+        self.path, self.ref = path, ref
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        if self._file.tell() > ref.size:  # left over from something else: start again
+            self._file.truncate(0)
+            self._file.seek(0)
+
+    @property
+    def offset(self) -> int:
+        """Bytes held so far."""
+        return self._file.tell()
+
+    def append(self, offset: int, data: bytes) -> None:
+        """Adds the next bytes.
+
+        Raises InvalidInput if they do not follow what is held, ResourceExhausted if they pass the declared size or
+        the disk is full.
+        """
+        if offset != self.offset:
+            raise InvalidInput(f"part of blob {self.ref.sha256[:12]} starts at {offset}; {self.offset} was expected")
+        if offset + len(data) > self.ref.size:
+            raise ResourceExhausted(f"blob {self.ref.sha256[:12]} is longer than its declared {self.ref.size} bytes")
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise _disk_error(error) from error
+
+    def finish(self) -> Path:
+        """Checks length and sha256, makes the bytes durable and returns their file; a wrong blob's file is removed."""
+        held = self.offset
+        self.close()
+        if held != self.ref.size:
+            raise InvalidInput(f"blob {self.ref.sha256[:12]} has {held} of {self.ref.size} bytes; send the rest first")
+        if ref_of_file(self.path) != self.ref:
+            self.path.unlink()
+            raise Corrupt(f"the bytes received as blob {self.ref.sha256[:12]} have another sha256; send them again")
+        sync_file(self.path)
+        return self.path
+
+    def close(self) -> None:
+        """Keeps what was received for a later resume."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise _disk_error(error) from error
+
+
+class BlobDirectory:
+    """Blobs as files `ROOT/ab/abcd…`; incoming ones in `ROOT/incoming/`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "incoming").mkdir(parents=True, exist_ok=True)
+
+    def path(self, sha256: str) -> Path:
+        """Where the blob of that name lies, or would lie."""
+        return self.root / sha256[:2] / sha256
+
+    def has(self, ref: BlobRef) -> bool:
+        """Whether the whole blob is here."""
+        path = self.path(ref.sha256)
+        return path.is_file() and path.stat().st_size == ref.size
+
+    def find(self, sha256: str) -> BlobRef:
+        """The blob of that name; raises NotFound."""
+        path = self.path(sha256) if DIGEST.fullmatch(sha256) else None
+        if path is None or not path.is_file():
+            raise NotFound(f"there is no blob {sha256!r}")
+        return BlobRef(sha256, path.stat().st_size)
+
+    def put_bytes(self, content: bytes) -> BlobRef:
+        """Stores some bytes durably; storing them again changes nothing."""
+        ref = ref_of_bytes(content)
+        if not self.has(ref):
+            try:
+                write_durably(self._place(ref), content)
+            except OSError as error:
+                raise _disk_error(error) from error
+        return ref
+
+    def put_file(self, path: Path, ref: BlobRef) -> None:
+        """Takes over a file that was already checked and fsynced; it must be on the same file system."""
+        os.replace(path, self._place(ref))
+        sync_directory(self.path(ref.sha256).parent)
+
+    def read(self, ref: BlobRef) -> bytes:
+        """The bytes of a small blob; raises Corrupt if they are not what their name says."""
+        path = self.path(ref.sha256)
+        if not path.is_file():
+            raise NotFound(f"there is no blob {ref.sha256!r}")
+        content = path.read_bytes()
+        if ref_of_bytes(content) != ref:
+            raise Corrupt(f"the stored blob {ref.sha256[:12]} has another sha256: {path} is damaged")
+        return content
+
+    def verified_path(self, ref: BlobRef) -> Path:
+        """The file of a large blob after its bytes were checked; raises NotFound, or Corrupt."""
+        self.find(ref.sha256)
+        path = self.path(ref.sha256)
+        if ref_of_file(path) != ref:
+            raise Corrupt(f"the stored blob {ref.sha256[:12]} has another sha256: {path} is damaged")
+        return path
+
+    def receive(self, ref: BlobRef) -> Incoming:
+        """Starts, or goes on with, receiving a blob; `put_file` its finished path."""
+        return Incoming(self.root / "incoming" / ref.sha256, ref)
+
+    def _place(self, ref: BlobRef) -> Path:
+        path = self.path(ref.sha256)
+        if not path.parent.is_dir():
+            path.parent.mkdir()
+            sync_directory(self.root)
+        return path
+
+
+def _disk_error(error: OSError) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ResourceExhausted("the disk is full")
+    return error

@@ -1,0 +1,73 @@
+"""Bundles on disk: a directory, or the same files in a .zip, with every file checked against the manifest."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.errors import Corrupt, InvalidInput, NotFound
+from moonfed.files import new_directory
+from moonfed.manifest import MANIFEST_FILE, Manifest
+
+_Reader = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle whose files are all present and whole."""
+
+    manifest: Manifest
+    contents: Mapping[str, bytes]  # the manifest's bytes included
+
+    @property
+    def ref(self) -> BlobRef:
+        """The manifest's blob; its sha256 names the bundle."""
+        return ref_of_bytes(self.contents[MANIFEST_FILE])
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Reads and checks a bundle.
+
+    Raises NotFound if there is none, InvalidInput for a manifest that makes no sense, Corrupt for a damaged file.
+    """
+    if path.is_dir():
+        return _checked(lambda name: (path / name).read_bytes(), path)
+    if path.is_file() and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return _checked(lambda name: archive.read(name), path)
+    raise NotFound(f"{path} is not a bundle: neither a directory with a {MANIFEST_FILE} nor a .zip of one")
+
+
+def write_bundle(path: Path, bundle: Bundle) -> None:
+    """Writes a bundle as a directory, or as a .zip if the path ends so; replaces a bundle, but nothing else."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in sorted(bundle.contents.items()):
+                # a fixed time stamp: the same bundle is the same bytes
+                archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+        return
+    if path.exists() and not (path / MANIFEST_FILE).is_file() and (path.is_file() or any(path.iterdir())):
+        raise InvalidInput(f"output is {str(path)!r}, which exists and is not a bundle; name a new directory or a .zip")
+    with new_directory(path) as directory:
+        for name, content in bundle.contents.items():
+            (directory / name).write_bytes(content)
+
+
+def _checked(read: _Reader, path: Path) -> Bundle:
+    contents = {MANIFEST_FILE: _read(read, MANIFEST_FILE, path)}
+    manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
+    for name, ref in manifest.files.items():
+        contents[name] = _read(read, name, path)
+        if ref_of_bytes(contents[name]) != ref:
+            raise Corrupt(f"{name} in {path} is not the file that its manifest names: the bundle is damaged")
+    return Bundle(manifest, contents)
+
+
+def _read(read: _Reader, name: str, path: Path) -> bytes:
+    try:
+        return read(name)
+    except (FileNotFoundError, KeyError) as error:
+        raise NotFound(f"{path} has no {name}: it is not a bundle, or not a whole one") from error

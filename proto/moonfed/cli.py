@@ -1,0 +1,79 @@
+"""What the command-line programs share: errors as one sentence and an exit code, and JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import NoReturn
+
+import typer
+
+from moonfed import RELEASE, errors
+
+# argparse and typer use 2 for a wrong command line; a wrong value is the same kind of mistake.
+_EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
+    (errors.InvalidInput, 2),
+    (errors.NotFound, 3),
+    (errors.AlreadyExists, 4),
+    (errors.WrongState, 4),
+    (errors.Denied, 5),
+    (errors.Untrusted, 5),
+    (errors.VersionMismatch, 6),
+    (errors.Corrupt, 7),
+    (errors.ResourceExhausted, 8),
+    (errors.TrainingFailed, 9),
+    (errors.Unavailable, 10),
+)
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def exit_code(error: errors.MoonfedError) -> int:
+    """The exit code that stands for an error."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def run_program(app: typer.Typer, name: str) -> NoReturn:
+    """Runs a program: a MoonfedError becomes `name: one sentence` on standard error and its exit code."""
+    try:
+        app(prog_name=name)
+    except errors.MoonfedError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    sys.exit(0)
+
+
+def new_app(help_text: str) -> typer.Typer:
+    """A typer application with moonfed's common habits: `--version`, help without arguments, plain tracebacks."""
+    app = typer.Typer(
+        help=help_text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+
+    @app.callback()
+    def main(
+        version: bool = typer.Option(
+            False, "--version", help="Print the release and exit.", callback=_version, is_eager=True
+        ),
+    ) -> None:
+        pass
+
+    main.__doc__ = help_text
+    return app
+
+
+def print_json(document: object) -> None:
+    """One line of JSON on standard output."""
+    print(json.dumps(document, separators=(", ", ": ")), flush=True)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"moonfed {RELEASE}")
+        raise typer.Exit

@@ -1,0 +1,70 @@
+"""The errors of moonfed, drawn once.
+
+MoonfedError                 something moonfed can explain in one sentence
+├── InvalidInput             a setting, an argument or a message is not allowed; names the field, the value, the allowed
+│   └── SchemaMismatch       tensors do not match what the manifest says; names the tensor
+├── NotFound                 no such run, device, model or file
+├── AlreadyExists            the name is taken, or a different update already stands
+├── WrongState               not now: a stale round, a run that has ended
+├── Denied                   who you are is known, and you may not
+├── Untrusted                the two sides do not trust each other: certificate, authority or join token
+├── VersionMismatch          the two sides cannot understand each other; names both versions
+├── Corrupt                  bytes are not what their sha256 says
+├── ResourceExhausted        a size, a disk or a quota is full
+├── TrainingFailed           the plan or the training process failed on this device
+└── Unavailable              the other side cannot be reached at present
+
+They carry no transport codes: moonfed.status maps them to gRPC and back, moonfed.cli to exit codes.
+"""
+
+
+class MoonfedError(Exception):
+    """Anything that moonfed can explain to a person in one sentence."""
+
+
+class InvalidInput(MoonfedError):
+    """A setting, an argument or a message is not allowed."""
+
+
+class SchemaMismatch(InvalidInput):
+    """Tensors do not match what the manifest says."""
+
+
+class NotFound(MoonfedError):
+    """There is no such run, device, model or file."""
+
+
+class AlreadyExists(MoonfedError):
+    """The name is taken, or a different update already stands."""
+
+
+class WrongState(MoonfedError):
+    """The call does not fit the present state, such as an update for a round that has closed."""
+
+
+class Denied(MoonfedError):
+    """The caller is known and may not do this."""
+
+
+class Untrusted(MoonfedError):
+    """A certificate, an authority or a join token is not accepted."""
+
+
+class VersionMismatch(MoonfedError):
+    """The two sides speak versions that do not fit together."""
+
+
+class Corrupt(MoonfedError):
+    """Bytes are not what their sha256 or their format says."""
+
+
+class ResourceExhausted(MoonfedError):
+    """A message is too large, or a disk or a quota is full."""
+
+
+class TrainingFailed(MoonfedError):
+    """The plan or the training process failed on this device."""
+
+
+class Unavailable(MoonfedError):
+    """The other side cannot be reached at present; the same call may succeed later."""

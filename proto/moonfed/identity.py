@@ -1,0 +1,123 @@
+"""Who a program is to the coordinator: a directory with a key, a certificate and the authority that signed it.
+
+ca.pem            the coordinator's authority; the only one this program trusts
+certificate.pem   names the device or operator (CN) and its role (OU)
+key.pem           made here, never sent anywhere
+coordinator.json  {"address": "host:port"}
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from moonfed.errors import InvalidInput, NotFound, Untrusted
+from moonfed.files import write_durably
+
+Role = Literal["device", "operator"]
+CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE = "ca.pem", "certificate.pem", "key.pem", "coordinator.json"
+RENEW_AT = 1 / 3  # of a certificate's life left: time enough for a device that is seldom online
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A loaded identity directory."""
+
+    directory: Path
+    address: str  # host:port of the Fleet or Control service
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+    @property
+    def name(self) -> str:
+        """The device's or operator's name."""
+        return subject_of(self.certificate)[1]
+
+    @property
+    def expires(self) -> datetime:
+        """When the certificate stops being accepted (UTC)."""
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+    def require_valid(self) -> None:
+        """Raises Untrusted if the certificate has expired: no coordinator would accept it."""
+        if self.expires <= datetime.now(timezone.utc):
+            raise Untrusted(
+                f"the certificate of {self.name!r} expired on {self.expires:%Y-%m-%d %H:%M} UTC; "
+                "enrol again with a new join token"
+            )
+
+    def is_due_for_renewal(self) -> bool:
+        """Whether less than a third of the certificate's life is left."""
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+        return certificate.not_valid_after_utc - datetime.now(timezone.utc) < RENEW_AT * life
+
+
+def load_identity(directory: Path) -> Identity:
+    """Reads an identity directory; NotFound says what is missing."""
+    contents = {}
+    for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE):
+        path = directory / name
+        if not path.is_file():
+            raise NotFound(f"{directory} holds no identity: {name} is missing")
+        contents[name] = path.read_bytes()
+    try:
+        address = str(json.loads(contents[COORDINATOR_FILE])["address"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f'{directory / COORDINATOR_FILE} must hold {{"address": "host:port"}}') from error
+    return Identity(
+        directory=directory,
+        address=address,
+        ca=contents[CA_FILE],
+        certificate=contents[CERTIFICATE_FILE],
+        key=contents[KEY_FILE],
+    )
+
+
+def save_identity(directory: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> None:
+    """Writes an identity directory that only its owner can read; the certificate last, so it is whole or absent."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_durably(directory / KEY_FILE, key, mode=0o600)
+    write_durably(directory / CA_FILE, ca)
+    write_durably(directory / COORDINATOR_FILE, json.dumps({"address": address}).encode())
+    write_durably(directory / CERTIFICATE_FILE, certificate)
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A fresh P-256 key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as unencrypted PKCS#8 PEM."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
+    """A PKCS#10 request, PEM, for a certificate in that name."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+@lru_cache(maxsize=4096)  # asked on every call of every device
+def subject_of(certificate: bytes) -> tuple[Role, str]:
+    """The role and name in a PEM certificate; Untrusted if it has none of ours."""
+    subject = x509.load_pem_x509_certificate(certificate).subject
+    roles = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not names or not roles or roles[0].value not in ("device", "operator"):
+        raise Untrusted("the certificate names no device and no operator of this coordinator")
+    return ("device" if roles[0].value == "device" else "operator"), str(names[0].value)

@@ -1,0 +1,42 @@
+"""Join tokens: what an operator hands to a device so that it can enrol, as one line of text.
+
+A token carries the enrolment address and the authority's certificate besides its secret, so a device knows whom it
+talks to from the first byte on. A token is good for enrolment only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+
+from moonfed.errors import InvalidInput
+
+PREFIX = "moonfed-join-1."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinToken:
+    """The content of a join token."""
+
+    address: str  # host:port of the Enrolment service
+    ca: bytes  # PEM
+    secret: str
+
+    def __str__(self) -> str:
+        fields = {"address": self.address, "ca": self.ca.decode(), "secret": self.secret}
+        return PREFIX + base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
+
+
+def parse_token(text: str) -> JoinToken:
+    """Reads a token; InvalidInput if it is not a whole one."""
+    text = "".join(text.split())  # a pasted token may be wrapped over lines
+    if not text.startswith(PREFIX):
+        raise InvalidInput(f"the join token must start with {PREFIX!r}; paste all of it")
+    body = text[len(PREFIX) :]
+    try:
+        fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        return JoinToken(address=str(fields["address"]), ca=str(fields["ca"]).encode(), secret=str(fields["secret"]))
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput("the join token is damaged or cut off; paste all of it") from error

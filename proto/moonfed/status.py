@@ -1,0 +1,56 @@
+"""The one translator between moonfed's errors and gRPC statuses, used by both ends.
+
+The sentence travels as the status' details; the error's class, which is finer than a status code, as trailing metadata.
+An error that is not ours tells the caller nothing.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import grpc
+
+from moonfed import errors
+
+ERROR_KEY = "moonfed-error"
+
+_CODES: dict[type[errors.MoonfedError], grpc.StatusCode] = {
+    errors.SchemaMismatch: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.WrongState: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Denied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.Untrusted: grpc.StatusCode.UNAUTHENTICATED,
+    errors.VersionMismatch: grpc.StatusCode.UNIMPLEMENTED,
+    errors.Corrupt: grpc.StatusCode.DATA_LOSS,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.TrainingFailed: grpc.StatusCode.ABORTED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+}
+_BY_NAME = {kind.__name__: kind for kind in _CODES}
+_BY_CODE = {code: kind for kind, code in _CODES.items()} | {
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
+    grpc.StatusCode.CANCELLED: errors.Unavailable,
+}
+
+
+def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
+    """The status code, details and trailing metadata for an error."""
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__),)
+    return grpc.StatusCode.INTERNAL, "the coordinator has a problem of its own; its log says more", ()
+
+
+def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
+    """The moonfed error that a failed call stands for."""
+    call = cast(grpc.Call, error)  # what a client's call raises is both, which grpc's types do not say
+    code = call.code()
+    details = call.details() or code.name
+    for key, value in call.trailing_metadata() or ():
+        if key == ERROR_KEY and value in _BY_NAME:
+            return _BY_NAME[str(value)](details)
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return errors.VersionMismatch(f"the coordinator does not know this call: {details}")
+    return _BY_CODE.get(code, errors.MoonfedError)(details)

@@ -1,0 +1,157 @@
+"""Models as flat buffers with names: reading, checking and writing safetensors without any framework.
+
+A safetensors file is an 8-byte little-endian header length, a JSON header and one buffer. moonfed keeps the tensors
+ordered by name and without gaps, as the safetensors library writes float32 models, so a model is one vector and
+aggregation is arithmetic on it.
+Format: https://huggingface.co/docs/safetensors
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.errors import InvalidInput, SchemaMismatch
+
+Kind = Literal["parameter", "statistic"]
+Vector = npt.NDArray[np.float32]
+FLOAT32 = "F32"  # the one dtype exchanged so far, in safetensors' spelling
+ITEM_SIZE = 4  # bytes of one float32
+MAX_HEADER = 1 << 24  # bytes; a ResNet-152's header is under 100 kB
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of a model. Parameters are trained; statistics (BatchNorm's running ones) are only averaged."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+    dtype: str = FLOAT32
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def model_size(specs: Sequence[TensorSpec]) -> int:
+    """Elements of all tensors together."""
+    return sum(spec.size for spec in specs)
+
+
+def header_bytes(specs: Sequence[TensorSpec]) -> bytes:
+    """The header of a file that holds these tensors in this order, its length prefix included."""
+    entries: dict[str, object] = {}
+    offset = 0
+    for spec in specs:
+        end = offset + ITEM_SIZE * spec.size
+        entries[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the buffer starts aligned
+    return len(text).to_bytes(8, "little") + text
+
+
+def file_size(specs: Sequence[TensorSpec]) -> int:
+    """Bytes of a file as `write_model` writes it."""
+    return len(header_bytes(specs)) + ITEM_SIZE * model_size(specs)
+
+
+def write_model(path: Path, specs: Sequence[TensorSpec], slices: Iterable[Vector]) -> None:
+    """Writes a model from consecutive slices of its flat vector; InvalidInput if their lengths do not add up."""
+    written = 0
+    with path.open("wb") as file:
+        file.write(header_bytes(specs))
+        for piece in slices:
+            file.write(np.ascontiguousarray(piece, dtype="<f4").data)
+            written += piece.size
+    if written != model_size(specs):
+        raise InvalidInput(f"the model has {written} elements; its tensors need {model_size(specs)}")
+
+
+def open_model(path: Path, specs: Sequence[TensorSpec]) -> Vector:
+    """Maps a model's flat vector read-only after checking that it holds exactly these tensors, in this order.
+
+    Raises SchemaMismatch, naming the tensor, for a missing, extra, duplicate or reordered name, another dtype, another
+    shape (a broadcastable one included), or offsets that leave gaps or overlap.
+    """
+    found, start = _read_header(path)
+    _check(specs, found)
+    size = model_size(specs)
+    if path.stat().st_size != start + ITEM_SIZE * size:
+        raise SchemaMismatch(
+            f"the file has {path.stat().st_size} bytes; its header asks for {start + ITEM_SIZE * size}"
+        )
+    if size == 0:
+        return np.zeros(0, dtype=np.float32)
+    return np.memmap(path, dtype="<f4", mode="r", offset=start, shape=(size,))
+
+
+def split(vector: Vector, specs: Sequence[TensorSpec]) -> dict[str, Vector]:
+    """A flat vector as named tensors; views, not copies."""
+    tensors, offset = {}, 0
+    for spec in specs:
+        tensors[spec.name] = vector[offset : offset + spec.size].reshape(spec.shape)
+        offset += spec.size
+    return tensors
+
+
+def require_finite(vector: Vector, specs: Sequence[TensorSpec]) -> None:
+    """Raises SchemaMismatch, naming the first tensor that holds NaN or an infinity."""
+    offset = 0
+    for spec in specs:
+        values = vector[offset : offset + spec.size]
+        if not np.isfinite(values).all():
+            raise SchemaMismatch(f"tensor {spec.name!r} holds NaN or infinite values; all must be finite")
+        offset += spec.size
+
+
+def _read_header(path: Path) -> tuple[list[tuple[str, object]], int]:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= MAX_HEADER:
+            raise SchemaMismatch(f"the tensor header claims {length} bytes; 2 to {MAX_HEADER} are allowed")
+        text = file.read(length)
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
+        raise SchemaMismatch("the tensor header is not JSON: this is not a safetensors file") from error
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        raise SchemaMismatch("the tensor header is not a JSON object: this is not a safetensors file")
+    return [pair for pair in pairs if pair[0] != "__metadata__"], 8 + length
+
+
+def _check(specs: Sequence[TensorSpec], found: list[tuple[str, object]]) -> None:
+    expected, names = {spec.name for spec in specs}, [name for name, _ in found]
+    for name in names:
+        if name not in expected:
+            raise SchemaMismatch(f"tensor {name!r} is not part of the model")
+        if names.count(name) > 1:
+            raise SchemaMismatch(f"tensor {name!r} appears {names.count(name)} times; once is allowed")
+    offset = 0
+    entries = dict(found)
+    for spec in specs:
+        if spec.name not in entries:
+            raise SchemaMismatch(f"tensor {spec.name!r} is missing")
+        entry = entries[spec.name]
+        fields = dict(entry) if isinstance(entry, list) and all(isinstance(pair, tuple) for pair in entry) else {}
+        if fields.get("dtype") != spec.dtype:
+            raise SchemaMismatch(f"tensor {spec.name!r} has dtype {fields.get('dtype')!r}; it must be {spec.dtype!r}")
+        if fields.get("shape") != list(spec.shape):
+            raise SchemaMismatch(
+                f"tensor {spec.name!r} has shape {fields.get('shape')!r}; it must be {list(spec.shape)}"
+            )
+        end = offset + ITEM_SIZE * spec.size
+        if fields.get("data_offsets") != [offset, end]:
+            raise SchemaMismatch(
+                f"tensor {spec.name!r} lies at bytes {fields.get('data_offsets')!r}; [{offset}, {end}] is its place"
+            )
+        offset = end

@@ -1,0 +1,206 @@
+"""The caller's side of the wire: channels, bounded retries, and blobs in parts that resume.
+
+A device behind NAT calls; so does an operator. gRPC reports every failure to connect as UNAVAILABLE, a certificate that
+will never be accepted included, so `explain_unavailable` looks at the TLS handshake itself before anyone retries.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, cast
+
+import grpc
+
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.errors import InvalidInput, MoonfedError, Unavailable, Untrusted
+from moonfed.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE, Identity
+from moonfed.status import from_rpc_error
+from moonfed.v1 import blob_pb2
+
+PART_SIZE = 1 << 20  # bytes in one message; gRPC's default limit is 4 MiB
+CALL_SECONDS = 30.0  # for a call without a stream
+PROBE_SECONDS = 5.0
+KEEPALIVE_SECONDS = 30  # NATs forget idle connections after a minute or more
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+CLIENT_OPTIONS = (
+    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_retries", 0),  # retries are ours: only what is idempotent, and never a bad certificate
+    ("grpc.max_reconnect_backoff_ms", 10_000),
+)
+SERVER_OPTIONS = (
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),
+    ("grpc.keepalive_time_ms", 2 * KEEPALIVE_SECONDS * 1000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
+)
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Splits `host:port` (`[::1]:port` for IPv6); InvalidInput if it is neither."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InvalidInput(f"address is {address!r}; it must be host:port, with a port from 1 to 65535")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def require_loopback(host: str) -> None:
+    """Raises InvalidInput unless the host is this machine: plaintext goes nowhere else."""
+    if host not in LOOPBACK:
+        raise InvalidInput(f"host is {host!r}; without TLS (--insecure) it must be one of {', '.join(LOOPBACK)}")
+
+
+def open_channel(address: str, identity: Identity | None) -> grpc.Channel:
+    """A channel with mutual TLS, or in plaintext to this machine if there is no identity."""
+    host, _ = parse_address(address)
+    if identity is None:
+        require_loopback(host)
+        return grpc.insecure_channel(address, CLIENT_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
+    return grpc.secure_channel(address, credentials, CLIENT_OPTIONS)
+
+
+def explain_unavailable(address: str, identity: Identity | None) -> MoonfedError:
+    """Why a call came back UNAVAILABLE: Untrusted if trying again is pointless, else Unavailable."""
+    host, port = parse_address(address)
+    try:
+        raw = socket.create_connection((host, port), PROBE_SECONDS)
+    except OSError as error:
+        return Unavailable(f"the coordinator at {address} cannot be reached: {error.strerror or error}")
+    if identity is None:
+        raw.close()
+        return Unavailable(f"the server at {address} did not answer; is it a coordinator that runs with --insecure?")
+    context = ssl.create_default_context(cadata=identity.ca.decode())
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(identity.directory / CERTIFICATE_FILE, identity.directory / KEY_FILE)
+    with raw:
+        return _probe(raw, context, host, address)
+
+
+def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str) -> MoonfedError:
+    try:
+        with context.wrap_socket(raw, server_hostname=host) as secured:
+            try:
+                # TLS 1.3 tells a client that its certificate was refused only after the handshake.
+                answer = secured.recv(1)
+            except (ssl.SSLError, ConnectionResetError):
+                answer = b""
+    except ssl.SSLCertVerificationError as error:
+        return Untrusted(
+            f"the server at {address} is not the coordinator that this identity belongs to: {error.verify_message} "
+            f"(checked against {CA_FILE})"
+        )
+    except (ssl.SSLError, ConnectionResetError) as error:
+        return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
+    except OSError as error:
+        return Unavailable(f"the coordinator at {address} broke off: {error}")
+    if not answer:
+        return Untrusted(
+            f"the coordinator at {address} refused this certificate: expired, or signed by another authority"
+        )
+    return Unavailable(f"the coordinator at {address} is reachable but did not answer the call")
+
+
+def _reason(error: OSError) -> str:
+    return getattr(error, "reason", None) or str(error)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Jittered, capped exponential waiting times in seconds."""
+
+    first: float = 0.5
+    limit: float = 60.0
+    failures: int = 0
+
+    def next(self) -> float:
+        """How long to wait after one more failure."""
+        ceiling = min(self.limit, self.first * 2.0**self.failures)
+        self.failures = min(self.failures + 1, 30)
+        return ceiling * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """A call succeeded."""
+        self.failures = 0
+
+
+def call(
+    method: Callable[..., Reply],
+    request: Request,
+    *,
+    attempts: int = 1,
+    explain: Callable[[], MoonfedError] | None = None,
+    timeout: float = CALL_SECONDS,
+) -> Reply:
+    """One unary call with our errors; only idempotent calls may ask for more than one attempt.
+
+    `explain` turns UNAVAILABLE into its reason; a reason that is not Unavailable is final.
+    """
+    backoff = Backoff()
+    while True:
+        attempts -= 1
+        try:
+            return method(request, timeout=timeout)
+        except grpc.RpcError as error:
+            reason = explained(error, explain)
+            if attempts <= 0 or not isinstance(reason, Unavailable):
+                raise reason from error
+        time.sleep(backoff.next())
+
+
+def explained(error: grpc.RpcError, explain: Callable[[], MoonfedError] | None) -> MoonfedError:
+    """Our error for a failed call; UNAVAILABLE without a reason of the coordinator's own is explained."""
+    unavailable = cast(grpc.Call, error).code() == grpc.StatusCode.UNAVAILABLE
+    return explain() if explain and unavailable else from_rpc_error(error)
+
+
+def fetch_blob(
+    method: Callable[..., Iterator[blob_pb2.Chunk]], ref: BlobRef, blobs: BlobDirectory, *, device: str = ""
+) -> Path:
+    """Brings a blob into the directory, going on from what an earlier call left, and returns its checked file."""
+    if blobs.has(ref):
+        return blobs.verified_path(ref)
+    incoming = blobs.receive(ref)
+    try:
+        request = blob_pb2.FetchRequest(device=device, sha256=ref.sha256, offset=incoming.offset)
+        for chunk in method(request):
+            incoming.append(incoming.offset, chunk.data)
+    except grpc.RpcError as error:
+        incoming.close()
+        raise from_rpc_error(error) from error
+    blobs.put_file(incoming.finish(), ref)
+    return blobs.path(ref.sha256)
+
+
+def parts(files: Mapping[BlobRef, Path], offsets: Mapping[str, int]) -> Iterator[blob_pb2.Part]:
+    """What is still to be sent of some blobs, given what the receiver holds of each."""
+    for ref, path in files.items():
+        offset = offsets.get(ref.sha256, 0)
+        with path.open("rb") as file:
+            file.seek(offset)
+            while data := file.read(PART_SIZE):
+                yield blob_pb2.Part(sha256=ref.sha256, offset=offset, data=data)
+                offset += len(data)
+
+
+def to_message(ref: BlobRef) -> blob_pb2.Blob:
+    """A blob's name and length as a message."""
+    return blob_pb2.Blob(sha256=ref.sha256, size=ref.size)
+
+
+def from_message(blob: blob_pb2.Blob) -> BlobRef:
+    """A message's blob; InvalidInput if it is malformed."""
+    return BlobRef(blob.sha256, blob.size)
