@@ -46,7 +46,7 @@ def ref_of_file(path: Path) -> BlobRef:
 
 
 class Incoming:
-    """A blob that is being received into a file, resumable until it is whole."""
+    """A blob that is being received into a file, resumable until it is whole. Leaving `with` keeps what there is."""
 
     def __init__(self, path: Path, ref: BlobRef) -> None:
         self.path, self.ref = path, ref
@@ -55,6 +55,12 @@ class Incoming:
         if self._file.tell() > ref.size:  # left over from something else: start again
             self._file.truncate(0)
             self._file.seek(0)
+
+    def __enter__(self) -> Incoming:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def offset(self) -> int:

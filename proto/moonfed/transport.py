@@ -173,15 +173,14 @@ def fetch_blob(
     """Brings a blob into the directory, going on from what an earlier call left, and returns its checked file."""
     if blobs.has(ref):
         return blobs.verified_path(ref)
-    incoming = blobs.receive(ref)
-    try:
+    with blobs.receive(ref) as incoming:
         request = blob_pb2.FetchRequest(device=device, sha256=ref.sha256, offset=incoming.offset)
-        for chunk in method(request):
-            incoming.append(incoming.offset, chunk.data)
-    except grpc.RpcError as error:
-        incoming.close()
-        raise from_rpc_error(error) from error
-    blobs.put_file(incoming.finish(), ref)
+        try:
+            for chunk in method(request):
+                incoming.append(incoming.offset, chunk.data)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        blobs.put_file(incoming.finish(), ref)
     return blobs.path(ref.sha256)
 
 

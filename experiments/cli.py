@@ -1,0 +1,63 @@
+"""The program moonfed-experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn, Optional
+
+import typer
+
+from moonfed.cli import new_app, print_json, run_program
+
+app = new_app("Research with moonfed: partitions of known data sets, and a demonstration of the whole.")
+
+
+@app.command("partition")
+def partition_command(
+    dataset: str = typer.Argument(
+        ..., help="digits, cifar10, cifar100, fashion-mnist, mnist or tiny-imagenet", metavar="DATASET"
+    ),
+    output: Path = typer.Option(..., "--output", help="Directory for device-1.npz …, test.npz and partition.json."),
+    data: Optional[Path] = typer.Option(None, "--data", help="Folder that holds the data set's files."),
+    download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
+    kind: str = typer.Option("dirichlet", "--partition", help="dirichlet (label skew) or iid."),
+    devices: int = typer.Option(10, "--devices", help="Number of devices."),
+    beta: float = typer.Option(0.5, "--beta", help="Dirichlet concentration; smaller is more uneven."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the draw."),
+    as_json: bool = typer.Option(False, "--json", help="Print the counts as JSON."),
+) -> None:
+    """Split a data set over devices: one .npz per device and one for the test set.
+
+    Example: moonfed-experiments partition digits --devices 5 --beta 0.3 --output parts
+    """
+    from experiments.datasets import load_dataset
+    from experiments.partition import PartitionSettings, write_partition
+
+    settings = PartitionSettings(kind=kind, devices=devices, beta=beta, seed=seed)  # type: ignore[arg-type] # checked
+    loaded = load_dataset(dataset, data, download=download)
+    counts = write_partition(loaded, settings, output)
+    if as_json:
+        print_json({"output": str(output), "classes": list(loaded.classes), "counts": counts.tolist()})
+        return
+    for number, row in enumerate(counts, start=1):
+        typer.echo(f"{output / f'device-{number}.npz'}: {row.sum():6d} samples, by class {' '.join(map(str, row))}")
+    typer.echo(f"{output / 'test.npz'}: {len(loaded.test_labels)} samples")
+
+
+@app.command()
+def demo(
+    output: Path = typer.Option(Path("build/demo"), "--output", help="Directory for everything the demo makes."),
+    seed: int = typer.Option(0, "--seed", help="Seed of partition, weights and training."),
+) -> None:
+    """Train digits on five devices of this machine with MOON over TLS, and compare with each device alone.
+
+    Example: moonfed-experiments demo --output build/demo
+    """
+    from experiments.demo import DemoSettings, run_demo
+
+    run_demo(DemoSettings(output=output, seed=seed))
+
+
+def main() -> NoReturn:
+    """Runs the program."""
+    run_program(app, "moonfed-experiments")

@@ -1,0 +1,106 @@
+"""Splitting a data set over devices, evenly or as unevenly as real fleets are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.datasets import DataSet, Labels
+from moonfed.errors import InvalidInput
+
+Indices = npt.NDArray[np.int64]
+MINIMUM_SAMPLES = 10  # every device gets at least these many (MOON's public code)
+DRAWS = 1000  # give up after these many draws that leave a device too little
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSettings:
+    """How to split. `beta` is the Dirichlet concentration: small means uneven; it matters to `dirichlet` only."""
+
+    kind: Literal["dirichlet", "iid"] = "dirichlet"
+    devices: int = 10
+    beta: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("dirichlet", "iid"):
+            raise InvalidInput(f"partition is {self.kind!r}; it must be 'dirichlet' or 'iid'")
+        if self.devices < 1:
+            raise InvalidInput(f"devices is {self.devices}; it must be a whole number from 1")
+        if not 0 < self.beta < float("inf"):
+            raise InvalidInput(f"beta is {self.beta}; it must be a number above 0")
+        if self.seed < 0:
+            raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0")
+
+
+def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
+    """The sample indices of each device: disjoint, and together all samples.
+
+    Raises InvalidInput where there are too few samples for that many devices.
+    """
+    if len(labels) < MINIMUM_SAMPLES * settings.devices:
+        most = len(labels) // MINIMUM_SAMPLES
+        raise InvalidInput(f"devices is {settings.devices}; {len(labels)} samples are enough for at most {most}")
+    generator = np.random.default_rng(settings.seed)
+    if settings.kind == "iid":
+        return [np.sort(part) for part in np.array_split(generator.permutation(len(labels)), settings.devices)]
+    for _ in range(DRAWS):
+        parts = _draw_dirichlet(labels, settings, generator)
+        if min(len(part) for part in parts) >= MINIMUM_SAMPLES:
+            return parts
+    raise InvalidInput(
+        f"beta is {settings.beta}; {DRAWS} draws all left one of {settings.devices} devices with fewer than "
+        f"{MINIMUM_SAMPLES} samples, so it must be larger, or the devices fewer"
+    )
+
+
+def _draw_dirichlet(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
+    """One draw of Li et al. 2021, section 4.1: device j gets a share p_j of each class, p ~ Dir(beta).
+
+    A device that already holds its N-th of all the data gets none of the class (the authors' public code).
+    """
+    held: list[list[Indices]] = [[] for _ in range(settings.devices)]
+    counts = np.zeros(settings.devices, dtype=np.int64)
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        shares = generator.dirichlet(np.full(settings.devices, settings.beta))
+        shares = np.where(counts < len(labels) / settings.devices, shares, 0.0)
+        total = shares.sum()
+        if total <= 0:  # all the open devices drew a share of exactly zero
+            continue
+        ends = (np.cumsum(shares / total)[:-1] * len(members)).astype(np.int64)
+        for device, piece in enumerate(np.split(members, ends)):
+            held[device].append(piece)
+            counts[device] += len(piece)
+    if counts.sum() < len(labels):
+        return [np.empty(0, dtype=np.int64)]  # a class found no taker: draw again
+    return [np.sort(np.concatenate(pieces)) for pieces in held]
+
+
+def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDArray[np.int64]:
+    """Samples by device and class [devices, classes]."""
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+
+
+def write_partition(data: DataSet, settings: PartitionSettings, directory: Path) -> npt.NDArray[np.int64]:
+    """Writes device-1.npz … device-N.npz, test.npz and partition.json; returns samples by device and class."""
+    parts = partition(data.train_labels, settings)
+    directory.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(parts, start=1):
+        np.savez(directory / f"device-{number}.npz", inputs=data.train_inputs[part], labels=data.train_labels[part])
+    np.savez(directory / "test.npz", inputs=data.test_inputs, labels=data.test_labels)
+    counts = class_counts(data.train_labels, parts, len(data.classes))
+    description = {
+        "dataset": data.name,
+        "input_shape": list(data.train_inputs.shape[1:]),
+        "classes": list(data.classes),
+        "settings": asdict(settings),
+        "samples_by_device_and_class": counts.tolist(),
+    }
+    (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
+    return counts

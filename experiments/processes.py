@@ -1,0 +1,112 @@
+"""Programs of ours as child processes that never outlive us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from moonfed.errors import MoonfedError, Unavailable
+
+STOP_SECONDS = 15.0  # between asking a program to stop and ending it
+
+
+class Fleet:
+    """A set of running programs; leaving the `with` block stops them all, however it is left.
+
+    Each program runs in a session of its own, so that Ctrl-C reaches us alone and we stop the rest in order.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self.logs = logs
+        self.programs: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Fleet:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not keep us from stopping the rest
+        for name in reversed(list(self.programs)):
+            self.ask_to_stop(name)
+        for program in self.programs.values():
+            _wait_or_kill(program)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def start(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Starts a program; its standard error goes to LOGS/NAME.log, its standard output to a pipe."""
+        with (self.logs / f"{name}.log").open("w") as log:
+            program = subprocess.Popen(
+                [our_program(command[0]), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env=os.environ | dict(env or {}),
+            )
+        self.programs[name] = program
+        return program
+
+    def first_line(self, name: str) -> str:
+        """The first line that a program prints; raises Unavailable with its last words if it ends first."""
+        output = self.programs[name].stdout
+        line = output.readline() if output else ""
+        if not line:
+            raise Unavailable(f"{name} ended before it was ready: {self.last_words(name)}")
+        return line
+
+    def last_words(self, name: str) -> str:
+        """The last line of a program's log."""
+        lines = (self.logs / f"{name}.log").read_text().strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def ask_to_stop(self, name: str) -> None:
+        """Sends SIGTERM; `with` waits for the end."""
+        if self.programs[name].poll() is None:
+            self.programs[name].terminate()
+
+    def stop(self, name: str) -> None:
+        """Stops one program and waits for its end."""
+        self.ask_to_stop(name)
+        _wait_or_kill(self.programs[name])
+
+
+def run(*command: str) -> str:
+    """Runs one of our programs to its end and returns its standard output; its error is ours if it fails."""
+    done = subprocess.run(
+        [our_program(command[0]), *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise MoonfedError(f"{' '.join(command[:3])} failed: {lines[-1] if lines else done.returncode}")
+    return done.stdout
+
+
+def our_program(name: str) -> str:
+    """The path of a program that was installed together with this interpreter."""
+    return str(Path(sys.executable).parent / name)
+
+
+def _wait_or_kill(program: subprocess.Popen[str]) -> None:
+    try:
+        program.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
+    if program.stdout:
+        program.stdout.close()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+

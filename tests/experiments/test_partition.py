@@ -1,0 +1,90 @@
+"""Partitions are complete, reproducible and as uneven as asked."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.datasets import load_dataset
+from experiments.partition import PartitionSettings, class_counts, partition, write_partition
+from moonfed.errors import InvalidInput
+
+LABELS = np.repeat(np.arange(10), 500)
+
+
+@pytest.mark.parametrize("kind", ["dirichlet", "iid"])
+def test_every_sample_goes_to_exactly_one_device(kind: str) -> None:
+    parts = partition(LABELS, PartitionSettings(kind=kind, devices=7, beta=0.3))  # type: ignore[arg-type]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(LABELS)))
+    assert min(len(part) for part in parts) >= 10
+
+
+def test_the_seed_decides_the_draw() -> None:
+    def draw(seed: int) -> list[list[int]]:
+        return [part.tolist() for part in partition(LABELS, PartitionSettings(devices=5, seed=seed))]
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+
+
+def test_iid_parts_are_even_in_size_and_classes() -> None:
+    counts = class_counts(LABELS, partition(LABELS, PartitionSettings(kind="iid", devices=5)), 10)
+    assert counts.sum(axis=1).tolist() == [1000] * 5
+    assert (abs(counts - 100) < 45).all()  # five standard deviations of a fair draw
+
+
+def test_a_smaller_beta_is_more_uneven() -> None:
+    def spread(beta: float) -> float:
+        seeds = range(10)
+        draws = [partition(LABELS, PartitionSettings(devices=5, beta=beta, seed=seed)) for seed in seeds]
+        return float(np.mean([class_counts(LABELS, parts, 10).std() for parts in draws]))
+
+    assert spread(0.1) > 1.5 * spread(1.0) > 1.5 * 1.5 * spread(10.0)
+
+
+def test_the_spread_of_sizes_is_that_of_the_paper() -> None:
+    """MOON, table 6: CIFAR-10 over 10 parties at beta 0.5 has a standard deviation of 1,165 samples per party."""
+    labels = np.repeat(np.arange(10), 5000)
+    spreads = [
+        np.std([len(part) for part in partition(labels, PartitionSettings(devices=10, beta=0.5, seed=seed))])
+        for seed in range(20)
+    ]
+    assert abs(np.mean(spreads) - 1165) < 2 * np.std(spreads)
+
+
+def test_a_device_that_holds_its_share_gets_no_more_of_the_next_classes() -> None:
+    labels = np.repeat(np.arange(100), 20)
+    for seed in range(5):
+        parts = partition(labels, PartitionSettings(devices=4, beta=0.1, seed=seed))
+        assert max(len(part) for part in parts) < len(labels) / 4 + 20  # its N-th, and at most one class beyond
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "sorted"}, "partition is 'sorted'; it must be 'dirichlet' or 'iid'"),
+        ({"devices": 0}, "devices is 0"),
+        ({"beta": 0.0}, "beta is 0.0; it must be a number above 0"),
+        ({"beta": float("nan")}, "beta is nan"),
+        ({"seed": -1}, "seed is -1"),
+        ({"devices": 501}, "devices is 501; 5000 samples are enough for at most 500"),
+        ({"devices": 400, "beta": 0.01}, "it must be larger, or the devices fewer"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_by_name(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        partition(LABELS, PartitionSettings(**settings))  # type: ignore[arg-type]
+
+
+def test_the_files_hold_all_of_the_digits(tmp_path: Path) -> None:
+    data = load_dataset("digits", None)
+    counts = write_partition(data, PartitionSettings(devices=3), tmp_path)
+    found = [np.load(tmp_path / f"device-{number}.npz") for number in (1, 2, 3)]
+    assert [len(part["labels"]) for part in found] == counts.sum(axis=1).tolist()
+    images = np.concatenate([part["inputs"] for part in found] + [np.load(tmp_path / "test.npz")["inputs"]])
+    assert len(images) == 1797
+    assert images.dtype == np.uint8
+    description = json.loads((tmp_path / "partition.json").read_text())
+    assert description["samples_by_device_and_class"] == counts.tolist()
+    assert description["input_shape"] == [8, 8, 1]
