@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_file
@@ -73,13 +74,14 @@ class RunState:
     def find(self, round_number: int, attempt: int, started_from: str) -> StoredRound | None:
         """The model trained for that round from that global model, if it is whole."""
         wanted = (round_number, attempt)
-        found = [stored for stored in self._stored() if stored.place == wanted]
+        found = [stored for stored in self._stored() if stored.place == wanted and _is_whole(stored)]
         return found[0] if found and found[0].update.started_from == started_from else None
 
     def previous(self, round_number: int, attempt: int, count: int) -> list[StoredRound]:
         """The newest `count` models trained before that round and attempt, newest first, counted or not."""
         before = (round_number, attempt)
-        return [stored for stored in self._stored() if stored.place < before][:count]
+        earlier = (stored for stored in self._stored() if stored.place < before and _is_whole(stored))
+        return list(islice(earlier, count))
 
     def forget_later(self, round_number: int, attempt: int) -> None:
         """Drops what claims to lie ahead of the assigned round: it belongs to another run of the same name."""
@@ -117,7 +119,7 @@ class RunState:
         return StoredRound(directory, round_number, attempt, update)
 
     def _stored(self) -> list[StoredRound]:
-        """All whole directories, newest first; damaged ones are skipped with a warning."""
+        """All directories that can be read, newest first; others are skipped with a warning."""
         stored = []
         for directory in self.directory.iterdir() if self.directory.is_dir() else ():
             match = _ROUND.fullmatch(directory.name)
@@ -147,10 +149,17 @@ def tidy(root: Path) -> None:
 def _read_update(directory: Path) -> Update | None:
     try:
         fields = json.loads((directory / UPDATE_FILE).read_bytes())
-        update = Update(**{**fields, "model": BlobRef(**fields["model"])})
-        if ref_of_file(directory / MODEL_FILE) != update.model:
-            raise ValueError(f"{MODEL_FILE} has another sha256")
+        return Update(**{**fields, "model": BlobRef(**fields["model"])})
     except (OSError, ValueError, TypeError, KeyError, InvalidInput) as error:
         log.warning("skipping the damaged %s: %s", directory, error)
         return None
-    return update
+
+
+def _is_whole(stored: StoredRound) -> bool:
+    try:
+        whole = ref_of_file(stored.model_file) == stored.update.model
+    except OSError:
+        whole = False
+    if not whole:
+        log.warning("skipping the damaged %s: %s is not what was written", stored.directory, MODEL_FILE)
+    return whole

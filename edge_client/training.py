@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-
 from moonfed.errors import InvalidInput
 from moonfed.plan import Plan
 
 Model = Sequence[torch.Tensor]  # tensors in the manifest's order
 
 
-class Stopped(Exception):  # noqa: N818 - not a fault: somebody no longer wants the round
+class Stopped(Exception):
     """A progress callback raises it to end local training early; nothing of the round is kept."""
 
 
@@ -99,7 +98,7 @@ def train_round(
     if len(data) == 0:
         raise InvalidInput("the data have no samples; at least one is needed")
     plan.begin_round(model, previous_models, settings.hyperparameters)
-    score = evaluate(plan, holdout, settings.batch_size, progress) if holdout and len(holdout) else None
+    score = evaluate(plan, holdout, settings.batch_size, progress) if holdout else None
     # Frozen encoders, inputs without augmentation: a sample's references are the same in every epoch.
     references = compute_references(plan, data, settings.batch_size, progress)
     losses = []
@@ -150,7 +149,7 @@ def compute_references(
         return torch.empty(0, device=data.labels.device)
     pieces = []
     with torch.no_grad():
-        for inputs in data.inputs.split(batch_size):
+        for inputs in torch.split(data.inputs, batch_size):
             pieces.append(plan.references(inputs))
             progress(Progress(fraction=0.0))
     return torch.cat(pieces)
@@ -161,7 +160,7 @@ def evaluate(
 ) -> Evaluation:
     """Scores the plan's present model; `data` must not be empty."""
     total = torch.zeros(2, device=data.labels.device, dtype=torch.float64)
-    for inputs, labels in zip(data.inputs.split(batch_size), data.labels.split(batch_size), strict=True):
+    for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
         total += plan.evaluate(inputs, labels)
         progress(Progress(fraction=0.0))
     loss, correct = total.tolist()

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from moonfed import PLAN_INTERFACE
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput
-from moonfed.tensors import FLOAT32, TensorSpec
+from moonfed.schema import FLOAT32, TensorSpec
 
 FORMAT = "moonfed-bundle/1"
 MANIFEST_FILE = "manifest.json"

@@ -9,42 +9,21 @@ Format: https://huggingface.co/docs/safetensors
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from moonfed.errors import InvalidInput, SchemaMismatch
+from moonfed.schema import FLOAT32 as FLOAT32
+from moonfed.schema import ITEM_SIZE as ITEM_SIZE
+from moonfed.schema import Kind as Kind
+from moonfed.schema import TensorSpec as TensorSpec
+from moonfed.schema import model_size as model_size
 
-Kind = Literal["parameter", "statistic"]
 Vector = npt.NDArray[np.float32]
-FLOAT32 = "F32"  # the one dtype exchanged so far, in safetensors' spelling
-ITEM_SIZE = 4  # bytes of one float32
 MAX_HEADER = 1 << 24  # bytes; a ResNet-152's header is under 100 kB
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """One tensor of a model. Parameters are trained; statistics (BatchNorm's running ones) are only averaged."""
-
-    name: str
-    shape: tuple[int, ...]
-    kind: Kind
-    dtype: str = FLOAT32
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-
-def model_size(specs: Sequence[TensorSpec]) -> int:
-    """Elements of all tensors together."""
-    return sum(spec.size for spec in specs)
 
 
 def header_bytes(specs: Sequence[TensorSpec]) -> bytes:
