@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn, Optional
+from typing import NoReturn
 
 import typer
 
@@ -18,7 +18,7 @@ def partition_command(
         ..., help="digits, cifar10, cifar100, fashion-mnist, mnist or tiny-imagenet", metavar="DATASET"
     ),
     output: Path = typer.Option(..., "--output", help="Directory for device-1.npz …, test.npz and partition.json."),
-    data: Optional[Path] = typer.Option(None, "--data", help="Folder that holds the data set's files."),
+    data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
     download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
     kind: str = typer.Option("dirichlet", "--partition", help="dirichlet (label skew) or iid."),
     devices: int = typer.Option(10, "--devices", help="Number of devices."),

@@ -1,7 +1,7 @@
 """The demonstration: one federation on one machine, from scanned digits to a checked ONNX file.
 
-A coordinator and five devices run as separate processes over TLS on loopback; MOON trains the CNN of Li et al. 2021 on an
-uneven split. Everything goes through the same programs that a user would call.
+A coordinator and five devices run as separate processes over TLS on loopback; MOON trains the CNN of
+Li et al. 2021 on an uneven split. Everything goes through the same programs that a user would call.
 """
 
 from __future__ import annotations

@@ -41,13 +41,15 @@ def draw_demo(
 
 def draw_accuracy(axes: Axes, accuracy: Sequence[float], solo: Mapping[str, float]) -> None:
     """The global model's accuracy by round, with each device's accuracy alone as a dashed line."""
+    from matplotlib.ticker import MaxNLocator
+
     axes.plot(range(1, len(accuracy) + 1), accuracy, color=GREYS[0], marker=MARKERS[0], label="federated (MOON)")
     for number, value in enumerate(solo.values()):
         axes.axhline(value, color=GREYS[1], linestyle="--", linewidth=1, label=None if number else "each device alone")
     mean = sum(solo.values()) / len(solo)
     axes.axhline(mean, color=GREYS[1], linewidth=2, label=f"alone, mean ({mean:.3f})")
     axes.set(xlabel="round", ylabel="accuracy on the whole test set", ylim=(0, 1.02), title="Accuracy by round")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=True, color="0.9")
     axes.legend(loc="lower right")
 

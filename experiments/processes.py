@@ -108,5 +108,3 @@ def _wait_or_kill(program: subprocess.Popen[str]) -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-

@@ -1,0 +1,1 @@
+"""What developers of moonfed run by hand."""

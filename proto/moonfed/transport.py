@@ -10,7 +10,7 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
@@ -168,7 +168,7 @@ def explained(error: grpc.RpcError, explain: Callable[[], MoonfedError] | None) 
 
 
 def fetch_blob(
-    method: Callable[..., Iterator[blob_pb2.Chunk]], ref: BlobRef, blobs: BlobDirectory, *, device: str = ""
+    method: Callable[..., Iterable[blob_pb2.Chunk]], ref: BlobRef, blobs: BlobDirectory, *, device: str = ""
 ) -> Path:
     """Brings a blob into the directory, going on from what an earlier call left, and returns its checked file."""
     if blobs.has(ref):
