@@ -68,9 +68,9 @@ def _digits() -> DataSet:
 
 def _from_torchvision(name: str, class_name: str) -> Callable[[Path, bool], DataSet]:
     def load(root: Path, download: bool) -> DataSet:
-        from export.torchvision_import import torchvision
+        from export.torchvision_import import import_torchvision
 
-        kind = getattr(torchvision.datasets, class_name)
+        kind = getattr(import_torchvision().datasets, class_name)
         train, test = (_read(kind, root, train, download) for train in (True, False))
         return DataSet(
             name=name,

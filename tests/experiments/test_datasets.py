@@ -56,10 +56,11 @@ def test_fashion_mnist_files_become_one_channel_images(tmp_path: Path) -> None:
 
 
 def test_cifar10_files_become_colour_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from export.torchvision_import import torchvision
+    from export.torchvision_import import import_torchvision
 
-    monkeypatch.setattr(torchvision.datasets.CIFAR10, "_check_integrity", lambda _self: True)
-    monkeypatch.setitem(torchvision.datasets.CIFAR10.meta, "md5", None)
+    cifar10 = import_torchvision().datasets.CIFAR10
+    monkeypatch.setattr(cifar10, "_check_integrity", lambda _self: True)
+    monkeypatch.setitem(cifar10.meta, "md5", None)
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     images = GENERATOR.integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)

@@ -1,0 +1,159 @@
+"""A federation of real programs on loopback: a coordinator process, device processes, the operator's commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from experiments.datasets import load_dataset
+from experiments.partition import PartitionSettings, write_partition
+from experiments.processes import Fleet, run
+from moonfed.blobs import BlobDirectory
+from moonfed.identity import load_identity
+from moonfed.tensors import Vector, open_model
+from moonfed.transport import fetch_blob, from_message, open_channel
+from moonfed.v1 import control_pb2
+from moonfed.v1.control_pb2_grpc import ControlStub
+
+PATIENCE = 120.0  # seconds; nothing here should take more than a few
+
+
+@pytest.fixture(scope="session")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits, split unevenly over three devices."""
+    directory = tmp_path_factory.mktemp("parts")
+    write_partition(load_dataset("digits", None), PartitionSettings(devices=3, beta=0.5, seed=1), directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Builds bundles for the digits through the command line, each only once."""
+    made: dict[str, Path] = {}
+
+    def make(method: str, **hyperparameters: float) -> Path:
+        key = f"{method} {sorted(hyperparameters.items())}"
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("bundle") / "bundle"
+            options = [word for name, value in hyperparameters.items() for word in ("--set", f"{name}={value}")]
+            run(
+                *("moonfed-export", "bundle", "--model", "cnn", "--input", "8x8x1", "--classes", "10"),
+                *("--method", method, "--set", "batch_size=32", *options, "--output", str(made[key])),
+            )
+        return made[key]
+
+    return make
+
+
+@dataclass
+class Federation:
+    """The programs of one test and what an operator would do with them."""
+
+    directory: Path
+    parts: Path
+    fleet: Fleet
+    state: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = self.directory / "coordinator"
+
+    @property
+    def operator(self) -> tuple[str, ...]:
+        return ("--identity", str(self.state / "operator"))
+
+    def serve(self, name: str = "coordinator") -> None:
+        """Starts the coordinator; a later start takes the same ports, so that the devices find it again."""
+        ports = ("0", "0")
+        kept = self.directory / "ports.json"
+        if kept.is_file():
+            ports = tuple(json.loads(kept.read_text()))
+        self.fleet.start(
+            *(name, "moonfed-coordinator", "serve", "--state", str(self.state), "--json"),
+            *("--fleet-port", ports[0], "--enrolment-port", ports[1]),
+        )
+        ready = json.loads(self.fleet.first_line(name))
+        kept.write_text(json.dumps([str(ready["fleet_port"]), str(ready["enrolment_port"])]))
+
+    def enrol(self, *names: str) -> None:
+        token = json.loads(
+            run("moonfed-coordinator", "token", "create", "--uses", str(len(names)), *self.operator, "--json")
+        )["token"]
+        for name in names:
+            run("moonfed-client", "enrol", token, "--name", name, "--state", str(self.directory / name))
+
+    def attend(self, name: str, *options: str, data: str | None = None) -> None:
+        """Starts a device that holds the part of its number (cam-1: device-1.npz)."""
+        source = data or str(self.parts / f"device-{name.split('-')[1]}.npz")
+        self.fleet.start(
+            *(name, "moonfed-client", "run", "--data", source, "--state", str(self.directory / name)),
+            *("--threads", "1", *options),
+        )
+
+    def start_run(self, bundle: Path, name: str, *options: str) -> None:
+        run("moonfed-coordinator", "run", "start", str(bundle), "--name", name, *self.operator, *options)
+
+    def show(self, name: str) -> control_pb2.Run:
+        identity = load_identity(self.state / "operator")
+        with open_channel(identity.address, identity) as channel:
+            return ControlStub(channel).GetRun(control_pb2.GetRunRequest(run=name), timeout=10)
+
+    def until(self, name: str, condition: Callable[[control_pb2.Run], bool]) -> control_pb2.Run:
+        """Waits for a run to reach a state."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            seen = self.show(name)
+            if condition(seen):
+                return seen
+            time.sleep(0.1)
+        raise AssertionError(f"the run did not get there: {seen}")
+
+    def until_finished(self, name: str) -> control_pb2.Run:
+        return self.until(name, lambda seen: seen.status == control_pb2.RUN_STATUS_FINISHED)
+
+    def until_log(self, name: str, text: str) -> None:
+        """Waits until a program has logged something."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.log(name):
+            assert time.monotonic() < deadline, f"{name} never said {text!r}: {self.log(name)[-2000:]}"
+            time.sleep(0.05)
+
+    def log(self, name: str) -> str:
+        return (self.fleet.logs / f"{name}.log").read_text()
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a program and whatever it started: the power went."""
+        program = self.fleet.programs[name]
+        family = [psutil.Process(program.pid), *psutil.Process(program.pid).children(recursive=True)]
+        for process in family:
+            os.kill(process.pid, signal.SIGKILL)
+        program.wait()
+
+    def global_model(self, name: str, round_number: int, bundle: Path) -> Vector:
+        """The global model after a round, as a flat vector; round 0 is what the run started from."""
+        from moonfed.bundle import read_bundle
+        from moonfed.manifest import WEIGHTS_FILE
+
+        specs = read_bundle(bundle).manifest.tensors
+        if round_number == 0:
+            return np.array(open_model(bundle / WEIGHTS_FILE, specs))
+        committed = [r for r in self.show(name).rounds if r.status == control_pb2.ROUND_STATUS_COMMITTED]
+        ref = from_message(committed[round_number - 1].model)
+        identity = load_identity(self.state / "operator")
+        with open_channel(identity.address, identity) as channel:
+            path = fetch_blob(ControlStub(channel).Fetch, ref, BlobDirectory(self.directory / "fetched"))
+        return np.array(open_model(path, specs))
+
+
+@pytest.fixture
+def federation(tmp_path: Path, parts: Path) -> Iterator[Federation]:
+    with Fleet(tmp_path / "logs") as fleet:
+        yield Federation(tmp_path, parts, fleet)

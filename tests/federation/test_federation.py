@@ -1,0 +1,248 @@
+"""Whole federations of real processes: faults, restarts, and that what was trained is what should have been."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from edge_client.training import RoundSettings, Samples, train_round
+from experiments.processes import our_program, run
+from moonfed.bundle import read_bundle
+from moonfed.manifest import PLAN_FILE
+from moonfed.plan import load_plan
+from moonfed.tensors import Vector, open_model, split
+from moonfed.v1 import control_pb2
+
+from .conftest import Federation
+
+EPOCHS = 3
+ALL = ("--cohort", "all", "--quorum", "100%")
+
+
+def trained_model(federation: Federation, device: str, name: str, round_number: int, bundle: Path) -> Vector:
+    """The model that a device keeps of a round."""
+    directory = federation.directory / device / "runs" / name / f"{round_number}-1"
+    return np.array(open_model(directory / "model.safetensors", read_bundle(bundle).manifest.tensors))
+
+
+def retrain(
+    federation: Federation, device: str, round_number: int, bundle: Path, start: Vector, previous: list[Vector]
+) -> Vector:
+    """The same local round, done here and now, from given models."""
+    torch.set_num_threads(1)
+    manifest = read_bundle(bundle).manifest
+
+    def tensors(vector: Vector) -> list[torch.Tensor]:
+        named = split(vector, manifest.tensors)
+        return [torch.from_numpy(named[spec.name].copy()) for spec in manifest.tensors]
+
+    with np.load(federation.parts / f"device-{device.split('-')[1]}.npz") as arrays:
+        samples = Samples(inputs=torch.from_numpy(arrays["inputs"]), labels=torch.from_numpy(arrays["labels"]))
+    trained = train_round(
+        load_plan(bundle / PLAN_FILE, "cpu"),
+        samples,
+        model=tensors(start),
+        previous_models=[tensors(vector) for vector in previous],
+        settings=RoundSettings(
+            epochs=manifest.training.epochs,
+            batch_size=manifest.training.batch_size,
+            hyperparameters=manifest.hyperparameters,
+            seed=0,
+            round=round_number,
+            device=device,
+        ),
+    )
+    return np.concatenate([tensor.numpy().ravel() for tensor in trained.model])
+
+
+def test_the_contrastive_term_is_there_from_the_second_round_on(
+    federation: Federation, make_bundle: Callable[..., Path]
+) -> None:
+    moon = make_bundle("moon", mu=5, epochs=EPOCHS)
+    federation.serve()
+    federation.enrol("cam-1", "cam-2", "cam-3")
+    for name in ("cam-1", "cam-2", "cam-3"):
+        federation.attend(name)
+    federation.start_run(moon, "r", "--rounds", "2", "--minimum-devices", "3", *ALL)
+    federation.until_finished("r")
+
+    fedavg = make_bundle("fedavg", epochs=EPOCHS)
+    models = [federation.global_model("r", number, moon) for number in (0, 1)]
+    first, second = (trained_model(federation, "cam-1", "r", number, moon) for number in (1, 2))
+    assert np.array_equal(models[0], federation.global_model("r", 0, fedavg))
+    assert np.allclose(first, retrain(federation, "cam-1", 1, fedavg, models[0], []), atol=1e-6)
+    assert np.allclose(second, retrain(federation, "cam-1", 2, moon, models[1], [first]), atol=1e-6)
+    # Not FedAvg, not with the references swapped or stale: the tolerance above tells them apart.
+    for wrong in (
+        retrain(federation, "cam-1", 2, fedavg, models[1], []),
+        retrain(federation, "cam-1", 2, moon, models[1], [models[1]]),
+        retrain(federation, "cam-1", 2, moon, models[1], [models[0]]),
+    ):
+        assert np.abs(second - wrong).max() > 1e-3
+
+
+def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
+    federation: Federation, make_bundle: Callable[..., Path]
+) -> None:
+    bundle = make_bundle("moon", mu=5, epochs=40)
+    federation.serve()
+    federation.enrol("cam-1", "cam-2", "cam-3")
+    for name in ("cam-1", "cam-2", "cam-3"):
+        federation.attend(name)
+    settings = ("--rounds", "5", "--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--grace", "1")
+    federation.start_run(bundle, "r", *settings)
+    federation.until("r", lambda seen: seen.round == 1)
+    federation.until("r", lambda seen: seen.open_round.round == 2)
+    federation.kill("cam-3")
+    after = federation.until("r", lambda seen: seen.round >= 2)
+    assert list(after.rounds[1].counted) == ["cam-1", "cam-2"]
+    assert list(after.rounds[1].missing) == ["cam-3"]
+    assert len(after.rounds[0].counted) == 3
+
+    federation.attend("cam-3")
+    done = federation.until_finished("r")
+    taken = [entry.round for entry in done.rounds if "cam-3" in entry.counted]
+    assert taken[0] == 1
+    assert len(taken) > 1, "the device never took part again"
+    back = taken[1]
+    start, previous = federation.global_model("r", back - 1, bundle), trained_model(federation, "cam-3", "r", 1, bundle)
+    found = trained_model(federation, "cam-3", "r", back, bundle)
+    assert np.allclose(found, retrain(federation, "cam-3", back, bundle, start, [previous]), atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_coordinator_that_is_restarted_goes_on_with_its_run(
+    federation: Federation, make_bundle: Callable[..., Path], number: signal.Signals
+) -> None:
+    bundle = make_bundle("moon", mu=5, epochs=EPOCHS)
+    federation.serve()
+    federation.enrol("cam-1", "cam-2")
+    federation.attend("cam-1")
+    federation.attend("cam-2")
+    federation.start_run(bundle, "r", "--rounds", "6", "--minimum-devices", "2", *ALL)
+    before = federation.until("r", lambda seen: seen.round >= 2)
+    program = federation.fleet.programs["coordinator"]
+    program.send_signal(number)
+    program.wait(timeout=30)
+    if number == signal.SIGTERM:
+        assert program.returncode == 0
+    federation.serve("coordinator-again")
+    done = federation.until_finished("r")
+    assert [entry.round for entry in done.rounds] == [1, 2, 3, 4, 5, 6]
+    assert all(list(entry.counted) == ["cam-1", "cam-2"] for entry in done.rounds)
+    assert [entry.model for entry in done.rounds[:2]] == [entry.model for entry in before.rounds[:2]]
+
+
+def test_the_same_seed_gives_the_same_models_whoever_comes_first(
+    federation: Federation, make_bundle: Callable[..., Path]
+) -> None:
+    bundle = make_bundle("moon", mu=5, epochs=EPOCHS)
+    federation.serve()
+    federation.enrol("cam-1", "cam-2", "cam-3")
+    for name in ("cam-3", "cam-1", "cam-2"):
+        federation.attend(name)
+    federation.start_run(bundle, "a", "--rounds", "2", "--minimum-devices", "3", *ALL)
+    first = federation.until_finished("a")
+    federation.start_run(bundle, "b", "--rounds", "2", "--minimum-devices", "3", *ALL)
+    second = federation.until_finished("b")
+    assert [entry.model for entry in first.rounds] == [entry.model for entry in second.rounds]
+
+
+def test_a_run_goes_from_devices_to_a_checked_onnx_file(
+    federation: Federation, make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    bundle = make_bundle("fedavg", epochs=EPOCHS)
+    federation.serve()
+    federation.enrol("cam-1", "cam-2")
+    federation.attend("cam-1", "--holdout", "0.2")
+    federation.attend("cam-2")
+    federation.start_run(bundle, "r", "--rounds", "2", "--minimum-devices", "2", *ALL)
+    test = ("--data", str(federation.parts / "test.npz"))
+    run("moonfed-export", "evaluate", "r", *test, "--follow", *federation.operator)
+    done = federation.show("r")
+    assert done.status == control_pb2.RUN_STATUS_FINISHED
+    accuracy = [entry.metrics["accuracy"] for entry in done.rounds]
+    assert 0.3 < accuracy[1] <= 1
+    assert 0 <= done.initial_metrics["accuracy"] < 0.3
+    assert any("holdout_accuracy" in entry.metrics for entry in done.rounds)
+
+    path = tmp_path / "digits.onnx"
+    exported = run("moonfed-export", "onnx", "r", *test, "--output", str(path), *federation.operator, "--json")
+    assert json.loads(exported)["max_abs_diff"] <= 1e-5
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    with np.load(federation.parts / "test.npz") as arrays:
+        probabilities = session.run(["probabilities"], {"inputs": arrays["inputs"]})[0]
+        assert np.mean(probabilities.argmax(axis=1) == arrays["labels"]) == pytest.approx(accuracy[1], abs=1e-9)
+
+
+def test_a_run_goes_on_from_given_weights(
+    federation: Federation, make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    import safetensors.numpy
+
+    bundle = make_bundle("fedavg", epochs=EPOCHS)
+    weights = safetensors.numpy.load_file(bundle / "initial.safetensors")
+    given = tmp_path / "given.safetensors"
+    safetensors.numpy.save_file({name: value + 1 for name, value in weights.items()}, given)
+    federation.serve()
+    federation.start_run(bundle, "r", "--rounds", "1", "--from", str(given))
+    started = federation.show("r").model.sha256
+    import hashlib
+
+    assert started == hashlib.sha256(given.read_bytes()).hexdigest()
+    safetensors.numpy.save_file({name: value for name, value in weights.items() if "bias" not in name}, given)
+    with pytest.raises(Exception, match="is missing"):
+        federation.start_run(bundle, "s", "--rounds", "1", "--from", str(given))
+
+
+def test_the_demo_leaves_no_process_behind_when_interrupted(tmp_path: Path) -> None:
+    output = tmp_path / "demo"
+    demo = subprocess.Popen(
+        [our_program("moonfed-experiments"), "demo", "--output", str(output)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert demo.stdout
+    for line in demo.stdout:
+        if "has reported" in line:
+            break
+    assert len(ours(output)) > 6, "coordinator, evaluator and devices should be running"
+    demo.send_signal(signal.SIGINT)
+    rest = demo.stdout.read()
+    demo.stdout.close()
+    assert demo.wait() == 130, rest
+    assert "Traceback" not in rest
+    assert ours(output) == []
+
+
+def ours(output: Path) -> list[list[str]]:
+    """Command lines of processes that name the demo's directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command = process.cmdline()
+        except psutil.Error:
+            continue
+        if any(str(output) in word for word in command) and "demo" not in command[1:3]:
+            found.append(command)
+    return found
+
+
+def test_the_programs_start_without_torch() -> None:
+    """Help and operator's commands must not pay for what they do not use."""
+    for program in ("export.cli", "edge_client.cli", "coordinator.cli", "experiments.cli"):
+        code = f"import sys, {program}; sys.exit('torch' in sys.modules or 'onnxruntime' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, program
