@@ -1,0 +1,1 @@
+"""Measurements of moonfed against the plain alternative, both sides alternating in one run."""
