@@ -6,11 +6,19 @@ Legend: B samples, D width of a representation, C classes, k previous models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
 import torch
+
+from moonfed.errors import TrainingFailed
+
+METHODS = ("begin_round", "reference_count", "references", "step", "end_round", "evaluate", "predict")
+_DEPRECATED = r"`torch\.jit\.\w+` is deprecated\. Please switch to (`torch\.compile` or )?`torch\.export`\."
 
 
 class Plan(Protocol):
@@ -46,6 +54,103 @@ class Plan(Protocol):
         """Class probabilities [B, C]."""
 
 
-def load_plan(path: Path, device: str) -> Plan:
+class TorchScriptPlan:
+    """A plan that is a TorchScript module on one device.
+
+    Models, inputs and labels may come from any device; results stay on the plan's, except `end_round`'s model, which is
+    on the CPU, ready to be written. Every failure inside the script is a TrainingFailed.
+    """
+
+    def __init__(self, module: torch.jit.ScriptModule, device: torch.device) -> None:
+        self._module, self._device = module, device
+
+    def begin_round(
+        self,
+        model: Sequence[torch.Tensor],
+        previous_models: Sequence[Sequence[torch.Tensor]],
+        hyperparameters: Mapping[str, float],
+    ) -> None:
+        """See `Plan`; also fails if a model's tensors or a hyperparameter are not those of the plan."""
+        with _one_sentence("begin a round"):
+            self._module.begin_round(
+                list(model), [list(previous) for previous in previous_models], dict(hyperparameters)
+            )
+
+    def reference_count(self) -> int:
+        """See `Plan`."""
+        return int(self._module.reference_count())
+
+    def references(self, inputs: torch.Tensor) -> torch.Tensor:
+        """See `Plan`."""
+        with _one_sentence("compute references"):
+            result: torch.Tensor = self._module.references(inputs.to(self._device))
+        return result
+
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+        """See `Plan`."""
+        device = self._device
+        with _one_sentence("take a step"):
+            loss: torch.Tensor = self._module.step(inputs.to(device), labels.to(device), references.to(device))
+        return loss
+
+    def end_round(self) -> list[torch.Tensor]:
+        """See `Plan`; the tensors are copies."""
+        with _one_sentence("end a round"):
+            return [tensor.cpu() for tensor in self._module.end_round()]
+
+    def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """See `Plan`."""
+        with _one_sentence("evaluate"):
+            result: torch.Tensor = self._module.evaluate(inputs.to(self._device), labels.to(self._device))
+        return result
+
+    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+        """See `Plan`."""
+        with _one_sentence("predict"):
+            result: torch.Tensor = self._module.predict(inputs.to(self._device))
+        return result
+
+
+def load_plan(path: Path, device: str) -> TorchScriptPlan:
     """Loads a plan onto `cpu` or `cuda` and allocates its tensors; TrainingFailed if it cannot be loaded."""
-    raise NotImplementedError  # to be written with export/plan.py
+    try:
+        with quiet_torchscript():
+            module = torch.jit.load(str(path), map_location=device)
+    except (RuntimeError, ValueError, OSError) as error:  # a damaged archive, no file, or no such device here
+        raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_last_line(error)}") from error
+    missing = [method for method in METHODS if not hasattr(module, method)]
+    if missing:
+        raise TrainingFailed(f"{path} is a TorchScript archive but no plan: it has no method {missing[0]!r}")
+    allocate(module)
+    return TorchScriptPlan(module, torch.device(device))
+
+
+def allocate(module: torch.nn.Module) -> None:
+    """Gives every parameter and buffer memory of its own, in place of the expanded zeros that the archive holds.
+
+    The tensors stay the same objects, because the script's own lists refer to them.
+    """
+    for tensor in chain(module.parameters(), module.buffers()):
+        tensor.data = tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+@contextmanager
+def quiet_torchscript() -> Iterator[None]:
+    """Silences torch.jit's announcement of its own end, and nothing else; the plan interface is versioned for it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
+        yield
+
+
+@contextmanager
+def _one_sentence(action: str) -> Iterator[None]:
+    """TorchScript reports failures with pages of its own source; what went wrong is in the last line."""
+    try:
+        yield
+    except (RuntimeError, torch.jit.Error) as error:
+        raise TrainingFailed(f"the plan could not {action}: {_last_line(error)}") from error
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,74 @@
+"""The network of every bundle: preprocessing, encoder, projection head, output layer; and what of it is exchanged.
+
+Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), section 3.3. The output layer reads the
+projection, so the representation z that the contrastive term compares is also what predictions are made from.
+Legend: B samples, D width of a representation, C classes.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from moonfed.errors import InvalidInput
+from moonfed.tensors import TensorSpec
+
+
+class Network(torch.nn.Module):
+    """A classifier of raw samples with a representation on the way."""
+
+    def __init__(
+        self,
+        preprocessing: torch.nn.Module,
+        encoder: torch.nn.Module,
+        projection_head: torch.nn.Module,
+        output_layer: torch.nn.Module,
+    ) -> None:
+        super().__init__()
+        self.preprocessing = preprocessing
+        self.encoder = encoder
+        self.projection_head = projection_head
+        self.output_layer = output_layer
+
+    @torch.jit.export
+    def represent(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The representation z [B, D] of raw samples."""
+        features: torch.Tensor = self.encoder(self.preprocessing(inputs))
+        z_BD: torch.Tensor = self.projection_head(features.flatten(1))  # noqa: N806
+        return z_BD
+
+    @torch.jit.export
+    def classify(self, z_BD: torch.Tensor) -> torch.Tensor:  # noqa: N803
+        """The logits [B, C] of representations."""
+        logits_BC: torch.Tensor = self.output_layer(z_BD)  # noqa: N806
+        return logits_BC
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The logits [B, C] of raw samples."""
+        return self.classify(self.represent(inputs))
+
+
+def exchanged_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The state that devices exchange, in order of its names: floating-point parameters and persistent buffers.
+
+    The tensors are the module's own, not copies. BatchNorm's integer counter is not among them.
+    """
+    state = module.state_dict(keep_vars=True)
+    return {name: state[name] for name in sorted(state) if state[name].is_floating_point()}
+
+
+def tensor_specs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
+    """The manifest's description of the exchanged state.
+
+    Raises InvalidInput for a floating-point tensor that is not float32 and for one that appears under two names.
+    """
+    parameters = {id(parameter) for parameter in module.parameters()}
+    names: dict[int, str] = {}
+    specs = []
+    for name, tensor in exchanged_tensors(module).items():
+        if tensor.dtype != torch.float32:
+            raise InvalidInput(f"tensor {name!r} of the model has dtype {tensor.dtype}; it must be torch.float32")
+        if id(tensor) in names:
+            raise InvalidInput(f"tensor {name!r} of the model is {names[id(tensor)]!r} as well; sharing is not supported")
+        names[id(tensor)] = name
+        specs.append(TensorSpec(name, tuple(tensor.shape), "parameter" if id(tensor) in parameters else "statistic"))
+    return tuple(specs)

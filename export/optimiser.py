@@ -1,0 +1,73 @@
+"""Stochastic gradient descent inside TorchScript, equal to torch.optim.SGD, and its settings.
+
+Settings: Li, He, Song (CVPR 2021), section 4.1: learning rate 0.01, momentum 0.9, weight decay 0.00001.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from export.settings import require_at_least, require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sgd:
+    """The local optimiser's settings."""
+
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-5
+
+    def __post_init__(self) -> None:
+        require_positive("learning_rate", self.learning_rate)
+        require_at_least("momentum", self.momentum, 0.0, below=1.0)
+        require_at_least("weight_decay", self.weight_decay, 0.0)
+
+
+class SgdOptimiser(torch.nn.Module):
+    """The optimiser of one round."""
+
+    momenta: list[torch.Tensor]  # one for each parameter
+    updated: list[torch.Tensor]  # the parameters of the latest step
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.momenta, self.updated = [], []
+
+    @torch.jit.export
+    def begin(self, parameters: list[torch.Tensor]) -> None:
+        """Momenta of zero: momentum * 0 + gradient is what torch.optim.SGD takes as its first momentum."""
+        self.momenta = [torch.zeros_like(parameter) for parameter in parameters]
+
+    @torch.jit.export
+    def step(
+        self,
+        parameters: list[torch.Tensor],
+        gradients: list[torch.Tensor | None],
+        hyperparameters: dict[str, float],
+    ) -> None:
+        """Updates the parameters in place; one without a gradient stays as it is, as torch.optim.SGD has it."""
+        used = torch.jit.annotate(list[torch.Tensor], [])
+        used_gradients = torch.jit.annotate(list[torch.Tensor], [])
+        used_momenta = torch.jit.annotate(list[torch.Tensor], [])
+        for parameter, gradient, momentum in zip(parameters, gradients, self.momenta):  # noqa: B905 - not in scripts
+            if gradient is not None:
+                used.append(parameter)
+                # The fused kernel walks memory, so a gradient must lie there as its parameter does.
+                used_gradients.append(gradient.contiguous())
+                used_momenta.append(momentum)
+        # Kept for TorchScript alone: it removes an update of what only a local list holds, as code without effect.
+        self.updated = used
+        with torch.no_grad():
+            torch.ops.aten._fused_sgd_(
+                used,
+                used_gradients,
+                used_momenta,
+                weight_decay=hyperparameters["weight_decay"],
+                momentum=hyperparameters["momentum"],
+                lr=hyperparameters["learning_rate"],
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=False,
+            )

@@ -1,0 +1,192 @@
+"""The training plan: a network, a method's objective and the optimiser, composed and compiled to TorchScript.
+
+docs/design.md has the interface, `moonfed.plan` the device's side of it.
+Legend: B samples, C classes, D width of a representation, R references.
+"""
+
+import copy
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from export.archive import clean_archive
+from export.methods import Method
+from export.network import Network, exchanged_tensors
+from export.optimiser import SgdOptimiser
+from moonfed.errors import InvalidInput
+from moonfed.files import write_durably
+from moonfed.plan import quiet_torchscript
+
+
+class TrainingPlan(torch.nn.Module):
+    """Everything of a round that depends on the model or on the method.
+
+    TorchScript can neither switch a module between train and eval mode nor list its parameters. So `inference` is the
+    network once more, in eval mode, with the same tensors; and lists of the tensors are kept beside the modules.
+    """
+
+    state: list[torch.Tensor]  # the network's exchanged tensors, in the manifest's order
+    trained: list[torch.Tensor]  # its parameters
+    counters: list[torch.Tensor]  # BatchNorm's, not exchanged: every round counts from zero
+    frozen_states: list[list[torch.Tensor]]  # of each frozen encoder, a subset of the exchanged tensors
+    frozen_places: list[int]  # where that subset stands in the manifest's order
+    hyperparameter_names: list[str]
+    hyperparameters: dict[str, float]  # this round's
+
+    def __init__(self, network: Network, method: Method, hyperparameter_names: Iterable[str]) -> None:
+        super().__init__()
+        self.network = network.train()
+        self.inference = _eval_twin(network)
+        self.objective = method.objective()
+        self.optimiser = SgdOptimiser()
+        self.frozen = torch.nn.ModuleList([_frozen_encoder(network) for _ in range(method.frozen_encoders)])
+        tensors = exchanged_tensors(network)
+        names = list(tensors)
+        frozen_tensors = [exchanged_tensors(encoder) for encoder in self.frozen]
+        self.state = list(tensors.values())
+        self.trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.counters = [buffer for name, buffer in network.named_buffers() if name.endswith("num_batches_tracked")]
+        self.frozen_states = [list(part.values()) for part in frozen_tensors]
+        self.frozen_places = [names.index(name) for name in frozen_tensors[0]] if frozen_tensors else []
+        self.hyperparameter_names = sorted(hyperparameter_names)
+        self.hyperparameters = {}
+        self.previous = 0  # previous models at hand this round
+
+    @torch.jit.export
+    def begin_round(
+        self,
+        model: list[torch.Tensor],
+        previous_models: list[list[torch.Tensor]],
+        hyperparameters: dict[str, float],
+    ) -> None:
+        """Copies the weights in; momentum starts at zero."""
+        for name in self.hyperparameter_names:
+            if name not in hyperparameters:
+                raise ValueError("hyperparameter '" + name + "' is missing")
+        self.hyperparameters = hyperparameters
+        copy_into(self.state, model)
+        for counter in self.counters:
+            counter.zero_()
+        self.previous = max(0, min(len(previous_models), len(self.frozen_states) - 1))
+        if self.reference_count() > 0:
+            copy_into(self.frozen_states[0], pick(model, self.frozen_places))
+            for index in range(self.previous):
+                copy_into(self.frozen_states[1 + index], pick(previous_models[index], self.frozen_places))
+        self.optimiser.begin(self.trained)
+
+    @torch.jit.export
+    def reference_count(self) -> int:
+        """References per sample that `step` wants this round."""
+        count: int = self.objective.reference_count(self.previous)
+        return count
+
+    @torch.jit.export
+    def references(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The frozen encoders' representations [B, R, D]."""
+        count = self.reference_count()
+        found = torch.jit.annotate(list[torch.Tensor], [])
+        with torch.no_grad():
+            for index, encoder in enumerate(self.frozen):
+                if index < count:
+                    found.append(encoder.represent(inputs))
+        if len(found) == 0:
+            return torch.zeros([inputs.size(0), 0, 0], device=inputs.device)
+        return torch.stack(found, dim=1)
+
+    @torch.jit.export
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+        """One step of the optimiser; the loss before it."""
+        z_BD = self.network.represent(inputs)  # noqa: N806
+        logits_BC = self.network.classify(z_BD)  # noqa: N806
+        loss = self.objective(logits_BC, z_BD, labels, references, self.hyperparameters)
+        # autograd.grad accumulates nothing, and knows which parameters the loss does not depend on
+        gradients = torch.autograd.grad([loss], self.trained, allow_unused=True)
+        self.optimiser.step(self.trained, gradients, self.hyperparameters)
+        detached: torch.Tensor = loss.detach()
+        return detached
+
+    @torch.jit.export
+    def end_round(self) -> list[torch.Tensor]:
+        """Copies of the exchanged tensors."""
+        return [tensor.detach().clone() for tensor in self.state]
+
+    @torch.jit.export
+    def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """[2]: summed cross-entropy, number of correct predictions."""
+        with torch.no_grad():
+            logits_BC = self.inference(inputs)  # noqa: N806
+            loss = F.cross_entropy(logits_BC, labels, reduction="sum")
+            correct = (logits_BC.argmax(1) == labels).sum().to(loss.dtype)
+            return torch.stack([loss, correct])
+
+    @torch.jit.export
+    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Class probabilities [B, C]."""
+        with torch.no_grad():
+            return torch.softmax(self.inference(inputs), dim=1)
+
+
+def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copies tensors of the same shapes; a copy alone would broadcast what does not fit."""
+    if len(targets) != len(sources):
+        raise ValueError("the model has " + str(len(sources)) + " tensors; the plan has " + str(len(targets)))
+    with torch.no_grad():
+        for index in range(len(targets)):
+            if targets[index].size() != sources[index].size():
+                raise ValueError("tensor " + str(index) + " of the model has another shape than the plan's")
+            targets[index].copy_(sources[index])
+
+
+def pick(tensors: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
+    """The tensors at those places."""
+    return [tensors[place] for place in places]
+
+
+def compile_plan(
+    network: Network, method: Method, hyperparameter_names: Iterable[str], *, model: str
+) -> torch.jit.ScriptModule:
+    """The plan as TorchScript, without weights; the network is not changed.
+
+    `model`: its name for the message. Raises InvalidInput if TorchScript cannot compile the network.
+    """
+    plan = TrainingPlan(copy.deepcopy(network), method, hyperparameter_names)
+    _drop_weights(plan)
+    try:
+        with quiet_torchscript():
+            scripted: torch.jit.ScriptModule = torch.jit.script(plan)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InvalidInput(f"model is {model!r}, which TorchScript cannot compile: {reason}") from error
+    return scripted
+
+
+def plan_bytes(scripted: torch.jit.ScriptModule) -> bytes:
+    """plan.pt: the archive without any trace of the machine that built it."""
+    with quiet_torchscript():
+        return clean_archive(scripted.save_to_buffer())
+
+
+def save_plan(path: Path, scripted: torch.jit.ScriptModule) -> None:
+    """Writes plan.pt."""
+    write_durably(path, plan_bytes(scripted))
+
+
+def _eval_twin(network: Network) -> Network:
+    shared = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
+    return copy.deepcopy(network, shared).eval()
+
+
+def _frozen_encoder(network: Network) -> Network:
+    frozen = copy.deepcopy(network)
+    frozen.output_layer = torch.nn.Identity()  # only representations are asked of it
+    return frozen.eval().requires_grad_(False)
+
+
+def _drop_weights(plan: TrainingPlan) -> None:
+    """Every exchanged tensor becomes one expanded zero; constants such as integer buffers keep their values."""
+    for module in (plan.network, *plan.frozen):
+        for tensor in exchanged_tensors(module).values():
+            tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)

@@ -1,0 +1,26 @@
+"""Checks of settings: each raises InvalidInput with a sentence that names the setting, its value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+
+from moonfed.errors import InvalidInput
+
+
+def require_positive(name: str, value: float) -> None:
+    """The value must be a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInput(f"{name} is {value!r}; it must be a number above 0")
+
+
+def require_at_least(name: str, value: float, least: float, *, below: float = math.inf) -> None:
+    """The value must be a finite number from `least`, and below the limit if there is one."""
+    if not (math.isfinite(value) and least <= value < below):
+        limit = "" if math.isinf(below) else f" and below {below:g}"
+        raise InvalidInput(f"{name} is {value!r}; it must be a number from {least:g}{limit}")
+
+
+def require_whole(name: str, value: int, least: int) -> None:
+    """The value must be a whole number from `least`."""
+    if not (isinstance(value, int) and value >= least):
+        raise InvalidInput(f"{name} is {value!r}; it must be a whole number from {least}")

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.methods import METHODS
+from export.models import build_network
+from export.network import Network
+from export.optimiser import Sgd
+from export.plan import compile_plan, save_plan
+from moonfed.manifest import InputSpec
+from moonfed.plan import TorchScriptPlan, load_plan
+
+IMAGE = InputSpec(kind="image", shape=(32, 32, 3))
+SMALL_IMAGE = InputSpec(kind="image", shape=(16, 16, 3))
+FEATURES = InputSpec(kind="features", shape=(30,))
+NewPlan = Callable[..., TorchScriptPlan]
+
+
+@pytest.fixture(scope="session")
+def cnn() -> Network:
+    return build_network("cnn", IMAGE, 10, mean=(0.49, 0.48, 0.45), deviation=(0.25, 0.24, 0.26), seed=3)
+
+
+@pytest.fixture(scope="session")
+def resnet() -> Network:
+    return build_network("resnet18", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3)
+
+
+@pytest.fixture
+def new_plan(tmp_path: Path) -> NewPlan:
+    """A plan as a device gets it: compiled, saved, loaded."""
+
+    def make(network: Network, method: str, **settings: float) -> TorchScriptPlan:
+        chosen = METHODS[method](**settings)
+        names = [*hyperparameters(), *chosen.coefficients()]
+        save_plan(tmp_path / "plan.pt", compile_plan(network, chosen, names, model="tested"))
+        return load_plan(tmp_path / "plan.pt", "cpu")
+
+    return make
+
+
+def hyperparameters(**others: float) -> dict[str, float]:
+    settings = Sgd()
+    return {
+        "learning_rate": settings.learning_rate,
+        "momentum": settings.momentum,
+        "weight_decay": settings.weight_decay,
+        **others,
+    }
+
+
+def batches(
+    sample: InputSpec, count: int, size: int, *, classes: int = 10, seed: int = 0
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for _ in range(count):
+        shape = (size, *sample.shape)
+        if sample.kind == "image":
+            inputs = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        else:
+            inputs = torch.randn(shape, generator=generator)
+        found.append((inputs, torch.randint(0, classes, (size,), generator=generator)))
+    return found
