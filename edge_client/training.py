@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+
 from moonfed.errors import InvalidInput
 from moonfed.plan import Plan
 

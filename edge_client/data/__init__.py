@@ -1,1 +1,1 @@
-"""Where a device finds its samples: image folders, .npz files, a callable of the user."""
+"""Where a device's own samples come from: a folder of images, an .npz file, or a function of yours."""

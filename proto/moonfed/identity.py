@@ -56,11 +56,16 @@ class Identity:
                 "enrol again with a new join token"
             )
 
-    def is_due_for_renewal(self) -> bool:
-        """Whether less than a third of the certificate's life is left."""
+    @property
+    def renewal(self) -> datetime:
+        """When less than a third of the certificate's life is left (UTC)."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
-        return certificate.not_valid_after_utc - datetime.now(timezone.utc) < RENEW_AT * life
+        return certificate.not_valid_after_utc - RENEW_AT * life
+
+    def is_due_for_renewal(self) -> bool:
+        """Whether less than a third of the certificate's life is left."""
+        return self.renewal < datetime.now(timezone.utc)
 
 
 def load_identity(directory: Path) -> Identity:

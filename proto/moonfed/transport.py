@@ -75,22 +75,34 @@ def open_channel(address: str, identity: Identity | None) -> grpc.Channel:
 
 def explain_unavailable(address: str, identity: Identity | None) -> MoonfedError:
     """Why a call came back UNAVAILABLE: Untrusted if trying again is pointless, else Unavailable."""
+    if identity is None:
+        return _explain(address, None, "")
+    context = ssl.create_default_context(cadata=identity.ca.decode())
+    context.load_cert_chain(identity.directory / CERTIFICATE_FILE, identity.directory / KEY_FILE)
+    return _explain(address, context, f"identity (checked against {CA_FILE})")
+
+
+def explain_enrolment_unavailable(address: str, ca: bytes) -> MoonfedError:
+    """The same for a caller that has no certificate yet, only its join token's authority (PEM)."""
+    return _explain(address, ssl.create_default_context(cadata=ca.decode()), "join token")
+
+
+def _explain(address: str, context: ssl.SSLContext | None, claim: str) -> MoonfedError:
     host, port = parse_address(address)
     try:
         raw = socket.create_connection((host, port), PROBE_SECONDS)
     except OSError as error:
         return Unavailable(f"the coordinator at {address} cannot be reached: {error.strerror or error}")
-    if identity is None:
-        raw.close()
-        return Unavailable(f"the server at {address} did not answer; is it a coordinator that runs with --insecure?")
-    context = ssl.create_default_context(cadata=identity.ca.decode())
-    context.set_alpn_protocols(["h2"])
-    context.load_cert_chain(identity.directory / CERTIFICATE_FILE, identity.directory / KEY_FILE)
     with raw:
-        return _probe(raw, context, host, address)
+        if context is None:
+            return Unavailable(
+                f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
+            )
+        context.set_alpn_protocols(["h2"])
+        return _probe(raw, context, host, address, claim)
 
 
-def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str) -> MoonfedError:
+def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str, claim: str) -> MoonfedError:
     try:
         with context.wrap_socket(raw, server_hostname=host) as secured:
             try:
@@ -99,10 +111,7 @@ def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str)
             except (ssl.SSLError, ConnectionResetError):
                 answer = b""
     except ssl.SSLCertVerificationError as error:
-        return Untrusted(
-            f"the server at {address} is not the coordinator that this identity belongs to: {error.verify_message} "
-            f"(checked against {CA_FILE})"
-        )
+        return Untrusted(f"the server at {address} is not the coordinator of this {claim}: {error.verify_message}")
     except (ssl.SSLError, ConnectionResetError) as error:
         return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
     except OSError as error:

@@ -1,0 +1,104 @@
+"""A folder with one folder of images per class: FOLDER/CLASS/*.jpg."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_client.data.samples import RawSamples, Sign, checked
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.manifest import InputSpec
+
+_MODES = {1: "L", 3: "RGB"}  # Pillow's names, by number of channels
+
+log = logging.getLogger(__name__)
+
+
+class FolderSource:
+    """Images in class folders, decoded and resized to the bundle's input. Folder names are class names."""
+
+    decodes = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def check(self) -> None:
+        """Raises NotFound unless the folder is there, InvalidInput if images cannot be read on this device."""
+        if not self.path.is_dir():
+            raise NotFound(f"data is {str(self.path)!r}; there is no such folder")
+        if importlib.util.find_spec("PIL") is None:
+            raise InvalidInput("reading images needs Pillow, which is not installed; install moonfed[images]")
+
+    def fingerprint(self) -> str:
+        """Of all files' paths, sizes and times of change."""
+        self.check()
+        digest = hashlib.sha256(str(self.path.resolve()).encode())
+        for name, file in self._files():
+            facts = file.stat()
+            digest.update(f"{name}\0{file}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+
+    def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
+        """All images that can be read; the others are counted and reported once."""
+        self.check()
+        height, width, mode = self._format(spec)
+        self._check_names(classes)
+        inputs, labels, unreadable = [], [], []
+        for name, file in self._files():
+            sign()
+            pixels = _decode(file, height, width, mode)
+            if pixels is None:
+                unreadable.append(file)
+                continue
+            inputs.append(pixels.reshape(spec.shape))
+            labels.append(classes.index(name))
+        if unreadable:
+            log.warning("%d of %d files in %s cannot be read as images and are left out, such as %s",
+                        len(unreadable), len(unreadable) + len(inputs), self.path, unreadable[0])  # fmt: skip
+        if not inputs:
+            raise InvalidInput(f"{self.path} has no readable images; each class needs a folder of its own with images")
+        return checked(np.stack(inputs), np.array(labels), spec, classes, str(self.path))
+
+    def _format(self, spec: InputSpec) -> tuple[int, int, str]:
+        if spec.kind != "image":
+            raise InvalidInput(f"data is a folder of images; the bundle takes {spec.kind}, so give it an .npz file")
+        height, width, channels = spec.shape
+        if channels not in _MODES:
+            raise InvalidInput(f"the bundle's images have {channels} channels; image files can give 1 or 3")
+        return height, width, _MODES[channels]
+
+    def _check_names(self, classes: tuple[str, ...]) -> None:
+        for folder in self._folders():
+            if folder.name not in classes:
+                raise InvalidInput(f"{folder} is not a class of the bundle; its classes are {', '.join(classes)}")
+
+    def _folders(self) -> list[Path]:
+        return sorted(entry for entry in self.path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        """Class name and file, in an order that is the same everywhere."""
+        for folder in self._folders():
+            for root, folders, names in os.walk(folder):
+                folders.sort()
+                for name in sorted(names):
+                    if not name.startswith("."):
+                        yield folder.name, Path(root, name)
+
+
+def _decode(file: Path, height: int, width: int, mode: str) -> npt.NDArray[np.uint8] | None:
+    from PIL import Image  # optional: only devices with image files have it
+
+    try:
+        with Image.open(file) as image:
+            image.draft(mode, (width, height))  # lets JPEG decode at a reduced size
+            resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(resized, dtype=np.uint8)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # all that damaged files raise
+        return None

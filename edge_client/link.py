@@ -1,0 +1,114 @@
+"""The device's connection to its coordinator: the Fleet service's calls with our types and errors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+import grpc
+
+from edge_client.assignment import Assignment
+from edge_client.state import StoredRound
+from edge_client.submission import submit
+from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.errors import MoonfedError, Unavailable
+from moonfed.identity import Identity, key_bytes, new_key, signing_request
+from moonfed.v1 import fleet_pb2, fleet_pb2_grpc
+
+REPORT_TIMEOUT = 10.0  # seconds; a late report is worth nothing
+DECLINE_ATTEMPTS = 3
+
+
+class Link:
+    """One channel, opened again after the certificate was renewed. All calls raise MoonfedError."""
+
+    def __init__(self, address: str, device: str, identity: Identity | None) -> None:
+        """`identity` is None for plaintext to this machine."""
+        self.address, self.device = address, device
+        self.attending = threading.Event()  # set while the coordinator knows that this device waits for work
+        self.identity = identity
+        self._channel = transport.open_channel(address, identity)
+        self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
+
+    def reopen(self, identity: Identity) -> None:
+        """Uses this identity from now on; calls that are under way come back as Unavailable and are tried again."""
+        before, self.identity = self._channel, identity
+        self._channel = transport.open_channel(self.address, identity)
+        self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
+        before.close()
+
+    def close(self) -> None:
+        """Ends all calls."""
+        self._channel.close()
+
+    def attend(self, platform: Mapping[str, str], seconds: float) -> Iterator[fleet_pb2.AttendReply]:
+        """What the coordinator says: a welcome, then assignments; ends after `seconds`, to be called again."""
+        request = fleet_pb2.AttendRequest(
+            device=self.device,
+            contract_version=CONTRACT_VERSION,
+            plan_interfaces=[PLAN_INTERFACE],
+            platform=platform,
+        )
+        try:
+            yield from self._fleet.Attend(request, timeout=seconds)
+        except grpc.RpcError as error:
+            if cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                return
+            raise self._explained(error) from error
+        raise Unavailable("the coordinator is shutting down")
+
+    def fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
+        """Brings a blob into the directory and returns its checked file."""
+        return transport.fetch_blob(self._fleet.Fetch, ref, blobs, device=self.device)
+
+    def report(self, assignment: Assignment, fraction: float) -> str | None:
+        """Tells how far training is; returns the reason if the coordinator says stop."""
+        run, round_number, attempt = assignment.place
+        request = fleet_pb2.ReportRequest(
+            device=self.device, run=run, round=round_number, attempt=attempt, fraction=fraction
+        )
+        reply = transport.call(self._fleet.Report, request, timeout=REPORT_TIMEOUT)
+        return (reply.reason or "no reason given") if reply.stop else None
+
+    def decline(self, assignment: Assignment, reason: str) -> None:
+        """Says that there will be no update."""
+        run, round_number, attempt = assignment.place
+        request = fleet_pb2.DeclineRequest(
+            device=self.device, run=run, round=round_number, attempt=attempt, reason=reason
+        )
+        transport.call(self._fleet.Decline, request, attempts=DECLINE_ATTEMPTS)
+
+    def submit(self, assignment: Assignment, stored: StoredRound) -> None:
+        """Hands in an update; returns when the coordinator has it for good."""
+        run, round_number, attempt = assignment.place
+        update = stored.update
+        header = fleet_pb2.SubmitHeader(
+            device=self.device,
+            run=run,
+            round=round_number,
+            attempt=attempt,
+            blobs={"model": transport.to_message(update.model)},
+            samples=update.samples,
+            steps=update.steps,
+            metrics=update.metrics,
+        )
+        try:
+            submit(self._fleet.Submit, header, {update.model: stored.model_file})
+        except grpc.RpcError as error:
+            raise self._explained(error) from error
+
+    def renew(self) -> tuple[bytes, bytes]:
+        """A fresh certificate and its key, both PEM."""
+        key = new_key()
+        request = fleet_pb2.RenewRequest(device=self.device, signing_request=signing_request(key, self.device))
+        reply = transport.call(self._fleet.Renew, request, explain=self._why_unavailable)
+        return reply.certificate, key_bytes(key)
+
+    def _explained(self, error: grpc.RpcError) -> MoonfedError:
+        return transport.explained(error, self._why_unavailable)
+
+    def _why_unavailable(self) -> MoonfedError:
+        return transport.explain_unavailable(self.address, self.identity)

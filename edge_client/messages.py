@@ -1,0 +1,52 @@
+"""What the light parent and the training child say to each other: one JSON object in a line.
+
+To the child:    check, train (a Job), stop
+To the parent:   ready, progress (fraction, epoch, loss), note (level, text), trained, stopped, failed (error, reason)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What does not change while a device runs."""
+
+    state: str  # the state directory
+    device: str  # the device's name
+    data: str  # FOLDER, FILE.npz or module:callable
+    accelerator: str  # cpu or cuda
+    holdout: float  # fraction of the samples that only evaluate
+    threads: int | None = None  # torch's; None: its own choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One round of local training; the files were checked by the parent."""
+
+    run: str
+    round: int
+    attempt: int
+    epochs: int
+    batch_size: int
+    hyperparameters: Mapping[str, float]
+    seed: int
+    started_from: str  # sha256 of the global model
+    manifest_file: str
+    plan_file: str
+    model_file: str
+
+
+def encode(kind: str, **fields: object) -> bytes:
+    """One line."""
+    return json.dumps({"kind": kind, **fields}).encode() + b"\n"
+
+
+def decode(line: bytes) -> tuple[str, dict[str, Any]]:
+    """A line's kind and fields."""
+    fields = json.loads(line)
+    return fields.pop("kind"), fields

@@ -1,0 +1,120 @@
+"""The light parent: attends the coordinator for ever, and hands its assignments to the work thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+from edge_client.assignment import Inbox, read_assignment
+from edge_client.child import Child
+from edge_client.enrolment import keep_identity, read_identity
+from edge_client.link import Link
+from edge_client.messages import WorkerSettings
+from edge_client.state import tidy
+from edge_client.versions import describe_platform
+from edge_client.work import Work
+from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch
+from moonfed.transport import Backoff
+from moonfed.v1 import fleet_pb2
+
+LONGEST_ATTEND = 24 * 3600.0  # seconds; a fresh call now and then outlives what NATs and proxies do to long streams
+RENEWAL_RETRY = 3600.0  # seconds between two tries to renew a certificate
+# A coordinator that is just going down can look as if it refused a certificate; it is believed the third time.
+DISTRUSTED_TRIES = 3
+FINAL = (Denied, InvalidInput, VersionMismatch)  # trying again cannot help
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """One device's attendance at one coordinator."""
+
+    def __init__(self, settings: WorkerSettings, link: Link, child: Child) -> None:
+        self._state, self._link = Path(settings.state), link
+        self._platform = describe_platform(settings.accelerator)
+        self._child, self._inbox = child, Inbox()
+        self._work = Work(self._state, link, child, self._inbox)
+        self._backoff = Backoff()
+        self._away = False  # whether the operator was told that the coordinator is away
+        self._distrusted = 0
+
+    def run(self) -> None:
+        """Attends until something final happens, which is raised, or an exception comes from a signal."""
+        tidy(self._state / "runs")
+        try:
+            self._child.check()
+            self._work.start()
+            while True:
+                self._renew_if_due()
+                self._attend_once()
+        finally:
+            self._work.end()
+            self._link.close()
+
+    def _attend_once(self) -> None:
+        try:
+            for reply in self._link.attend(self._platform, self._attend_seconds()):
+                self._hear(reply)
+            return
+        except MoonfedError as error:
+            reason = error
+        self._link.attending.clear()
+        self._raise_if_final(reason)
+        self._say_away(reason)
+        time.sleep(self._backoff.next())
+
+    def _hear(self, reply: fleet_pb2.AttendReply) -> None:
+        if reply.HasField("welcome"):
+            self._welcomed(reply.welcome)
+            return
+        try:
+            self._inbox.put(read_assignment(reply.assignment))
+        except InvalidInput as error:
+            log.warning("an assignment makes no sense and is ignored: %s", error)
+
+    def _welcomed(self, welcome: fleet_pb2.Welcome) -> None:
+        if not self._link.attending.is_set():
+            back = "back; " if self._away else ""
+            log.info("%sattending the coordinator at %s (moonfed %s) as %s", back, self._link.address,
+                     welcome.coordinator, self._link.device)  # fmt: skip
+        self._away, self._distrusted = False, 0
+        self._backoff.reset()
+        self._link.attending.set()
+
+    def _raise_if_final(self, reason: MoonfedError) -> None:
+        self._distrusted = self._distrusted + 1 if isinstance(reason, Untrusted) else 0
+        if isinstance(reason, FINAL) or self._distrusted >= DISTRUSTED_TRIES:
+            raise reason
+
+    def _say_away(self, reason: MoonfedError) -> None:
+        """Once for each absence, not for each try."""
+        if not self._away:
+            log.warning("the coordinator is away: %s; trying again until it is back", reason)
+            self._away = True
+
+    def _attend_seconds(self) -> float:
+        """Until the certificate is due for renewal, within reason."""
+        if self._link.identity is None:
+            return LONGEST_ATTEND
+        left = (self._link.identity.renewal - datetime.now(timezone.utc)).total_seconds()
+        return min(left, LONGEST_ATTEND) if left > 0 else RENEWAL_RETRY
+
+    def _renew_if_due(self) -> None:
+        """Gets a fresh certificate; raises Untrusted if the present one has expired."""
+        identity = self._link.identity
+        if identity is None:
+            return
+        identity.require_valid()
+        if not identity.is_due_for_renewal():
+            return
+        try:
+            certificate, key = self._link.renew()
+        except (Unavailable, Untrusted) as error:  # attending tells which of the two it is
+            log.debug("not renewed yet: %s", error)
+            return
+        keep_identity(self._state, address=identity.address, ca=identity.ca, certificate=certificate, key=key)
+        renewed = read_identity(self._state)
+        self._link.reopen(renewed)
+        log.info("renewed the certificate; it is good until %s UTC", f"{renewed.expires:%Y-%m-%d %H:%M}")

@@ -1,0 +1,165 @@
+"""What a device does with an assignment: fetch, check, train in the child, submit; or decline with a reason."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from edge_client.assignment import Assignment, Inbox
+from edge_client.child import Child
+from edge_client.link import Link
+from edge_client.messages import Job
+from edge_client.state import RunState, StoredRound, mark_acknowledged
+from edge_client.versions import require_runnable
+from edge_client.watch import Watch
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.errors import Corrupt, MoonfedError, Unavailable, Untrusted
+from moonfed.manifest import PLAN_FILE, Manifest
+from moonfed.transport import Backoff
+
+IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
+
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+
+class Superseded(Exception):
+    """The coordinator no longer wants the current assignment."""
+
+
+class Work:
+    """One thread that works on assignments, one after the other, while another thread attends."""
+
+    def __init__(self, state: Path, link: Link, child: Child, inbox: Inbox) -> None:
+        self._runs = state / "runs"
+        self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
+        self._models = BlobDirectory(state / "models")  # global models, each of use in one round
+        self._link, self._child, self._inbox = link, child, inbox
+        self._ending = threading.Event()
+
+    def start(self) -> None:
+        """Starts the thread, which ends with the process."""
+        threading.Thread(target=self._work, name="work", daemon=True).start()
+
+    def end(self) -> None:
+        """Ends the child; nothing is declined, so that the coordinator may wait for this device to come back."""
+        self._ending.set()
+        self._child.end()
+
+    def _work(self) -> None:
+        while not self._ending.is_set():
+            assignment = self._inbox.take(IDLE_SECONDS)
+            if assignment is None:
+                self._child.end()
+                continue
+            try:
+                self._deliver(assignment)
+            except Superseded as reason:
+                log.info("%s: dropped; %s", assignment, reason)
+            except MoonfedError as error:
+                self._decline(assignment, str(error))
+            except Exception as error:  # whatever it is, the next round may go better
+                if not self._ending.is_set():
+                    log.exception("%s: unexpected trouble on this device", assignment)
+                self._decline(assignment, f"unexpected trouble on the device: {type(error).__name__}")
+
+    def _deliver(self, assignment: Assignment) -> None:
+        run = RunState(self._runs, assignment.run)
+        run.forget_later(assignment.round, assignment.attempt)
+        stored = run.find(assignment.round, assignment.attempt, assignment.model.sha256)
+        if stored:
+            log.info("%s: assigned again; it is already trained", assignment)
+        else:
+            log.info("%s: assigned", assignment)
+            stored = self._train(assignment, run)
+        self._submit(assignment, stored)
+
+    def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
+        job = self._prepare(assignment)
+        if not self._child.train(job, Watch(assignment, self._link, self._inbox).wants):
+            raise Superseded("training was stopped")
+        self._keep_models(None)  # the global model has served
+        stored = run.find(assignment.round, assignment.attempt, assignment.model.sha256)
+        if stored is None:
+            raise Corrupt("the trained model cannot be read back; the disk may be damaged")
+        log.info("%s: trained on %d samples, loss %.4f", assignment, stored.update.samples,
+                 stored.update.metrics["loss"])  # fmt: skip
+        return stored
+
+    def _prepare(self, assignment: Assignment) -> Job:
+        """Fetches what training needs; raises VersionMismatch if this device cannot run the plan."""
+        manifest_file = self._fetch(assignment.manifest, self._blobs)
+        manifest = Manifest.from_bytes(manifest_file.read_bytes())
+        require_runnable(manifest)
+        plan_file = self._fetch(manifest.files[PLAN_FILE], self._blobs)
+        self._keep_models(assignment.model)
+        model_file = self._fetch(assignment.model, self._models)
+        return Job(
+            run=assignment.run,
+            round=assignment.round,
+            attempt=assignment.attempt,
+            epochs=assignment.epochs,
+            batch_size=assignment.batch_size,
+            hyperparameters=assignment.hyperparameters,
+            seed=assignment.seed,
+            started_from=assignment.model.sha256,
+            manifest_file=str(manifest_file),
+            plan_file=str(plan_file),
+            model_file=str(model_file),
+        )
+
+    def _fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
+        try:
+            return self._patiently(lambda: self._link.fetch(ref, blobs))
+        except Corrupt as error:  # on the way, or on this disk: a fresh copy mends both
+            log.warning("%s; fetching it again", error)
+            blobs.path(ref.sha256).unlink(missing_ok=True)
+            return self._patiently(lambda: self._link.fetch(ref, blobs))
+
+    def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
+        try:
+            self._patiently(lambda: self._link.submit(assignment, stored))
+        except MoonfedError as error:
+            if not self._ending.is_set():
+                log.warning("%s: the coordinator refused the update: %s", assignment, error)
+            return
+        mark_acknowledged(stored)
+        log.info("%s: submitted", assignment)
+
+    def _patiently(self, action: Callable[[], Result]) -> Result:
+        """Tries for as long as the coordinator is away and wants nothing newer.
+
+        Whether a coordinator is still to be trusted the attending thread finds out, so both are waited for here.
+        """
+        backoff = Backoff()
+        while True:
+            try:
+                return action()
+            except (Unavailable, Untrusted) as error:
+                log.debug("trying again: %s", error)
+            self._wait(backoff.next())
+            while not self._link.attending.is_set():
+                self._wait(1.0)
+
+    def _wait(self, seconds: float) -> None:
+        if self._inbox.superseded(seconds):
+            raise Superseded("there is a newer assignment")
+        if self._ending.is_set():
+            raise Superseded("this device is shutting down")
+
+    def _decline(self, assignment: Assignment, reason: str) -> None:
+        if self._ending.is_set():
+            return
+        log.warning("%s: declined; %s", assignment, reason)
+        try:
+            self._link.decline(assignment, reason)
+        except MoonfedError as error:
+            log.warning("%s: the coordinator did not hear that: %s", assignment, error)
+
+    def _keep_models(self, wanted: BlobRef | None) -> None:
+        for file in self._models.root.glob("*/*"):
+            if wanted is None or file.name != wanted.sha256:
+                file.unlink()
