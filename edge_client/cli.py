@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
 import signal
 import socket
 import sys
@@ -113,6 +114,7 @@ def run_command(
 
 def main() -> NoReturn:
     """Runs the program."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
     run_program(app, NAME)
 
 

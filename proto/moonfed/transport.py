@@ -19,7 +19,7 @@ import grpc
 
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable, Untrusted
-from moonfed.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE, Identity
+from moonfed.identity import CERTIFICATE_FILE, KEY_FILE, Identity
 from moonfed.status import from_rpc_error
 from moonfed.v1 import blob_pb2
 
@@ -79,7 +79,7 @@ def explain_unavailable(address: str, identity: Identity | None) -> MoonfedError
         return _explain(address, None, "")
     context = ssl.create_default_context(cadata=identity.ca.decode())
     context.load_cert_chain(identity.directory / CERTIFICATE_FILE, identity.directory / KEY_FILE)
-    return _explain(address, context, f"identity (checked against {CA_FILE})")
+    return _explain(address, context, "identity")
 
 
 def explain_enrolment_unavailable(address: str, ca: bytes) -> MoonfedError:
@@ -111,7 +111,9 @@ def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str,
             except (ssl.SSLError, ConnectionResetError):
                 answer = b""
     except ssl.SSLCertVerificationError as error:
-        return Untrusted(f"the server at {address} is not the coordinator of this {claim}: {error.verify_message}")
+        return Untrusted(
+            f"the server at {address} is not the coordinator that this {claim} belongs to: {error.verify_message}"
+        )
     except (ssl.SSLError, ConnectionResetError) as error:
         return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
     except OSError as error:

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from edge_client.enrolment import keep_identity
+from export.methods import METHODS
+from export.models import build_network
+from export.network import exchanged_tensors, tensor_specs
+from export.optimiser import Sgd
+from export.plan import compile_plan, plan_bytes
+from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.manifest import FILES, PLAN_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.tensors import write_model
+from moonfed.transport import to_message
+from moonfed.v1 import fleet_pb2
+from tests.edge_client.authority import DAY, Authority
+from tests.edge_client.coordinator import PATIENCE, Coordinator
+
+FEATURES = InputSpec(kind="features", shape=(6,))
+CLASSES = ("left", "middle", "right")
+PROGRAM = Path(sys.executable).with_name("moonfed-client")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A real bundle without its graph, which no device needs."""
+
+    manifest: Manifest
+    plan: bytes
+    weights: bytes
+
+    def put_into(self, blobs: BlobDirectory) -> BlobRef:
+        blobs.put_bytes(self.plan)
+        blobs.put_bytes(self.weights)
+        return blobs.put_bytes(self.manifest.to_bytes())
+
+    def assignment(self, *, run: str = "tested", **fields: int) -> fleet_pb2.Assignment:
+        settings = {"round": 1, "attempt": 1, "epochs": 2, "batch_size": 8, "seed": 7} | fields
+        return fleet_pb2.Assignment(
+            run=run,
+            manifest=to_message(ref_of_bytes(self.manifest.to_bytes())),
+            blobs={"model": to_message(ref_of_bytes(self.weights))},
+            hyperparameters=self.manifest.hyperparameters,
+            **settings,
+        )
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """MOON with one previous model on a small perceptron for six features and three classes."""
+    network = build_network("mlp", FEATURES, len(CLASSES), mean=None, deviation=None, seed=3)
+    method = METHODS["moon"](mu=1.0, tau=0.5, previous_models=1)
+    sgd = Sgd()
+    hyperparameters = {
+        "learning_rate": 0.1,
+        "momentum": sgd.momentum,
+        "weight_decay": sgd.weight_decay,
+        **method.coefficients(),
+    }
+    plan = plan_bytes(compile_plan(network, method, list(hyperparameters), model="tested"))
+    specs = tensor_specs(network)
+    file = tmp_path_factory.mktemp("bundle") / "initial.safetensors"
+    write_model(file, specs, (tensor.detach().numpy().ravel() for tensor in exchanged_tensors(network).values()))
+    manifest = Manifest(
+        name="tested",
+        model="mlp",
+        method="moon",
+        hyperparameters=hyperparameters,
+        previous_models=1,
+        training=LocalTraining(epochs=2, batch_size=8),
+        input=FEATURES,
+        classes=CLASSES,
+        tensors=specs,
+        plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", minimum_samples=2),
+        files={name: ref_of_bytes(plan if name == PLAN_FILE else b"") for name in FILES},
+    )
+    return Bundle(manifest, plan, file.read_bytes())
+
+
+def write_samples(path: Path, count: int = 40, seed: int = 0) -> Path:
+    """Clouds around one centre per class."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, len(CLASSES), count)
+    inputs = generator.normal(size=(count, 6)) + 3 * np.eye(6)[labels]
+    np.savez(path, inputs=inputs.astype(np.float32), labels=labels)
+    return path
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    return write_samples(tmp_path / "samples.npz")
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path, bundle: Bundle) -> Iterator[Coordinator]:
+    started = Coordinator(tmp_path / "coordinator", Authority())
+    bundle.put_into(started.blobs)
+    started.serve()
+    yield started
+    started.stop()
+
+
+@dataclass
+class Device:
+    """One real moonfed-client process, enrolled with the test's coordinator."""
+
+    directory: Path
+    coordinator: Coordinator
+    process: subprocess.Popen[str] | None = None
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "device"
+
+    def enrol(self, authority: Authority | None = None, **ages: object) -> None:
+        key, certificate = self.coordinator.authority.issue("cam-1", "device", **ages)  # type: ignore[arg-type]
+        ca = (authority or self.coordinator.authority).pem
+        keep_identity(self.state, address=self.coordinator.address, ca=ca, certificate=certificate, key=key)
+
+    def start(self, data: str | Path, *options: str) -> None:
+        if not (self.state / "identity").exists():
+            self.enrol()
+        self.process = subprocess.Popen(
+            [str(PROGRAM), "run", "--data", str(data), "--state", str(self.state), "--threads", "1", *options],
+            cwd=self.directory,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """The program and everything that it started."""
+        assert self.process
+        parent = psutil.Process(self.process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    def finish(self) -> tuple[int, str]:
+        """Waits for the end; exit code and log."""
+        assert self.process
+        _, log = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, log
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        assert self.process
+        self.process.send_signal(number)
+        return self.finish()
+
+
+@pytest.fixture
+def device(tmp_path: Path, coordinator: Coordinator) -> Iterator[Device]:
+    made = Device(tmp_path, coordinator)
+    yield made
+    if made.process and made.process.poll() is None:
+        made.process.kill()
+        made.process.communicate()
+
+
+@pytest.fixture
+def user_module(tmp_path: Path) -> Callable[[str], str]:
+    """Writes a module with a function `load` in the device's working directory; returns what `--data` wants."""
+
+    def write(body: str) -> str:
+        lines = "\n".join(f"    {line}" for line in body.splitlines())
+        text = f"import os, signal, sys, time\nimport numpy as np\n\ndef load(spec, classes):\n{lines}\n"
+        (tmp_path / "user_data.py").write_text(text)
+        return "user_data:load"
+
+    return write
+
+
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
+    assert not alive
+
+
+def send(process: psutil.Process, number: int) -> None:
+    os.kill(process.pid, number)
+
+
+__all__ = ["CLASSES", "DAY", "FEATURES", "Bundle", "Device", "send", "wait_until_gone", "write_samples"]

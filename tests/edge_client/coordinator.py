@@ -1,0 +1,186 @@
+"""A coordinator that does what a test tells it, over real gRPC with real mutual TLS."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import NoReturn
+
+import grpc
+
+from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.errors import MoonfedError, Unavailable
+from moonfed.status import to_status
+from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
+from tests.edge_client.authority import Authority
+
+PATIENCE = 60.0  # seconds; nothing takes that long unless it is broken
+CHUNK = 1 << 12  # small, so that a small model travels in several
+Place = tuple[str, int, int]
+
+
+class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServicer):
+    """Sends its assignments to whoever attends, keeps what devices say, and fails on demand."""
+
+    def __init__(self, directory: Path, authority: Authority) -> None:
+        self.authority, self.blobs = authority, BlobDirectory(directory)
+        self.assignments: list[fleet_pb2.Assignment] = []
+        self.attended: list[fleet_pb2.AttendRequest] = []
+        self.fetched: list[tuple[str, int]] = []  # sha256, offset
+        self.reports: list[fleet_pb2.ReportRequest] = []
+        self.declined: list[fleet_pb2.DeclineRequest] = []
+        self.updates: list[tuple[fleet_pb2.SubmitHeader, bytes]] = []
+        self.resumed: list[int] = []  # bytes that were already here when an upload began
+        self.renewed: list[bytes] = []  # certificates
+        self.stop_reason = ""
+        self.attend_error: MoonfedError | None = None
+        self.submit_error: MoonfedError | None = None
+        self.enrol_error: MoonfedError | None = None
+        self.break_upload_after: int | None = None  # bytes, once
+        self.break_fetch_after: int | None = None  # bytes, once
+        self.port = 0
+        self._partial: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._server: grpc.Server | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def serve(self) -> None:
+        """Starts, on the same port as before if it ran before."""
+        server = grpc.server(futures.ThreadPoolExecutor(16), options=(("grpc.so_reuseport", 0),))
+        fleet_pb2_grpc.add_FleetServicer_to_server(self, server)
+        credentials = grpc.ssl_server_credentials([self.authority.issue("server", "server")], self.authority.pem, True)
+        self.port = server.add_secure_port(f"127.0.0.1:{self.port}", credentials)
+        server.start()
+        self._server = server
+
+    def serve_enrolment(self) -> tuple[grpc.Server, int]:
+        server = grpc.server(futures.ThreadPoolExecutor(4))
+        enrolment_pb2_grpc.add_EnrolmentServicer_to_server(self, server)
+        port = server.add_secure_port(
+            "127.0.0.1:0", grpc.ssl_server_credentials([self.authority.issue("server", "server")])
+        )
+        server.start()
+        return server, port
+
+    def stop(self) -> None:
+        server, self._server = self._server, None
+        if server:
+            stopped = server.stop(None)
+            self._tell()
+            stopped.wait()
+
+    def assign(self, assignment: fleet_pb2.Assignment) -> None:
+        self._tell(lambda: self.assignments.append(assignment))
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE), f"waited in vain for {what}; declined: {self.declined}"
+
+    def wait_for_update(self, count: int = 1) -> tuple[fleet_pb2.SubmitHeader, bytes]:
+        self.wait_for(lambda: len(self.updates) >= count, f"{count} updates")
+        return self.updates[count - 1]
+
+    def wait_for_decline(self) -> fleet_pb2.DeclineRequest:
+        self.wait_for(lambda: self.declined, "a declining device")
+        return self.declined[0]
+
+    def _tell(self, change: Callable[[], object] = lambda: None) -> None:
+        with self._changed:
+            change()
+            self._changed.notify_all()
+
+    def Attend(  # noqa: N802
+        self, request: fleet_pb2.AttendRequest, context: grpc.ServicerContext
+    ) -> Iterator[fleet_pb2.AttendReply]:
+        if self.attend_error:
+            self._tell(lambda: self.attended.append(request))
+            _abort(context, self.attend_error)
+        context.add_callback(self._tell)
+        yield fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version="1.0", coordinator="0.1.0"))
+        self._tell(lambda: self.attended.append(request))
+        done = {_place(header) for header, _ in self.updates}
+        sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: len(self.assignments) > sent or not context.is_active())
+            if not context.is_active():
+                return
+            if _place(self.assignments[sent]) not in done:
+                yield fleet_pb2.AttendReply(assignment=self.assignments[sent])
+            sent += 1
+
+    def Fetch(  # noqa: N802
+        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[blob_pb2.Chunk]:
+        self.fetched.append((request.sha256, request.offset))
+        content = self.blobs.read(self.blobs.find(request.sha256))
+        for start in range(request.offset, len(content), CHUNK):
+            if self.break_fetch_after is not None and start >= self.break_fetch_after:
+                self.break_fetch_after = None
+                _abort(context, Unavailable("the line broke"))
+            yield blob_pb2.Chunk(data=content[start : start + CHUNK])
+
+    def Report(  # noqa: N802
+        self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.ReportReply:
+        self._tell(lambda: self.reports.append(request))
+        return fleet_pb2.ReportReply(stop=bool(self.stop_reason), reason=self.stop_reason)
+
+    def Decline(  # noqa: N802
+        self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.DeclineReply:
+        self._tell(lambda: self.declined.append(request))
+        return fleet_pb2.DeclineReply()
+
+    def Renew(self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext) -> fleet_pb2.RenewReply:  # noqa: N802
+        certificate = self.authority.sign(request.signing_request, request.device)
+        self._tell(lambda: self.renewed.append(certificate))
+        return fleet_pb2.RenewReply(certificate=certificate)
+
+    def Submit(  # noqa: N802
+        self, request_iterator: Iterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
+    ) -> Iterator[fleet_pb2.SubmitReply]:
+        if self.submit_error:
+            _abort(context, self.submit_error)
+        header = next(request_iterator).header
+        blob = header.blobs["model"]
+        held = self._partial.get(blob.sha256, b"")
+        self.resumed.append(len(held))
+        yield fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets={blob.sha256: len(held)}))
+        for request in request_iterator:
+            if request.HasField("commit"):
+                break
+            assert request.part.offset == len(held)
+            held += request.part.data
+            if self.break_upload_after is not None and len(held) >= self.break_upload_after:
+                self.break_upload_after = None
+                self._partial[blob.sha256] = held[: len(held) // 2]
+                _abort(context, Unavailable("the line broke"))
+        assert ref_of_bytes(held) == BlobRef(blob.sha256, blob.size)
+        self._tell(lambda: self.updates.append((header, held)))
+        receipt = fleet_pb2.Receipt(
+            run=header.run, round=header.round, attempt=header.attempt, sha256={"model": blob.sha256}
+        )
+        yield fleet_pb2.SubmitReply(receipt=receipt)
+
+    def Enrol(self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext) -> enrolment_pb2.EnrolReply:  # noqa: N802
+        if self.enrol_error:
+            _abort(context, self.enrol_error)
+        certificate = self.authority.sign(request.signing_request, request.device)
+        return enrolment_pb2.EnrolReply(device=request.device, certificate=certificate, fleet_port=self.port)
+
+
+def _place(message: fleet_pb2.Assignment | fleet_pb2.SubmitHeader) -> Place:
+    return message.run, message.round, message.attempt
+
+
+def _abort(context: grpc.ServicerContext, error: MoonfedError) -> NoReturn:
+    code, details, metadata = to_status(error)
+    context.set_trailing_metadata(metadata)
+    context.abort(code, details)
+    raise AssertionError("abort raises")
