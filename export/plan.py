@@ -157,7 +157,7 @@ def compile_plan(
     try:
         with quiet_torchscript():
             scripted: torch.jit.ScriptModule = torch.jit.script(plan)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+    except (torch.jit.frontend.FrontendError, RuntimeError, TypeError, ValueError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise InvalidInput(f"model is {model!r}, which TorchScript cannot compile: {reason}") from error
     return scripted

@@ -15,6 +15,9 @@ from moonfed.manifest import InputSpec
 from moonfed.plan import TorchScriptPlan, load_plan
 
 IMAGE = InputSpec(kind="image", shape=(32, 32, 3))
+# One thread: on a busy machine two threads spend their time waiting for each other, and results depend on their number.
+torch.set_num_threads(1)
+
 SMALL_IMAGE = InputSpec(kind="image", shape=(16, 16, 3))
 FEATURES = InputSpec(kind="features", shape=(30,))
 NewPlan = Callable[..., TorchScriptPlan]
@@ -27,7 +30,9 @@ def cnn() -> Network:
 
 @pytest.fixture(scope="session")
 def resnet() -> Network:
-    return build_network("resnet18", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3)
+    return build_network(
+        "tests.export.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
+    )
 
 
 @pytest.fixture
