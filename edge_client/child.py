@@ -53,8 +53,9 @@ class Child:
         return self._process is not None
 
     def check(self) -> None:
-        """Raises what the child knows to be wrong with this device's settings, before any work comes."""
+        """Raises what a child finds wrong with this device's settings, before any work comes; then ends it again."""
         self._answer(encode("check"), lambda _: True)
+        self.end()
 
     def train(self, job: Job, wanted: Callable[[Sign | None], bool]) -> bool:
         """Trains one round; False if `wanted` said no on the way.

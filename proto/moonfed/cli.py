@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from typing import NoReturn
-
-import typer
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 
 from moonfed import RELEASE, errors
+
+if TYPE_CHECKING:  # a device's long-lived process uses the exit codes without it
+    import typer
 
 # argparse and typer use 2 for a wrong command line; a wrong value is the same kind of mistake.
 _EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
@@ -35,19 +38,28 @@ def exit_code(error: errors.MoonfedError) -> int:
 
 def run_program(app: typer.Typer, name: str) -> NoReturn:
     """Runs a program: a MoonfedError becomes `name: one sentence` on standard error and its exit code."""
-    try:
+    with errors_as_exit_codes(name):
         app(prog_name=name)
+    sys.exit(0)
+
+
+@contextmanager
+def errors_as_exit_codes(name: str) -> Iterator[None]:
+    """Ends the process as `run_program` does if the body raises a MoonfedError."""
+    try:
+        yield
     except errors.MoonfedError as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    sys.exit(0)
 
 
 def new_app(help_text: str) -> typer.Typer:
     """A typer application with moonfed's common habits: `--version`, help without arguments, plain tracebacks."""
+    import typer
+
     app = typer.Typer(
         help=help_text,
         no_args_is_help=True,
@@ -74,6 +86,8 @@ def print_json(document: object) -> None:
 
 
 def _version(asked: bool) -> None:
+    import typer
+
     if asked:
         print(f"moonfed {RELEASE}")
         raise typer.Exit

@@ -1,0 +1,91 @@
+"""The process that `moonfed-client run` becomes: `python -m edge_client.attend SETTINGS`.
+
+A command line's library costs 19 MB that a device would carry for months, so cli.py replaces itself by this program
+once the command line is understood. It imports no torch and no numpy either; those are the training child's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from edge_client.messages import WorkerSettings
+from edge_client.settings import DeviceSettings
+from moonfed.cli import INTERRUPTED, errors_as_exit_codes
+from moonfed.errors import WrongState
+
+if TYPE_CHECKING:
+    from edge_client.link import Link
+
+NAME = "moonfed-client"
+
+
+def main() -> None:
+    """Attends until a signal or something final ends it."""
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with errors_as_exit_codes(NAME):
+        settings = DeviceSettings(**json.loads(sys.argv[1]))
+        with _sole_user(Path(settings.state)):
+            _attend(settings)
+
+
+def _attend(settings: DeviceSettings) -> None:
+    from edge_client.child import Child
+    from edge_client.session import Session
+
+    link = _open_link(settings)
+    worker = WorkerSettings(
+        state=settings.state,
+        device=link.device,
+        data=settings.data,
+        accelerator=settings.accelerator,
+        holdout=settings.holdout,
+        threads=settings.threads,
+    )
+    Session(worker, link, Child(worker)).run()
+
+
+def _open_link(settings: DeviceSettings) -> Link:
+    from edge_client.enrolment import read_identity
+    from edge_client.link import Link
+
+    if settings.insecure:
+        return Link(settings.coordinator, settings.plain_name, None)
+    identity = read_identity(Path(settings.state))
+    return Link(settings.coordinator or identity.address, identity.name, identity)
+
+
+@contextmanager
+def _sole_user(state: Path) -> Iterator[None]:
+    """Holds STATE's lock; WrongState if another process runs with this directory."""
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise WrongState(f"another {NAME} runs with the state directory {state}") from error
+        yield
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Ends the session from wherever it is; SIGTERM is how services are stopped, so it is no failure."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is quick, and must not be cut short
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print(f"{NAME}: stopped", file=sys.stderr)
+    sys.exit(INTERRUPTED if number == signal.SIGINT else 0)
+
+
+if __name__ == "__main__":
+    main()
