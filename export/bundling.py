@@ -1,0 +1,111 @@
+"""Builds a bundle from a recipe: network, plan, graph, seeded weights and manifest, checked before anyone sees it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from export.checks import check_forward, check_training, minimum_samples, random_samples
+from export.binding import bind
+from export.graph import export_graph
+from export.models import build_network
+from export.network import Network, exchanged_tensors, tensor_specs
+from export.parity import require_parity
+from export.plan import compile_plan, plan_bytes
+from export.recipe import MethodSettings, Recipe, read_settings
+from moonfed.blobs import ref_of_bytes
+from moonfed.bundle import Bundle
+from moonfed.errors import InvalidInput
+from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
+from moonfed.plan import Plan, load_plan
+from moonfed.tensors import TensorSpec, Vector, write_model
+
+MINIMUM_TORCH = "2.4"  # the first with torch.ops.aten._fused_sgd_ on the CPU
+
+
+def build_bundle(recipe: Recipe) -> Bundle:
+    """Builds and checks a bundle; the same recipe and the same releases of the libraries give the same bytes.
+
+    The checks: TorchScript and ONNX can express the model, the model takes the input and returns one logit per class,
+    a step with the saved and loaded plan has a finite loss and changes the weights, and the graph predicts what the
+    plan predicts. Raises InvalidInput naming what is wrong with the recipe.
+    """
+    settings = read_settings(recipe.method, recipe.settings)
+    network = _network(recipe)
+    least = minimum_samples(network)
+    if settings.training.batch_size < least:
+        raise InvalidInput(
+            f"batch_size is {settings.training.batch_size}; with BatchNorm in the model it must be a whole number from 2"
+        )
+    check_forward(network, recipe)
+    specs = tensor_specs(network)
+    with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
+        weights = _weights(network, specs, Path(directory))
+        scripted = compile_plan(network, settings.method, settings.hyperparameters, model=recipe.model)
+        plan_path = Path(directory) / PLAN_FILE
+        plan_path.write_bytes(plan_bytes(scripted))
+        files = {
+            PLAN_FILE: plan_path.read_bytes(),
+            GRAPH_FILE: export_graph(network, recipe.input, model=recipe.model),
+            WEIGHTS_FILE: weights,
+        }
+        manifest = _manifest(recipe, settings, specs, least, files)
+        _check(load_plan(plan_path, "cpu"), network, manifest, files)
+    return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
+
+
+def _network(recipe: Recipe) -> Network:
+    return build_network(
+        recipe.model,
+        recipe.input,
+        len(recipe.classes),
+        mean=recipe.mean,
+        deviation=recipe.deviation,
+        seed=recipe.seed,
+    )
+
+
+def _weights(network: Network, specs: tuple[TensorSpec, ...], directory: Path) -> bytes:
+    path = directory / WEIGHTS_FILE
+    write_model(path, specs, (_flat(tensor) for tensor in exchanged_tensors(network).values()))
+    return path.read_bytes()
+
+
+def _manifest(
+    recipe: Recipe,
+    settings: MethodSettings,
+    specs: tuple[TensorSpec, ...],
+    least: int,
+    files: dict[str, bytes],
+) -> Manifest:
+    return Manifest(
+        name=recipe.name,
+        model=recipe.model,
+        method=recipe.method,
+        hyperparameters=settings.hyperparameters,
+        previous_models=settings.method.previous_models,
+        training=settings.training,
+        input=recipe.input,
+        classes=recipe.classes,
+        tensors=specs,
+        plan=PlanSpec(
+            minimum_torch=MINIMUM_TORCH, built_with_torch=str(torch.__version__), minimum_samples=least
+        ),
+        files={name: ref_of_bytes(content) for name, content in files.items()},
+    )
+
+
+def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, bytes]) -> None:
+    """Trains a little, then compares graph and plan with the trained weights, which neither of them was built with."""
+    initial = [tensor.detach() for tensor in exchanged_tensors(network).values()]
+    trained = check_training(plan, initial, manifest)
+    graph = bind(files[GRAPH_FILE], np.concatenate([_flat(tensor) for tensor in trained]), manifest)
+    require_parity(graph, plan, random_samples(manifest.input, 32))
+
+
+def _flat(tensor: torch.Tensor) -> Vector:
+    values: Vector = tensor.detach().cpu().numpy().reshape(-1)
+    return values

@@ -1,0 +1,108 @@
+"""What a bundle is built from: a recipe, checked before anything is built, and the settings of a method by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from export.methods import METHODS, Method
+from export.optimiser import Sgd
+from moonfed.errors import InvalidInput
+from moonfed.manifest import InputSpec, LocalTraining
+
+Settings = Mapping[str, float | int | str]
+_DEFAULT_TRAINING: Settings = {"epochs": 10, "batch_size": 64}  # Li, He, Song (CVPR 2021), section 4.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A model, a method and their settings. `settings` may hold numbers or their text, as a command line has them."""
+
+    name: str
+    model: str
+    input: InputSpec
+    classes: tuple[str, ...]
+    method: str = "fedavg"
+    settings: Settings = field(default_factory=dict)
+    mean: tuple[float, ...] | None = None  # one for each channel of pixels in [0, 1], or for each feature, or one
+    deviation: tuple[float, ...] | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodSettings:
+    """A method with everything around it that `settings` can change."""
+
+    method: Method
+    optimiser: Sgd
+    training: LocalTraining
+
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        """The plan's: the optimiser's and the objective's."""
+        optimiser = {item.name: float(getattr(self.optimiser, item.name)) for item in fields(Sgd)}
+        return optimiser | self.method.coefficients()
+
+
+def read_settings(method: str, settings: Settings) -> MethodSettings:
+    """The method of that name with these settings, the rest at the paper's values.
+
+    Raises InvalidInput for an unknown method, an unknown setting or a value that is not allowed.
+    """
+    if method not in METHODS:
+        raise InvalidInput(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
+    owners: dict[str, type[Any]] = {
+        item.name: owner for owner in (METHODS[method], Sgd, LocalTraining) for item in fields(owner)
+    }
+    values: dict[type[Any], dict[str, float | int]] = {METHODS[method]: {}, Sgd: {}, LocalTraining: {}}
+    for key, value in {**_DEFAULT_TRAINING, **settings}.items():
+        if key not in owners:
+            raise InvalidInput(f"setting {key!r} (= {value!r}) is unknown; {method} has {', '.join(sorted(owners))}")
+        values[owners[key]][key] = _number(key, value, owners[key])
+    return MethodSettings(
+        method=METHODS[method](**values[METHODS[method]]),
+        optimiser=Sgd(**values[Sgd]),
+        training=LocalTraining(**values[LocalTraining]),  # type: ignore[arg-type]
+    )
+
+
+def read_input(text: str) -> InputSpec:
+    """`32x32x3` (height, width, channels of a picture) or `features:30`; InvalidInput for anything else."""
+    if match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text):
+        return InputSpec(kind="image", shape=tuple(int(side) for side in match.groups()))
+    if match := re.fullmatch(r"features:(\d+)", text):
+        return InputSpec(kind="features", shape=(int(match[1]),))
+    raise InvalidInput(f"input is {text!r}; it must be HEIGHTxWIDTHxCHANNELS, such as 32x32x3, or features:COUNT")
+
+
+def read_classes(text: str) -> tuple[str, ...]:
+    """`cat,dog,bird`, or a number for classes called 0, 1, 2, …"""
+    if text.isdigit():
+        return tuple(str(index) for index in range(int(text)))
+    return tuple(name.strip() for name in text.split(","))
+
+
+def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """`0.49,0.48,0.45`; nothing for nothing."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError as error:
+        raise InvalidInput(f"{name} is {text!r}; it must be numbers with commas between them") from error
+
+
+def _number(key: str, value: float | int | str, owner: type[Any]) -> float | int:
+    """The value as the field's type; the dataclass itself checks its range."""
+    whole = next(item.type for item in fields(owner) if item.name == key) in (int, "int")
+    try:
+        number = float(value)
+        if not whole:
+            return number
+        if number.is_integer():
+            return int(number)
+    except ValueError:
+        pass
+    raise InvalidInput(f"{key} is {value!r}; it must be a {'whole number' if whole else 'number'}")
