@@ -1,0 +1,108 @@
+"""Tells of a run: one readable line in the log, and an event for everybody who watches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from coordinator.events import Abandon, Lose, Open
+from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView
+from coordinator.watchers import Watchers
+from moonfed.blobs import BlobRef
+
+_log = logging.getLogger(__name__)
+
+
+class Announcer:
+    """The voice of one run."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._waiting = ""  # the latest sentence on what the run waits for
+        self.watchers = Watchers()
+
+    def answered(self, answer: Answer) -> None:
+        """A device delivered, was refused or declined."""
+        kinds: Mapping[str, EventKind] = {
+            "accepted": "update_received",
+            "refused": "update_refused",
+            "declined": "device_declined",
+        }
+        level = logging.INFO if answer.outcome == "accepted" else logging.WARNING
+        why = f": {answer.reason}" if answer.reason else ""
+        _log.log(level, "%s: %s's update %s%s", answer.id, answer.device, answer.outcome, why)
+        self.watchers.tell(_event(kinds[answer.outcome], answer.id, device=answer.device, reason=answer.reason))
+
+    def progress(self, attempt: AttemptId, device: str, fraction: float) -> None:
+        """How far a device is."""
+        self.watchers.tell(_event("progress", attempt, device=device, fraction=fraction))
+
+    def opened(self, command: Open) -> None:
+        """A round has opened."""
+        attempt = self.name(command)
+        _log.info("%s opened for %s", attempt, ", ".join(command.cohort))
+        self.watchers.tell(_event("round_opened", attempt, devices=command.cohort))
+
+    def lost(self, command: Lose) -> None:
+        """A device was away for too long."""
+        attempt = self.name(command)
+        _log.warning("%s: %s is lost", attempt, command.device)
+        self.watchers.tell(_event("device_lost", attempt, device=command.device))
+
+    def abandoned(self, command: Abandon) -> None:
+        """A round came to nothing."""
+        attempt = self.name(command)
+        _log.warning("%s abandoned: %s", attempt, command.reason)
+        self.watchers.tell(_event("round_abandoned", attempt, devices=command.missing, reason=command.reason))
+
+    def committed(
+        self, attempt: AttemptId, devices: tuple[str, ...], model: BlobRef, metrics: Mapping[str, float]
+    ) -> None:
+        """A round has a new global model."""
+        told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
+        _log.info("%s committed with %d updates; %s", attempt, len(devices), told)
+        self.watchers.tell(_event("round_committed", attempt, devices=devices, model=model))
+        self.measured(attempt.round, metrics)
+
+    def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """There are new metrics of a global model."""
+        self.watchers.tell(RunEvent(kind="metrics", round=round_, metrics=metrics))
+
+    def waits(self, sentence: str, *, in_round: bool) -> None:
+        """What the run waits for, whenever that changes. Within a round the log has the devices' answers already."""
+        if sentence and sentence != self._waiting:
+            _log.log(logging.DEBUG if in_round else logging.INFO, "run %r: %s", self._run, sentence)
+            self.watchers.tell(RunEvent(kind="waiting", reason=sentence))
+        self._waiting = sentence
+
+    def ended(self, view: RunView) -> None:
+        """The run is over."""
+        _log.info("run %r has %s", self._run, "finished" if view.record.status == "finished" else "been stopped")
+        self.watchers.tell(RunEvent(kind="ended", run=view))
+        self.watchers.close()
+
+    def name(self, item: Open | Lose | Abandon) -> AttemptId:
+        """The attempt that a command is about."""
+        return AttemptId(run=self._run, round=item.round, attempt=item.attempt)
+
+
+def _event(
+    kind: EventKind,
+    attempt: AttemptId,
+    *,
+    device: str = "",
+    devices: tuple[str, ...] = (),
+    reason: str = "",
+    model: BlobRef | None = None,
+    fraction: float = 0.0,
+) -> RunEvent:
+    return RunEvent(
+        kind=kind,
+        round=attempt.round,
+        attempt=attempt.attempt,
+        device=device,
+        devices=devices,
+        reason=reason,
+        model=model,
+        fraction=fraction,
+    )

@@ -1,0 +1,109 @@
+"""Which devices are here now: one session for each attending device, with the assignments that it has yet to get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from coordinator.records import AttemptId
+from moonfed import CONTRACT_VERSION
+from moonfed.blobs import BlobRef
+from moonfed.errors import MoonfedError, VersionMismatch, WrongState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """What a device says of itself when it attends."""
+
+    device: str
+    contract_version: str
+    plan_interfaces: tuple[str, ...]
+    platform: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One device's work in one round."""
+
+    id: AttemptId
+    manifest: BlobRef
+    blobs: Mapping[str, BlobRef]  # by role
+    epochs: int
+    batch_size: int
+    hyperparameters: Mapping[str, float]
+    seed: int
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One attendance of one device."""
+
+    introduction: Introduction
+    _queue: asyncio.Queue[Assignment | MoonfedError] = field(default_factory=asyncio.Queue)
+    _offered: set[AttemptId] = field(default_factory=set)
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+        return self.introduction.device
+
+    def offer(self, assignment: Assignment) -> None:
+        """Queues an assignment, once in a session."""
+        if assignment.id not in self._offered:
+            self._offered.add(assignment.id)
+            self._queue.put_nowait(assignment)
+
+    def close(self, reason: MoonfedError) -> None:
+        """Ends the attendance."""
+        self._queue.put_nowait(reason)
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        """What the device is to do; raises the reason when the session is closed."""
+        while True:
+            item = await self._queue.get()
+            if isinstance(item, MoonfedError):
+                raise item
+            yield item
+
+
+class Attendance:
+    """The sessions by device. A device attends once: the newer session ends the older."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+
+    def join(self, introduction: Introduction) -> Session:
+        """A new session."""
+        session = Session(introduction)
+        earlier = self._sessions.get(session.device)
+        if earlier:
+            earlier.close(WrongState(f"device {session.device!r} attends from another place; this attendance ends"))
+        self._sessions[session.device] = session
+        return session
+
+    def leave(self, session: Session) -> None:
+        """The session is over, unless a newer one has replaced it."""
+        if self._sessions.get(session.device) is session:
+            del self._sessions[session.device]
+
+    def find(self, device: str) -> Session | None:
+        """The device's present session."""
+        return self._sessions.get(device)
+
+    def sessions(self) -> list[Session]:
+        """All present sessions."""
+        return list(self._sessions.values())
+
+    def close(self, reason: MoonfedError) -> None:
+        """Ends all sessions."""
+        for session in self.sessions():
+            session.close(reason)
+
+
+def require_contract(version: str, who: str) -> None:
+    """Raises VersionMismatch unless the caller speaks our major version of the contract."""
+    if version.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
+        raise VersionMismatch(
+            f"{who} speaks contract version {version or 'unknown'}; this coordinator speaks {CONTRACT_VERSION}"
+        )

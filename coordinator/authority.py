@@ -1,0 +1,192 @@
+"""The certificate authority of one coordinator: its own key, the server's certificate, devices' and operators' ones."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from moonfed.errors import InvalidInput
+from moonfed.files import write_durably
+from moonfed.identity import RENEW_AT, Role, key_bytes, load_identity, new_key, save_identity, signing_request
+
+AUTHORITY_LIFE, SERVER_LIFE, OPERATOR_LIFE = timedelta(days=3650), timedelta(days=730), timedelta(days=365)
+BACKDATING = timedelta(minutes=5)  # for devices whose clock is a little late
+ALWAYS_NAMES = ("localhost", "127.0.0.1", "::1")
+OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCredentials:
+    """What the TLS ports are opened with, all PEM."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """A certificate that was just signed."""
+
+    certificate: bytes  # PEM
+    expires: float  # seconds since the epoch
+
+
+class Authority:
+    """Signs with the authority's key in `directory`; makes key and certificate when there are none yet."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._directory = directory
+        if not (directory / "ca.pem").is_file():  # written last, so with it the key is there too
+            _make_authority(directory)
+        self.ca = (directory / "ca.pem").read_bytes()
+        self._certificate = x509.load_pem_x509_certificate(self.ca)
+        self._key = _load_key(directory / "ca-key.pem")
+
+    def server_credentials(self, names: Sequence[str]) -> ServerCredentials:
+        """The server's certificate for these names and this machine's own, reissued when they change or it is old."""
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in _unique(names)])
+        path, key_path = self._directory / "server.pem", self._directory / "server-key.pem"
+        if not path.is_file() or not self._still_good(x509.load_pem_x509_certificate(path.read_bytes()), alternatives):
+            key = new_key()
+            subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "moonfed coordinator")])
+            builder = self._builder(subject, key.public_key(), SERVER_LIFE, ExtendedKeyUsageOID.SERVER_AUTH)
+            certificate = builder.add_extension(alternatives, critical=False).sign(self._key, hashes.SHA256())
+            path.unlink(missing_ok=True)  # never a certificate beside a key that is not its own
+            write_durably(key_path, key_bytes(key), mode=0o600)
+            write_durably(path, certificate.public_bytes(serialization.Encoding.PEM))
+        return ServerCredentials(ca=self.ca, certificate=path.read_bytes(), key=key_path.read_bytes())
+
+    def sign(self, request: bytes, name: str, role: Role, life: timedelta) -> Signed:
+        """A client certificate for the key in a signing request. The name is ours to give: the request's is ignored."""
+        public_key = requested_key(request)
+        subject = x509.Name(
+            [
+                x509.NameAttribute(NameOID.COMMON_NAME, name),
+                x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
+            ]
+        )
+        builder = self._builder(subject, public_key, life, ExtendedKeyUsageOID.CLIENT_AUTH)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return Signed(
+            certificate=certificate.public_bytes(serialization.Encoding.PEM),
+            expires=certificate.not_valid_after_utc.timestamp(),
+        )
+
+    def keep_operator(self, directory: Path, address: str) -> None:
+        """An identity directory for the operator on this machine; kept as long as it is good."""
+        certificate = directory / "certificate.pem"
+        if certificate.is_file():
+            held = load_identity(directory)
+            if held.ca == self.ca and held.address == address and not held.is_due_for_renewal():
+                return
+        key = new_key()
+        signed = self.sign(signing_request(key, OPERATOR), OPERATOR, "operator", OPERATOR_LIFE)
+        certificate.unlink(missing_ok=True)
+        save_identity(directory, address=address, ca=self.ca, certificate=signed.certificate, key=key_bytes(key))
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, life: timedelta, use: x509.ObjectIdentifier
+    ) -> x509.CertificateBuilder:
+        now = datetime.now(timezone.utc)
+        return (
+            _common(subject, key, now - min(BACKDATING, life / 10), now + life)
+            .issuer_name(self._certificate.subject)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+
+    def _still_good(self, certificate: x509.Certificate, alternatives: x509.SubjectAlternativeName) -> bool:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        left = certificate.not_valid_after_utc - datetime.now(timezone.utc)
+        try:
+            certificate.verify_directly_issued_by(self._certificate)
+        except (InvalidSignature, ValueError):
+            return False
+        return found == alternatives and left > RENEW_AT * SERVER_LIFE
+
+
+def requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
+    """The public key of a PKCS#10 request, after checking that the sender holds its other half."""
+    try:
+        parsed = x509.load_pem_x509_csr(request)
+        signed, key = parsed.is_signature_valid, parsed.public_key()
+    except Exception as error:  # whatever a damaged request makes the parser raise
+        raise InvalidInput("signing_request is not a PKCS#10 request in PEM") from error
+    if not signed or not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise InvalidInput("signing_request must be signed by the P-256 key that it names")
+    return key
+
+
+def key_digest(key: ec.EllipticCurvePublicKey) -> str:
+    """sha256 of a public key, in hexadecimal digits."""
+    digest = hashes.Hash(hashes.SHA256())
+    digest.update(key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return digest.finalize().hex()
+
+
+def _make_authority(directory: Path) -> None:
+    key, now = new_key(), datetime.now(timezone.utc)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "moonfed authority")])
+    certificate = (
+        _common(subject, key.public_key(), now - BACKDATING, now + AUTHORITY_LIFE)
+        .issuer_name(subject)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_signing_only(), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    write_durably(directory / "ca-key.pem", key_bytes(key), mode=0o600)
+    write_durably(directory / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _common(
+    subject: x509.Name, key: ec.EllipticCurvePublicKey, start: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _signing_only() -> x509.KeyUsage:
+    unused = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    off = dict.fromkeys((*unused, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(key_cert_sign=True, crl_sign=True, **off)
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InvalidInput(f"{path} must hold the P-256 key that moonfed wrote there")
+    return key
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys((*names, *ALWAYS_NAMES)))
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(name)
+    except ValueError as error:
+        raise InvalidInput(f"name is {name!r}; it must be a host name or an IP address") from error

@@ -1,0 +1,41 @@
+"""Tasks that outlive the call that started them, so that a caller who goes away leaves nothing half done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Background:
+    """Running tasks; failures that nobody waits for are logged."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts work that goes on by itself."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for work that goes on even if the waiting caller is cancelled."""
+        return await asyncio.shield(self.spawn(work))
+
+    async def close(self) -> None:
+        """Cancels what still runs and waits for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            _log.debug("a task ended with an error", exc_info=error)

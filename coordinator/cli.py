@@ -1,0 +1,139 @@
+"""The program moonfed-coordinator: serve a federation, and steer one that is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator.options import (
+    DEFAULT_IDENTITY,
+    DEFAULT_STATE,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+)
+from coordinator.run_commands import run_app
+from moonfed.cli import new_app, print_json, run_program
+
+if TYPE_CHECKING:
+    from coordinator.server import Ports
+
+app = new_app("Coordinates federated learning: draws devices for rounds and averages their updates.")
+token_app = typer.Typer(help="Join tokens: what a new device needs.", no_args_is_help=True)
+device_app = typer.Typer(help="The devices of the fleet.", no_args_is_help=True)
+app.add_typer(run_app, name="run")
+app.add_typer(token_app, name="token")
+app.add_typer(device_app, name="device")
+
+
+def main() -> None:
+    """The entry point of moonfed-coordinator."""
+    run_program(app, "moonfed-coordinator")
+
+
+@app.command()
+def serve(
+    state: Annotated[Path, typer.Option(help="The directory that holds everything; made if absent.")] = DEFAULT_STATE,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
+    fleet_port: Annotated[int, typer.Option(help="For devices and operators; 0: any free one.")] = 7443,
+    enrolment_port: Annotated[int, typer.Option(help="For devices that are new; 0: any free one.")] = 7444,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="What devices call this machine; may be repeated, the first goes into join tokens."),
+    ] = None,
+    certificate_days: Annotated[float, typer.Option(help="Life of a device's certificate; it renews itself.")] = 90.0,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Plaintext, for devices on this machine.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Tell the ports as one line of JSON.")] = False,
+) -> None:
+    """Serves a federation until it is stopped; a later start goes on where this one ended.
+
+    Example: moonfed-coordinator serve --host 0.0.0.0 --name coordinator.example.org
+    """
+    import logging
+
+    from coordinator.server import ServeSettings
+    from coordinator.server import serve as run_server
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings = ServeSettings(
+        state=state,
+        host=host,
+        fleet_port=fleet_port,
+        enrolment_port=enrolment_port,
+        names=tuple(name or ()),
+        certificate_days=certificate_days,
+        insecure=insecure,
+    )
+    run_server(settings, lambda ports: _print_ready(state, host, ports, json))
+
+
+@token_app.command("create")
+def create_token(
+    uses: Annotated[int, typer.Option(help="How many devices may enrol with it.", min=1, max=1_000_000)] = 1,
+    valid_hours: Annotated[float, typer.Option(help="How long it may be used.")] = 24.0,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Makes a join token and prints it.
+
+    Example: moonfed-coordinator token create --uses 5 --valid-hours 48
+    """
+    from coordinator.console import connect
+    from coordinator.printing import moment
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_hours * 3600)
+        reply = console.ask(console.control.CreateToken, request)
+    if json:
+        print_json({"token": reply.token, "expires": reply.expires})
+        return
+    typer.echo(reply.token)
+    typer.echo(f"good for {uses} {'device' if uses == 1 else 'devices'} until {moment(reply.expires)}", err=True)
+
+
+@device_app.command("list")
+def list_devices(
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Lists the devices that have enrolled, and whether they attend now.
+
+    Example: moonfed-coordinator device list
+    """
+    from coordinator.console import connect
+    from coordinator.printing import device_document, moment, table
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        devices = console.ask(console.control.ListDevices, control_pb2.ListDevicesRequest()).devices
+    if json:
+        print_json([device_document(device) for device in devices])
+        return
+    rows = [
+        [
+            device.device,
+            "yes" if device.attending else "no",
+            moment(device.last_seen),
+            moment(device.certificate_expires),
+            ", ".join(f"{key} {value}" for key, value in sorted(device.platform.items())),
+        ]
+        for device in devices
+    ]
+    typer.echo("\n".join(table(["device", "attends", "last seen", "certificate until", "platform"], rows)))
+
+
+def _print_ready(state: Path, host: str, ports: Ports, json: bool) -> None:
+    if json:
+        document = {"fleet_port": ports.fleet, "enrolment_port": ports.enrolment, "state": str(state)}
+        print_json(document | {"identity": str(state / "operator")})
+        return
+    enrolment = f", new devices at {host}:{ports.enrolment}" if ports.enrolment else ", without TLS"
+    print(f"moonfed-coordinator serves {state}: devices at {host}:{ports.fleet}{enrolment}", flush=True)

@@ -1,0 +1,134 @@
+"""The operator's side of Control: connecting, uploading a bundle, following a run."""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+
+from coordinator.services.convert import settings_message
+from coordinator.settings import Settings
+from moonfed import transport
+from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
+from moonfed.bundle import Bundle
+from moonfed.errors import MoonfedError, Unavailable
+from moonfed.identity import Identity, load_identity
+from moonfed.tensors import open_model, require_finite
+from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
+
+UPLOAD_ATTEMPTS = 8
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """An operator's connection to a coordinator."""
+
+    control: control_pb2_grpc.ControlStub
+    explain: Callable[[], MoonfedError]
+
+    def ask(self, method: Callable[..., Reply], request: Request) -> Reply:
+        """An idempotent call; a moment without the coordinator does not matter."""
+        return transport.call(method, request, attempts=3, explain=self.explain)
+
+    def start_run(self, name: str, bundle: Bundle, model: Path | None, settings: Settings) -> control_pb2.Run:
+        """Uploads what the coordinator lacks and starts a run, from the bundle's weights or those in `model`.
+
+        Raises SchemaMismatch, before anything is sent, if that model is not one of the bundle's.
+        """
+        if model:
+            require_finite(open_model(model, bundle.manifest.tensors), bundle.manifest.tensors)
+        with _files(bundle) as files:
+            weights = {ref_of_file(model): model} if model else {}
+            self.upload({**files, **weights})
+            request = control_pb2.StartRunRequest(
+                name=name,
+                manifest=bundle.ref.sha256,
+                model=next((ref.sha256 for ref in weights), ""),
+                settings=settings_message(settings),
+            )
+            return transport.call(self.control.StartRun, request, explain=self.explain)
+
+    def upload(self, files: Mapping[BlobRef, Path]) -> None:
+        """Stores blobs; a connection that breaks is taken up where it broke off."""
+        backoff = transport.Backoff()
+        for attempt in range(1, UPLOAD_ATTEMPTS + 1):
+            problem = self._upload_once(files)
+            if problem is None:
+                return
+            if attempt == UPLOAD_ATTEMPTS or not isinstance(problem, Unavailable):
+                raise problem
+            time.sleep(backoff.next())
+
+    def follow(self, run: str, away: Callable[[MoonfedError], None]) -> Iterator[control_pb2.RunEvent]:
+        """A run's events until it has ended, over restarts of the coordinator; `away` is told of each break."""
+        backoff = transport.Backoff(limit=10.0)
+        while True:
+            try:
+                for event in self.control.WatchRun(control_pb2.WatchRunRequest(run=run)):
+                    backoff.reset()
+                    yield event
+                return
+            except grpc.RpcError as error:
+                problem = transport.explained(error, self.explain)
+                if not isinstance(problem, Unavailable):
+                    raise problem from error
+            away(problem)
+            time.sleep(backoff.next())
+
+    def _upload_once(self, files: Mapping[BlobRef, Path]) -> MoonfedError | None:
+        offsets: queue.SimpleQueue[Mapping[str, int] | None] = queue.SimpleQueue()
+        try:
+            for reply in self.control.Upload(_upload_requests(files, offsets)):
+                if reply.HasField("resume"):
+                    offsets.put(dict(reply.resume.offsets))
+        except grpc.RpcError as error:
+            return transport.explained(error, self.explain)
+        finally:
+            offsets.put(None)  # lets gRPC's sending thread go if no resume came
+        return None
+
+
+@contextmanager
+def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Console]:
+    """A connection with an operator's identity, or in plaintext on this machine."""
+    held: Identity | None = None
+    if not insecure:
+        held = load_identity(identity)
+        held.require_valid()
+    target = address or (held.address if held else "127.0.0.1:7443")
+    with transport.open_channel(target, held) as channel:
+        yield Console(control_pb2_grpc.ControlStub(channel), lambda: transport.explain_unavailable(target, held))
+
+
+@contextmanager
+def _files(bundle: Bundle) -> Iterator[dict[BlobRef, Path]]:
+    """A bundle's files by their blobs; a bundle may be a .zip, so they are written out."""
+    with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
+        files = {}
+        for name, content in bundle.contents.items():
+            path = Path(directory) / name
+            path.write_bytes(content)
+            files[ref_of_bytes(content)] = path
+        yield files
+
+
+def _upload_requests(
+    files: Mapping[BlobRef, Path], offsets: queue.SimpleQueue[Mapping[str, int] | None]
+) -> Iterator[control_pb2.UploadRequest]:
+    header = control_pb2.UploadHeader(blobs=[transport.to_message(ref) for ref in files])
+    yield control_pb2.UploadRequest(header=header)
+    held = offsets.get()
+    if held is None:
+        return
+    for part in transport.parts(files, held):
+        yield control_pb2.UploadRequest(part=part)
+    yield control_pb2.UploadRequest(commit=blob_pb2.Commit())

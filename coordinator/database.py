@@ -1,0 +1,59 @@
+"""Opens the coordinator's SQLite database: durable settings, the schema's version, and no silent fresh start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+
+from coordinator import tables
+from coordinator.store import Store
+from moonfed.errors import Corrupt, VersionMismatch
+
+DATABASE_FILE = "coordinator.db"
+
+
+def open_store(path: Path) -> Store:
+    """The store in that file, created if there is none.
+
+    Raises Corrupt, with instructions, for a damaged database, and VersionMismatch for another release's schema.
+    """
+    engine = sql.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False})
+    sql.event.listen(engine, "connect", _configure)
+    try:
+        _prepare(engine, path)
+    except sql.exc.DatabaseError as error:
+        engine.dispose()
+        raise Corrupt(_instructions(path, str(error.orig))) from error
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine)
+
+
+def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _prepare(engine: sql.Engine, path: Path) -> None:
+    with engine.begin() as connection:
+        problem = connection.execute(sql.text("PRAGMA quick_check(1)")).scalar_one()
+        if problem != "ok":
+            raise Corrupt(_instructions(path, str(problem)))
+        if not sql.inspect(connection).has_table("schema"):
+            tables.metadata.create_all(connection)
+            connection.execute(sql.insert(tables.schema).values(version=tables.SCHEMA_VERSION))
+        version = connection.execute(sql.select(tables.schema.c.version)).scalar_one()
+    if version != tables.SCHEMA_VERSION:
+        raise VersionMismatch(
+            f"{path} has schema version {version}; this release of moonfed reads version {tables.SCHEMA_VERSION}"
+        )
+
+
+def _instructions(path: Path, problem: str) -> str:
+    return (
+        f"the database {path} is damaged ({problem}): restore it and its -wal file from a backup, "
+        "or move the whole state directory away to start anew"
+    )

@@ -1,0 +1,159 @@
+"""What happens to a run (events) and what is to be done about it (commands): the language of rounds.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attended:
+    """A device began to attend, perhaps once more."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departed:
+    """A device's attendance broke off."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The run goes on after it was created or the coordinator restarted; nobody attends yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """An operator ends the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InAttempt:
+    """An event or command of one attempt at one round."""
+
+    round: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateAccepted(InAttempt):
+    """A device's update was checked and is durable."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRefused(InAttempt):
+    """A device's update did not pass the checks."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declined(InAttempt):
+    """A device said that it will deliver no update."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlinePassed(InAttempt):
+    """The round's time is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GracePassed(InAttempt):
+    """A device has been away for the grace time since its departure of that number."""
+
+    device: str
+    departure: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryTimePassed(InAttempt):
+    """The attempt may be started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced(InAttempt):
+    """The round's new global model is committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReducingFailed(InAttempt):
+    """The updates could not be reduced."""
+
+    reason: str
+
+
+Event = (
+    Attended
+    | Departed
+    | Resumed
+    | StopRequested
+    | UpdateAccepted
+    | UpdateRefused
+    | Declined
+    | DeadlinePassed
+    | GracePassed
+    | RetryTimePassed
+    | Reduced
+    | ReducingFailed
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open(InAttempt):
+    """Record the round with its cohort."""
+
+    cohort: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign(InAttempt):
+    """Send a device its assignment."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimer:
+    """Bring this event back after so many seconds."""
+
+    seconds: float
+    event: DeadlinePassed | GracePassed | RetryTimePassed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lose(InAttempt):
+    """Tell that a device counts as lost."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce(InAttempt):
+    """Reduce these devices' updates, commit the round, and say so."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandon(InAttempt):
+    """Record that the round came to nothing."""
+
+    missing: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Record that the run has ended."""
+
+    status: Literal["finished", "stopped"]
+
+
+Command = Open | Assign | StartTimer | Lose | Reduce | Abandon | End

@@ -1,0 +1,263 @@
+"""The coordinator's domain: all runs, all devices, all blobs. The services call this, and nothing below it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from coordinator.attendance import Attendance, Introduction, Session, require_contract
+from coordinator.background import Background
+from coordinator.enrolment import require_name
+from coordinator.records import Answer, AttemptId, DeviceRecord, RunEvent, RunRecord, RunView
+from coordinator.rounds import State
+from coordinator.run_driver import RunDriver
+from coordinator.settings import Settings
+from coordinator.state_directory import StateDirectory
+from coordinator.submissions import Submission, SubmissionDesk
+from coordinator.updates import UpdateHeader, check_metrics, check_model
+from coordinator.uploads import Upload, Uploads
+from coordinator.views import recovered_state, run_view
+from moonfed.blobs import BlobRef
+from moonfed.errors import InvalidInput, NotFound, Unavailable, VersionMismatch, WrongState
+from moonfed.manifest import WEIGHTS_FILE, Manifest
+
+_log = logging.getLogger(__name__)
+
+
+class Federation:
+    """Runs and devices over an opened state directory. Lives on one event loop."""
+
+    def __init__(self, directory: StateDirectory) -> None:
+        self.directory = directory
+        self._store, self._blobs = directory.store, directory.blobs
+        self._attendance, self._background, self._uploads = Attendance(), Background(), Uploads()
+        self._desk = SubmissionDesk(directory, self._uploads, self._background)
+        self._drivers: dict[str, RunDriver] = {}
+        self._starting = asyncio.Lock()
+        self._stopping = False
+
+    async def open(self) -> None:
+        """Goes on with the runs that were running when the coordinator ended."""
+        running = [record for record in await asyncio.to_thread(self._store.runs) if record.status == "running"]
+        states = {record.run: await asyncio.to_thread(recovered_state, self._store, record.run) for record in running}
+        attempts = [_attempt(run, state) for run, state in states.items() if state.open]
+        await asyncio.to_thread(self.directory.forget_all_but, attempts)
+        for record in running:
+            await self._drive(record, states[record.run])
+
+    def dismiss(self) -> None:
+        """The coordinator is about to stop: ends attendances and watches; nobody counts as lost for that."""
+        self._stopping = True
+        reason = Unavailable("the coordinator is stopping")
+        self._attendance.close(reason)
+        for driver in self._drivers.values():
+            driver.close(reason)
+
+    async def close(self) -> None:
+        """Stops driving; what matters is durable already."""
+        await self._background.close()
+
+    # Devices
+
+    @asynccontextmanager
+    async def attend(self, introduction: Introduction) -> AsyncIterator[Session]:
+        """A device is here for as long as the context lasts."""
+        require_contract(introduction.contract_version, f"device {introduction.device!r}")
+        if problem := self._misfit(introduction):
+            raise problem
+        session = self._attendance.join(introduction)
+        self._background.spawn(self._noticed(introduction.device, introduction.platform))
+        try:
+            yield session
+        finally:
+            self._attendance.leave(session)
+            self._background.spawn(self._noticed(introduction.device, None))
+
+    async def submit(self, header: UpdateHeader) -> Submission:
+        """Starts, or goes on with, handing in an update."""
+        return await self._desk.begin(await self._find_driver(header.id.run), header)
+
+    async def report(self, attempt: AttemptId, device: str, fraction: float) -> str | None:
+        """Takes notice of progress; a sentence if the device may stop."""
+        if not 0 <= fraction <= 1:
+            raise InvalidInput(f"fraction is {fraction}; it must be from 0 to 1")
+        driver = await self._find_driver(attempt.run)
+        return driver.report(attempt, device, fraction) if driver else f"run {attempt.run!r} has ended"
+
+    async def decline(self, attempt: AttemptId, device: str, reason: str) -> None:
+        """A device will deliver no update for an assignment."""
+        driver = await self._find_driver(attempt.run)
+        if driver is None:
+            raise WrongState(f"run {attempt.run!r} has ended")
+        answer = Answer(id=attempt, device=device, outcome="declined", reason=reason[:1000])
+        await self._background.finish(driver.decline(answer))
+
+    # Blobs
+
+    async def upload(self, refs: Sequence[BlobRef]) -> tuple[Upload, dict[str, int]]:
+        """Starts, or goes on with, storing blobs; bytes already held of each."""
+        absent = {ref: self._blobs.root / "incoming" / ref.sha256 for ref in refs if not self._blobs.has(ref)}
+        upload, offsets = await self._uploads.begin(absent)
+        return upload, {ref.sha256: ref.size for ref in refs} | offsets
+
+    async def store(self, upload: Upload, refs: Sequence[BlobRef]) -> None:
+        """Ends an upload: the blobs are checked, durable and can be fetched."""
+        by_digest = {ref.sha256: ref for ref in refs}
+        for sha256, path in (await upload.finish()).items():
+            await asyncio.to_thread(self._blobs.put_file, path, by_digest[sha256])
+
+    # Runs
+
+    async def start_run(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
+        """Starts a run from a stored bundle, from its initial weights or from a stored model."""
+        return await self._background.finish(self._start_run(name, manifest, model, settings))
+
+    async def runs(self) -> list[RunView]:
+        """All runs, oldest first."""
+        return [await self.run(record.run) for record in await asyncio.to_thread(self._store.runs)]
+
+    async def run(self, run: str) -> RunView:
+        """One run."""
+        driver = await self._find_driver(run)
+        return await (driver.view() if driver else asyncio.to_thread(self._past_view, run))
+
+    async def stop_run(self, run: str) -> RunView:
+        """Ends a run for good; its global models stay. A run that has ended stays as it is."""
+        driver = await self._find_driver(run)
+        if driver:
+            await self._background.finish(driver.stop())
+        return await self.run(run)
+
+    async def watch(self, run: str) -> AsyncGenerator[RunEvent | RunView, None]:
+        """A snapshot of the run, then what happens to it until it has ended."""
+        driver = await self._find_driver(run)
+        if driver is None:
+            view = await self.run(run)
+            yield view
+            yield RunEvent(kind="ended", run=view)
+            return
+        view, watcher = await driver.watch()
+        try:
+            yield view
+            async for event in watcher.events():
+                yield event
+        finally:
+            driver.unwatch(watcher)
+
+    async def record_metrics(self, run: str, round_: int, metrics: Mapping[str, float]) -> None:
+        """Keeps metrics of one global model; 0 stands for the weights that the run started from."""
+        check_metrics(metrics)
+        view = await self.run(run)
+        if not 0 <= round_ <= view.committed:
+            raise NotFound(f"run {run!r} has no global model {round_}; there are 0 to {view.committed}")
+        await asyncio.to_thread(self._store.put_metrics, run, round_, metrics)
+        if driver := self._drivers.get(run):
+            driver.measured(round_, metrics)
+
+    async def devices(self) -> list[DeviceRecord]:
+        """All known devices, in order of their names."""
+        known = await asyncio.to_thread(self._store.devices)
+        return [replace(device, attending=self._attendance.find(device.device) is not None) for device in known]
+
+    # Below
+
+    async def _start_run(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
+        async with self._starting:
+            record = await asyncio.to_thread(self._new_record, name, manifest, model, settings)
+            await asyncio.to_thread(self._store.add_run, record)
+            _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
+            driver = await self._drive(record, State())
+        for session in self._attendance.sessions():
+            if problem := self._misfit(session.introduction):
+                session.close(problem)
+        return await driver.view()
+
+    async def _drive(self, record: RunRecord, state: State) -> RunDriver:
+        manifest, model = await asyncio.to_thread(self._load, record)
+        driver = RunDriver(
+            record=record,
+            manifest=manifest,
+            model=model,
+            state=state,
+            directory=self.directory,
+            attendance=self._attendance,
+            background=self._background,
+        )
+        self._drivers[record.run] = driver
+        await driver.start()
+        return driver
+
+    def _load(self, record: RunRecord) -> tuple[Manifest, BlobRef]:
+        """The run's manifest and newest global model, both checked: a damaged one must not go out to devices."""
+        manifest = Manifest.from_bytes(self._blobs.read(record.manifest))
+        model = run_view(self._store, record, None).model or record.initial
+        self._blobs.verified_path(model)
+        return manifest, model
+
+    async def _find_driver(self, run: str) -> RunDriver | None:
+        """The driver of a running run, None for one that has ended; NotFound."""
+        driver = self._drivers.get(run)
+        if driver is None:
+            await asyncio.to_thread(self._store.run, run)
+        elif driver.state.status != "running":
+            self._drivers.pop(run, None)
+            return None
+        return driver
+
+    def _past_view(self, run: str) -> RunView:
+        return run_view(self._store, self._store.run(run), None)
+
+    async def _noticed(self, device: str, platform: Mapping[str, str] | None) -> None:
+        """Lets every run know whether the device is here now."""
+        if self._stopping:
+            return
+        for driver in list(self._drivers.values()):
+            await driver.refresh(device)
+        await asyncio.to_thread(self._store.seen, device, platform)
+
+    def _misfit(self, introduction: Introduction) -> VersionMismatch | None:
+        """Why a device could take part in none of the running runs, naming both sides' interfaces."""
+        running = [driver for driver in self._drivers.values() if driver.state.status == "running"]
+        wanted = sorted({driver.manifest.plan.interface for driver in running})
+        if not wanted or set(wanted) & set(introduction.plan_interfaces):
+            return None
+        understood = ", ".join(introduction.plan_interfaces) or "none"
+        return VersionMismatch(
+            f"device {introduction.device!r} understands these plan interfaces: {understood}; "
+            f"the running runs need {', '.join(wanted)}"
+        )
+
+    def _new_record(self, name: str, manifest_sha256: str, model_sha256: str, settings: Settings) -> RunRecord:
+        ref = self._blobs.find(manifest_sha256)
+        manifest = Manifest.from_bytes(self._blobs.read(ref))
+        for file, blob in manifest.files.items():
+            if not self._blobs.has(blob):
+                raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
+        initial = self._blobs.find(model_sha256) if model_sha256 else manifest.files[WEIGHTS_FILE]
+        check_model(self._blobs.verified_path(initial), manifest.tensors)
+        return RunRecord(
+            run=require_name("name", name) if name else self._free_name(manifest.name),
+            created=time.time(),
+            status="running",
+            settings=settings,
+            manifest=ref,
+            method=manifest.method,
+            initial=initial,
+        )
+
+    def _free_name(self, bundle: str) -> str:
+        """A run's name made from the bundle's, numbered if it is taken."""
+        base = re.sub(r"[^a-z0-9._-]+", "-", bundle.lower()).strip("._-")[:48] or "run"
+        taken = {record.run for record in self._store.runs()}
+        numbered = (f"{base}-{number}" for number in range(2, len(taken) + 3))
+        return base if base not in taken else next(name for name in numbered if name not in taken)
+
+
+def _attempt(run: str, state: State) -> AttemptId:
+    current = state.open
+    return AttemptId(run=run, round=current.round if current else 0, attempt=current.attempt if current else 0)

@@ -1,0 +1,196 @@
+"""Runs, events and devices for people's eyes, and as JSON for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from moonfed.v1 import blob_pb2, control_pb2
+
+
+def run_document(run: control_pb2.Run) -> dict[str, Any]:
+    """A run as JSON values."""
+    return {
+        "run": run.run,
+        "status": run_status(run),
+        "method": run.method,
+        "round": run.round,
+        "settings": _settings_document(run.settings),
+        "manifest": _blob_document(run.manifest),
+        "model": _blob_document(run.model),
+        "waiting": run.waiting,
+        "created": run.created,
+        "initial_metrics": dict(run.initial_metrics),
+        "rounds": [_round_document(round_) for round_ in run.rounds],
+        "open_round": _open_round_document(run.open_round) if run.HasField("open_round") else None,
+    }
+
+
+def event_document(event: control_pb2.RunEvent) -> dict[str, Any]:
+    """An event as JSON values; fields that say nothing are left out."""
+    fields: dict[str, Any] = {
+        "round": event.round,
+        "attempt": event.attempt,
+        "device": event.device,
+        "devices": list(event.devices),
+        "reason": event.reason,
+        "model": _blob_document(event.model) if event.HasField("model") else None,
+        "metrics": dict(event.metrics),
+        "fraction": event.fraction,
+        "run": run_document(event.run) if event.HasField("run") else None,
+    }
+    return {"event": event_name(event)} | {name: value for name, value in fields.items() if value}
+
+
+def device_document(device: control_pb2.Device) -> dict[str, Any]:
+    """A device as JSON values."""
+    return {
+        "device": device.device,
+        "attending": device.attending,
+        "enrolled": device.enrolled,
+        "last_seen": device.last_seen,
+        "certificate_expires": device.certificate_expires,
+        "platform": dict(device.platform),
+    }
+
+
+def run_lines(run: control_pb2.Run) -> list[str]:
+    """A run with its rounds, readable."""
+    metrics = sorted({name for round_ in run.rounds for name in round_.metrics} | set(run.initial_metrics))
+    rows = [_round_row(round_, metrics) for round_ in run.rounds]
+    if run.initial_metrics:
+        rows.insert(0, ["0", "", "start", "", "", *_metric_cells(run.initial_metrics, metrics), ""])
+    lines = [snapshot_line(run)]
+    if rows:
+        heads = ["round", "attempt", "status", "updates", "seconds", *metrics, "missing"]
+        lines += ["", *table(heads, rows)]
+    if run.HasField("open_round"):
+        lines += ["", _open_round_line(run.open_round)]
+    return lines
+
+
+def snapshot_line(run: control_pb2.Run) -> str:
+    """A run in one line."""
+    waiting = f"; {run.waiting}" if run.waiting else ""
+    return f"run {run.run} ({run.method}): {run_status(run)}, {run.round} of {run.settings.rounds} rounds{waiting}"
+
+
+def event_line(event: control_pb2.RunEvent) -> str:
+    """An event in one line."""
+    kind, names = event_name(event), ", ".join(event.devices)
+    attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+    where = f"round {event.round}{attempt}"
+    metrics = ", ".join(f"{name} {value:.4f}" for name, value in sorted(event.metrics.items()))
+    lines = {
+        "snapshot": lambda: snapshot_line(event.run),
+        "waiting": lambda: event.reason,
+        "round_opened": lambda: f"{where} opened for {names}",
+        "progress": lambda: f"{where}: {event.device} is at {100 * event.fraction:.0f}%",
+        "update_received": lambda: f"{where}: {event.device} delivered its update",
+        "update_refused": lambda: f"{where}: the update of {event.device} was refused: {event.reason}",
+        "device_declined": lambda: f"{where}: {event.device} declined: {event.reason}",
+        "device_lost": lambda: f"{where}: {event.device} is lost",
+        "round_committed": lambda: f"{where} committed with {len(event.devices)} updates: {event.model.sha256[:12]}",
+        "round_abandoned": lambda: f"{where} abandoned: {event.reason}",
+        "metrics": lambda: f"round {event.round}: {metrics or 'no metrics'}",
+        "ended": lambda: snapshot_line(event.run),
+    }
+    return lines[kind]() if kind in lines else f"{where}: {kind}"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need to be."""
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (heads, *rows))
+    return ["  ".join(row).rstrip() for row in padded]
+
+
+def moment(seconds: float) -> str:
+    """A point in time; none if it is 0."""
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC" if seconds else "-"
+
+
+def run_status(run: control_pb2.Run) -> str:
+    """A run's status as one word."""
+    return control_pb2.RunStatus.Name(run.status).removeprefix("RUN_STATUS_").lower()
+
+
+def event_name(event: control_pb2.RunEvent) -> str:
+    """An event's kind as one word."""
+    return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower()
+
+
+def _round_status(round_: control_pb2.Round) -> str:
+    return control_pb2.RoundStatus.Name(round_.status).removeprefix("ROUND_STATUS_").lower()
+
+
+def _round_row(round_: control_pb2.Round, metrics: Sequence[str]) -> list[str]:
+    cohort = len(round_.counted) + len(round_.missing)
+    cells = _metric_cells(round_.metrics, metrics)
+    missing = ", ".join(round_.missing)
+    return [
+        str(round_.round),
+        str(round_.attempt),
+        _round_status(round_),
+        f"{len(round_.counted)} of {cohort}",
+        f"{round_.seconds:.1f}",
+        *cells,
+        f"{missing} ({round_.reason})" if round_.reason else missing,
+    ]
+
+
+def _metric_cells(values: Mapping[str, float], names: Sequence[str]) -> list[str]:
+    return [f"{values[name]:.4f}" if name in values else "" for name in names]
+
+
+def _open_round_line(current: control_pb2.OpenRound) -> str:
+    parts = [f"{len(current.reported)} of {len(current.cohort)} updates"]
+    parts += [f"refused: {', '.join(current.refused)}"] if current.refused else []
+    parts += [f"lost: {', '.join(current.lost)}"] if current.lost else []
+    return f"round {current.round}, attempt {current.attempt} is open: {'; '.join(parts)}"
+
+
+def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
+    return {
+        "rounds": settings.rounds,
+        "cohort": _amount_text(settings.cohort),
+        "minimum_devices": settings.minimum_devices,
+        "quorum": _amount_text(settings.quorum),
+        "deadline_seconds": settings.deadline_seconds,
+        "grace_seconds": settings.grace_seconds,
+        "seed": settings.seed,
+    }
+
+
+def _amount_text(amount: control_pb2.Amount) -> str:
+    return str(amount.count) if amount.WhichOneof("amount") == "count" else f"{100 * amount.fraction:g}%"
+
+
+def _round_document(round_: control_pb2.Round) -> dict[str, Any]:
+    return {
+        "round": round_.round,
+        "attempt": round_.attempt,
+        "status": _round_status(round_),
+        "model": _blob_document(round_.model) if round_.HasField("model") else None,
+        "counted": list(round_.counted),
+        "missing": list(round_.missing),
+        "reason": round_.reason,
+        "metrics": dict(round_.metrics),
+        "seconds": round_.seconds,
+    }
+
+
+def _open_round_document(current: control_pb2.OpenRound) -> dict[str, Any]:
+    return {
+        "round": current.round,
+        "attempt": current.attempt,
+        "cohort": list(current.cohort),
+        "reported": list(current.reported),
+        "refused": list(current.refused),
+        "lost": list(current.lost),
+    }
+
+
+def _blob_document(blob: blob_pb2.Blob) -> dict[str, Any]:
+    return {"sha256": blob.sha256, "size": blob.size}

@@ -1,0 +1,124 @@
+"""What the coordinator keeps and shows, as plain values that know neither SQL nor protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from coordinator.rounds import OpenRound, Status
+from coordinator.settings import Settings
+from moonfed.blobs import BlobRef
+
+Outcome = Literal["accepted", "refused", "declined"]
+EventKind = Literal[
+    "waiting",
+    "round_opened",
+    "progress",
+    "update_received",
+    "update_refused",
+    "device_declined",
+    "device_lost",
+    "round_committed",
+    "round_abandoned",
+    "metrics",
+    "ended",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptId:
+    """Names one attempt at one round of one run."""
+
+    run: str
+    round: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"round {self.round}, attempt {self.attempt} of run {self.run!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as it was started, and whether it still runs."""
+
+    run: str
+    created: float  # seconds since the epoch
+    status: Status
+    settings: Settings
+    manifest: BlobRef
+    method: str
+    initial: BlobRef  # global model 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRecord:
+    """One attempt at a round."""
+
+    id: AttemptId
+    status: Literal["open", "committed", "abandoned"]
+    cohort: tuple[str, ...]
+    counted: tuple[str, ...] = ()
+    reason: str = ""
+    model: BlobRef | None = None
+    seconds: float = 0.0
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The cohort's devices whose update is not in the model."""
+        return tuple(device for device in self.cohort if device not in self.counted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How one device answered one assignment: with an update that was accepted or refused, or by declining."""
+
+    id: AttemptId
+    device: str
+    outcome: Outcome
+    reason: str = ""
+    samples: int = 0
+    steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # by role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRecord:
+    """A device that has enrolled, or has attended without TLS."""
+
+    device: str
+    enrolled: float
+    last_seen: float
+    certificate_expires: float
+    platform: Mapping[str, str]
+    attending: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """Everything that an operator sees of a run."""
+
+    record: RunRecord
+    rounds: tuple[RoundRecord, ...] = ()  # committed and abandoned ones, oldest first
+    open_round: OpenRound | None = None
+    waiting: str = ""
+    metrics: Mapping[int, Mapping[str, float]] = field(default_factory=dict)  # by round; 0: the initial weights
+    committed: int = 0
+    model: BlobRef | None = None  # the newest global model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that those who watch a run are told."""
+
+    kind: EventKind
+    round: int = 0
+    attempt: int = 0
+    device: str = ""
+    devices: tuple[str, ...] = ()
+    reason: str = ""
+    model: BlobRef | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    fraction: float = 0.0
+    run: RunView | None = None

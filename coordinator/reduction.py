@@ -1,0 +1,52 @@
+"""Reduces a closed round: its spooled updates become the next global model, a durable blob."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coordinator.aggregation import Contribution, weighted_mean
+from coordinator.records import Answer, AttemptId
+from coordinator.state_directory import StateDirectory
+from coordinator.updates import MODEL_ROLE
+from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.errors import Corrupt
+from moonfed.files import sync_file
+from moonfed.tensors import TensorSpec, write_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """The outcome of a round."""
+
+    model: BlobRef
+    metrics: dict[str, float]
+
+
+def reduce_round(
+    state: StateDirectory, attempt: AttemptId, devices: Sequence[str], specs: Sequence[TensorSpec]
+) -> Reduction:
+    """The weighted mean of these devices' updates, in this order; Corrupt if a spooled update is damaged."""
+    answers = {answer.device: answer for answer in state.store.answers(attempt)}
+    counted = [answers[device] for device in devices]
+    contributions = [_contribution(state, answer) for answer in counted]
+    path = state.spool(attempt) / "model"
+    write_model(path, specs, weighted_mean(contributions, specs))
+    sync_file(path)
+    model = ref_of_file(path)
+    state.blobs.put_file(path, model)
+    return Reduction(model=model, metrics=cohort_metrics(counted))
+
+
+def cohort_metrics(answers: Sequence[Answer]) -> dict[str, float]:
+    """`train_loss`: the devices' mean loss weighted by their samples, if they told one."""
+    told = [(answer.samples, answer.metrics["loss"]) for answer in answers if "loss" in answer.metrics]
+    samples = sum(count for count, _ in told)
+    return {"train_loss": sum(count * loss for count, loss in told) / samples} if told else {}
+
+
+def _contribution(state: StateDirectory, answer: Answer) -> Contribution:
+    path = state.update_file(answer.id, answer.device)
+    if not path.is_file() or ref_of_file(path) != answer.blobs[MODEL_ROLE]:
+        raise Corrupt(f"the spooled update of {answer.device!r} was damaged on the coordinator's disk: {path}")
+    return Contribution(path=path, samples=answer.samples)

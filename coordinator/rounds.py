@@ -1,0 +1,316 @@
+"""The state machine of one run: an event goes in, the new state and commands come out; no clock, no I/O, no chance.
+
+A round opens when enough devices attend, with a cohort drawn from them. It closes as soon as every device of the
+cohort has reported, been refused, declined or been lost, or at the deadline. With a quorum of updates it is reduced,
+else it is abandoned and tried again under its number with the next attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from coordinator.events import (
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    DeadlinePassed,
+    Declined,
+    Departed,
+    End,
+    Event,
+    GracePassed,
+    Lose,
+    Open,
+    Reduce,
+    Reduced,
+    ReducingFailed,
+    Resumed,
+    RetryTimePassed,
+    StartTimer,
+    StopRequested,
+    UpdateAccepted,
+    UpdateRefused,
+)
+from coordinator.settings import Settings
+
+Status = Literal["running", "finished", "stopped"]
+Names = frozenset[str]
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 60.0
+RECONNECT_SECONDS = 90.0  # devices wait up to a minute between their attempts to reach a restarted coordinator
+NAMES_SHOWN = 8
+NOBODY: Names = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRound:
+    """A round between its opening and its end. A device of the cohort is in at most one of the four sets."""
+
+    round: int
+    attempt: int
+    cohort: tuple[str, ...]
+    reported: Names = NOBODY
+    refused: Names = NOBODY
+    declined: Names = NOBODY
+    lost: Names = NOBODY
+    absences: Mapping[str, int] = field(default_factory=dict)  # who is away within the grace: number of the departure
+    overdue: bool = False
+    reducing: bool = False
+
+    @property
+    def outstanding(self) -> tuple[str, ...]:
+        """The devices whose update may still come and is waited for."""
+        settled = self.reported | self.refused | self.declined | self.lost
+        return tuple(device for device in self.cohort if device not in settled)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The devices without an accepted update."""
+        return tuple(device for device in self.cohort if device not in self.reported)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Where a run stands."""
+
+    committed: int = 0  # rounds
+    attempt: int = 1  # of the open round, or of the next one to open
+    attending: Names = NOBODY
+    departures: int = 0
+    open: OpenRound | None = None
+    resting: bool = False  # between an abandoned round and the next attempt
+    stopping: bool = False
+    status: Status = "running"
+
+
+Step = tuple[State, tuple[Command, ...]]
+
+
+def step(settings: Settings, state: State, event: Event) -> Step:
+    """What an event changes, and what is to be done about it, in this order."""
+    if state.status != "running":
+        return state, ()
+    state, commands = _apply(settings, state, event)
+    state, more = _proceed(settings, state)
+    return state, commands + more
+
+
+def draw_cohort(settings: Settings, round_: int, attempt: int, attending: Collection[str]) -> tuple[str, ...]:
+    """The cohort of a round, in order of names; the same for the same seed, round, attempt and attending devices."""
+
+    def rank(device: str) -> bytes:
+        return hashlib.sha256(f"{settings.seed}/{round_}/{attempt}/{device}".encode()).digest()
+
+    return tuple(sorted(sorted(attending, key=rank)[: settings.cohort_size(len(attending))]))
+
+
+def retry_seconds(attempt: int) -> float:
+    """How long to wait after that attempt was abandoned: growing and capped, so a failing fleet does not spin."""
+    return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempt - 1, 16))
+
+
+def objection(state: State, round_: int, attempt: int, device: str) -> str | None:
+    """Why an update for that round from that device is not wanted now; None if it is."""
+    current = state.open
+    if current is None or (current.round, current.attempt) != (round_, attempt):
+        return f"round {round_}, attempt {attempt} is not open; {_now(state)}"
+    if device not in current.cohort:
+        return f"device {device!r} is not in the cohort of round {round_}, attempt {attempt}"
+    if device in current.declined:
+        return f"device {device!r} has declined round {round_}, attempt {attempt}"
+    if current.reducing or current.overdue:
+        return f"round {round_}, attempt {attempt} has closed; wait for the next assignment"
+    return None
+
+
+def waiting(settings: Settings, state: State) -> str:
+    """For whom or what the run waits, in one sentence; empty if for nothing."""
+    if state.status != "running":
+        return ""
+    if state.open:
+        late = state.open.outstanding
+        if state.open.reducing or not late:
+            return ""
+        devices = f"{len(late)} of {len(state.open.cohort)} devices"
+        return f"round {state.open.round} waits for {devices}: {_listed(late, state.open.absences)}"
+    if state.resting:
+        return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts in a moment"
+    here, needed = len(state.attending), settings.devices_needed
+    lacking = needed - here
+    return (
+        f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
+        f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
+    )
+
+
+def _apply(settings: Settings, state: State, event: Event) -> Step:
+    """The event's own effect. Events of another round or attempt, and repeated ones, have none."""
+    match event:
+        case Attended(device=device):
+            return _attended(state, device)
+        case Departed(device=device):
+            return _departed(settings.grace_seconds, state, device)
+        case Resumed():
+            return _resumed(settings, state)
+        case StopRequested():
+            return _stopped(state)
+    current = state.open
+    if isinstance(event, RetryTimePassed):
+        due = current is None and (event.round, event.attempt) == (state.committed + 1, state.attempt)
+        return (replace(state, resting=False) if due else state), ()
+    if current is None or (current.round, current.attempt) != (event.round, event.attempt):
+        return state, ()
+    if current.reducing:
+        return _reduction_ended(state, current, event)
+    return _in_round(state, current, event)
+
+
+def _in_round(state: State, current: OpenRound, event: Event) -> Step:
+    match event:
+        case DeadlinePassed():
+            return replace(state, open=replace(current, overdue=True)), ()
+        case UpdateAccepted(device=device) if device in current.cohort and device not in current.declined:
+            settled = replace(_unsettled(current, device), reported=current.reported | {device})
+        case UpdateRefused(device=device) if device in current.outstanding or device in current.lost:
+            settled = replace(_unsettled(current, device), refused=current.refused | {device})
+        case Declined(device=device) if device in current.outstanding or device in current.lost:
+            settled = replace(_unsettled(current, device), declined=current.declined | {device})
+        case GracePassed(device=device, departure=departure) if current.absences.get(device) == departure:
+            lost = replace(_unsettled(current, device), lost=current.lost | {device})
+            return replace(state, open=lost), (Lose(round=current.round, attempt=current.attempt, device=device),)
+        case _:
+            return state, ()
+    return replace(state, open=settled), ()
+
+
+def _unsettled(current: OpenRound, device: str) -> OpenRound:
+    """The round with that device neither refused, lost nor away."""
+    absences = {name: number for name, number in current.absences.items() if name != device}
+    return replace(current, refused=current.refused - {device}, lost=current.lost - {device}, absences=absences)
+
+
+def _attended(state: State, device: str) -> Step:
+    state = replace(state, attending=state.attending | {device})
+    current = state.open
+    if current is None or current.reducing or not (device in current.outstanding or device in current.lost):
+        return state, ()
+    assign = Assign(round=current.round, attempt=current.attempt, device=device)
+    return replace(state, open=_unsettled(current, device)), (assign,)
+
+
+def _departed(grace_seconds: float, state: State, device: str) -> Step:
+    if device not in state.attending:
+        return state, ()
+    state = replace(state, attending=state.attending - {device})
+    if state.open is None or state.open.reducing or device not in state.open.outstanding:
+        return state, ()
+    return _absent(grace_seconds, state, state.open, device)
+
+
+def _absent(grace_seconds: float, state: State, current: OpenRound, device: str) -> Step:
+    number = state.departures + 1  # an old timer must not end a later absence
+    current = replace(current, absences={**current.absences, device: number})
+    passed = GracePassed(round=current.round, attempt=current.attempt, device=device, departure=number)
+    return replace(state, open=current, departures=number), (StartTimer(seconds=grace_seconds, event=passed),)
+
+
+def _resumed(settings: Settings, state: State) -> Step:
+    """After a restart nobody attends yet; an open round's times start again."""
+    current = state.open
+    if current is None:
+        return state, ()
+    overdue = DeadlinePassed(round=current.round, attempt=current.attempt)
+    commands: tuple[Command, ...] = (StartTimer(seconds=settings.deadline_seconds, event=overdue),)
+    for device in current.outstanding:
+        grace = max(settings.grace_seconds, RECONNECT_SECONDS)
+        state, more = _absent(grace, state, state.open or current, device)
+        commands += more
+    return state, commands
+
+
+def _stopped(state: State) -> Step:
+    state = replace(state, stopping=True)
+    if state.open is None or state.open.reducing:  # a round that is being reduced is still committed
+        return state, ()
+    abandon = _abandon(state.open, "the run was stopped")
+    return replace(state, open=None), (abandon,)
+
+
+def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
+    match event:
+        case Reduced():
+            return replace(state, open=None, committed=current.round, attempt=1), ()
+        case ReducingFailed(reason=reason):
+            return _abandoned(state, current, reason)
+    return state, ()
+
+
+def _proceed(settings: Settings, state: State) -> Step:
+    """What follows from where the run stands: close the round, open the next one, or end."""
+    if state.open:
+        closed = not state.open.reducing and (state.open.overdue or not state.open.outstanding)
+        return _close(settings, state, state.open) if closed else (state, ())
+    if state.committed >= settings.rounds:
+        return replace(state, status="finished"), (End(status="finished"),)
+    if state.stopping:
+        return replace(state, status="stopped"), (End(status="stopped"),)
+    if state.resting or len(state.attending) < settings.devices_needed:
+        return state, ()
+    return _open(settings, state)
+
+
+def _open(settings: Settings, state: State) -> Step:
+    round_, attempt = state.committed + 1, state.attempt
+    cohort = draw_cohort(settings, round_, attempt, state.attending)
+    overdue = DeadlinePassed(round=round_, attempt=attempt)
+    commands: list[Command] = [Open(round=round_, attempt=attempt, cohort=cohort)]
+    commands.append(StartTimer(seconds=settings.deadline_seconds, event=overdue))
+    commands += [Assign(round=round_, attempt=attempt, device=device) for device in cohort]
+    return replace(state, open=OpenRound(round=round_, attempt=attempt, cohort=cohort)), tuple(commands)
+
+
+def _close(settings: Settings, state: State, current: OpenRound) -> Step:
+    needed = settings.quorum.of(len(current.cohort))
+    if len(current.reported) < needed:
+        return _abandoned(state, current, f"{len(current.reported)} of the {needed} updates needed {_why(current)}")
+    devices = tuple(sorted(current.reported))
+    reduce = Reduce(round=current.round, attempt=current.attempt, devices=devices)
+    return replace(state, open=replace(current, reducing=True)), (reduce,)
+
+
+def _abandoned(state: State, current: OpenRound, reason: str) -> Step:
+    retry = RetryTimePassed(round=current.round, attempt=current.attempt + 1)
+    timer = StartTimer(seconds=retry_seconds(current.attempt), event=retry)
+    return replace(state, open=None, attempt=current.attempt + 1, resting=True), (_abandon(current, reason), timer)
+
+
+def _abandon(current: OpenRound, reason: str) -> Abandon:
+    return Abandon(round=current.round, attempt=current.attempt, missing=current.missing, reason=reason)
+
+
+def _why(current: OpenRound) -> str:
+    groups = {
+        "refused": current.refused,
+        "declined": current.declined,
+        "lost": current.lost,
+        "late": current.outstanding,
+    }
+    told = [f"{word}: {_listed(sorted(names), {})}" for word, names in groups.items() if names]
+    when = "by the deadline" if current.overdue else "when the last device had answered"
+    return f"{when}; {'; '.join(told)}"
+
+
+def _now(state: State) -> str:
+    if state.status != "running":
+        return f"the run has {'finished' if state.status == 'finished' else 'been stopped'}"
+    number, attempt = state.committed + 1, state.attempt
+    return f"the run is at round {number}, attempt {attempt}"
+
+
+def _listed(names: Collection[str], away: Mapping[str, int]) -> str:
+    shown = [f"{name} (away)" if name in away else name for name in list(names)[:NAMES_SHOWN]]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -1,0 +1,165 @@
+"""moonfed-coordinator run …: start, list, show, watch and stop runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.options import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.cli import print_json
+
+run_app = typer.Typer(help="Runs: rounds of training, from a bundle to a finished model.", no_args_is_help=True)
+RunArgument = Annotated[str, typer.Argument(help="The run's name.", show_default=False)]
+
+
+@run_app.command()
+def start(
+    bundle: Annotated[Path, typer.Argument(help="A bundle: a directory or a .zip.", show_default=False)],
+    rounds: Annotated[int, typer.Option(help="Rounds to commit.")] = 10,
+    cohort: Annotated[str, typer.Option(help="Devices of one round: 10, 20% of those attending, or all.")] = "all",
+    minimum_devices: Annotated[int, typer.Option(help="Devices that must attend before a round opens.")] = 1,
+    quorum: Annotated[str, typer.Option(help="Updates that a round needs: 3, 50% of the cohort, or all.")] = "50%",
+    deadline: Annotated[float, typer.Option(help="Seconds that one round may take.")] = 3600.0,
+    grace: Annotated[float, typer.Option(help="Seconds that a device may be away before it counts as lost.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' sampling.")] = 0,
+    name: Annotated[str, typer.Option(help="The run's name; else made from the bundle's.")] = "",
+    model: Annotated[
+        Path | None, typer.Option("--from", help="Weights to start from (.safetensors); else the bundle's.")
+    ] = None,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Starts a run from a bundle.
+
+    Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --minimum-devices 4
+    """
+    from coordinator.console import connect
+    from coordinator.printing import run_document, snapshot_line
+    from coordinator.settings import Settings, parse_amount
+    from moonfed.bundle import read_bundle
+
+    settings = Settings(
+        rounds=rounds,
+        cohort=parse_amount("cohort", cohort),
+        minimum_devices=minimum_devices,
+        quorum=parse_amount("quorum", quorum),
+        deadline_seconds=deadline,
+        grace_seconds=grace,
+        seed=seed,
+    )
+    opened = read_bundle(bundle)
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        run = console.start_run(name, opened, model, settings)
+    if json:
+        print_json(run_document(run))
+    else:
+        typer.echo(snapshot_line(run))
+
+
+@run_app.command("list")
+def list_runs(
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Lists all runs, oldest first.
+
+    Example: moonfed-coordinator run list
+    """
+    from coordinator.console import connect
+    from coordinator.printing import moment, run_document, run_status, table
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        runs = console.ask(console.control.ListRuns, control_pb2.ListRunsRequest()).runs
+    if json:
+        print_json([run_document(run) for run in runs])
+        return
+    rows = [
+        [
+            run.run,
+            run.method,
+            run_status(run),
+            f"{run.round} of {run.settings.rounds}",
+            moment(run.created),
+            run.waiting,
+        ]
+        for run in runs
+    ]
+    typer.echo("\n".join(table(["run", "method", "status", "rounds", "started", "waiting"], rows)))
+
+
+@run_app.command()
+def show(
+    run: RunArgument,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Shows a run: its rounds with their metrics, and whom it waits for.
+
+    Example: moonfed-coordinator run show digits
+    """
+    from coordinator.console import connect
+    from coordinator.printing import run_document, run_lines
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
+    if json:
+        print_json(run_document(found))
+    else:
+        typer.echo("\n".join(run_lines(found)))
+
+
+@run_app.command()
+def watch(
+    run: RunArgument,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each event.")] = False,
+) -> None:
+    """Follows a run until it has ended, over restarts of the coordinator.
+
+    Example: moonfed-coordinator run watch digits
+    """
+    from coordinator.console import connect
+    from coordinator.printing import event_document, event_line
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        for event in console.follow(run, lambda problem: typer.echo(f"{problem}; trying again", err=True)):
+            if json:
+                print_json(event_document(event))
+            else:
+                print(event_line(event), flush=True)
+
+
+@run_app.command()
+def stop(
+    run: RunArgument,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Ends a run for good; its global models stay.
+
+    Example: moonfed-coordinator run stop digits
+    """
+    from coordinator.console import connect
+    from coordinator.printing import run_document, snapshot_line
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        found = console.ask(console.control.StopRun, control_pb2.StopRunRequest(run=run))
+    if json:
+        print_json(run_document(found))
+    else:
+        typer.echo(snapshot_line(found))

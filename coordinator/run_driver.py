@@ -1,0 +1,299 @@
+"""Drives one run: feeds events to its state machine one at a time, keeps what follows, then shows and does it.
+
+Nothing becomes visible before it is durable. The database and the arithmetic run in threads; timers are monotonic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypedDict
+
+from coordinator import rounds
+from coordinator.announcer import Announcer
+from coordinator.attendance import Assignment, Attendance, Session
+from coordinator.background import Background
+from coordinator.events import (
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    Declined,
+    Departed,
+    End,
+    Event,
+    InAttempt,
+    Lose,
+    Open,
+    Reduce,
+    Reduced,
+    ReducingFailed,
+    Resumed,
+    StartTimer,
+    StopRequested,
+    UpdateAccepted,
+    UpdateRefused,
+)
+from coordinator.records import Answer, AttemptId, RunRecord, RunView
+from coordinator.reduction import Reduction, reduce_round
+from coordinator.rounds import OpenRound, State
+from coordinator.state_directory import StateDirectory
+from coordinator.updates import MODEL_ROLE
+from coordinator.views import run_view
+from coordinator.watchers import Watcher
+from moonfed.blobs import BlobRef
+from moonfed.errors import MoonfedError, WrongState
+from moonfed.manifest import Manifest
+
+_log = logging.getLogger(__name__)
+TROUBLE_SECONDS = 5.0  # between attempts to keep what must be kept, such as while the disk is full
+
+
+class Named(TypedDict):
+    """The fields of an event about a device's answer."""
+
+    round: int
+    attempt: int
+    device: str
+
+
+class RunDriver:
+    """One running run. `model` is its newest global model."""
+
+    def __init__(
+        self,
+        *,
+        record: RunRecord,
+        manifest: Manifest,
+        model: BlobRef,
+        state: State,
+        directory: StateDirectory,
+        attendance: Attendance,
+        background: Background,
+    ) -> None:
+        self.record, self.manifest, self.state = record, manifest, state
+        self._model = model
+        self._directory, self._attendance, self.background = directory, attendance, background
+        self._lock = asyncio.Lock()
+        self._timers: list[tuple[AttemptId, asyncio.TimerHandle]] = []
+        self._announcer = Announcer(record.run)
+
+    # What happens to the run
+
+    async def start(self) -> None:
+        """Begins, or goes on after a restart, with the devices that attend."""
+        await self._deliver(Resumed())
+        for session in self._attendance.sessions():
+            await self.refresh(session.device)
+
+    async def refresh(self, device: str) -> None:
+        """Takes notice of whether a device attends now; the order of such calls does not matter."""
+        async with self._lock:
+            session = self._attendance.find(device)
+            present = session is not None and self.suits(session)
+            await self._advance(Attended(device=device) if present else Departed(device=device))
+
+    async def accept(self, answer: Answer, checked: Path) -> None:
+        """Counts an update whose file was checked and is durable; counting the same one again changes nothing.
+
+        Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
+        """
+        async with self._lock:
+            if not await asyncio.to_thread(self._directory.store.has_receipt, answer.id, answer.device, answer.blobs):
+                self.require_wanted(answer.id, answer.device)
+                await asyncio.to_thread(self._directory.put_update, answer.id, answer.device, checked)
+                await self._take(answer, UpdateAccepted(**_named(answer)))
+
+    async def refuse(self, answer: Answer) -> None:
+        """Notes that a device's update did not pass the checks."""
+        async with self._lock:
+            self.require_wanted(answer.id, answer.device)
+            if not self._has_reported(answer):  # else an earlier update of this device stands
+                await self._take(answer, UpdateRefused(**_named(answer)))
+
+    async def decline(self, answer: Answer) -> None:
+        """Notes that a device will deliver no update; saying so again changes nothing."""
+        async with self._lock:
+            current = self.state.open
+            if current and self._id(current) == answer.id and answer.device in current.declined:
+                return
+            self.require_wanted(answer.id, answer.device)
+            if self._has_reported(answer):
+                raise WrongState(f"{answer.device!r} has already delivered its update for {answer.id}")
+            await self._take(answer, Declined(**_named(answer)))
+
+    def _has_reported(self, answer: Answer) -> bool:
+        return self.state.open is not None and answer.device in self.state.open.reported
+
+    async def _take(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
+        await asyncio.to_thread(self._directory.store.put_answer, answer)
+        self._announcer.answered(answer)
+        await self._advance(event)
+
+    def report(self, attempt: AttemptId, device: str, fraction: float) -> str | None:
+        """Passes progress on to those who watch; a sentence if the device's update is no longer wanted."""
+        problem = self.objection(attempt, device)
+        if problem is None:
+            self._announcer.progress(attempt, device, fraction)
+        return problem
+
+    async def stop(self) -> None:
+        """Ends the run; a round that is being reduced is still committed."""
+        async with self._lock:
+            await self._advance(StopRequested())
+
+    def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Tells those who watch of new metrics."""
+        self._announcer.measured(round_, metrics)
+
+    # What others ask
+
+    def suits(self, session: Session) -> bool:
+        """Whether the device can run this run's plan."""
+        return self.manifest.plan.interface in session.introduction.plan_interfaces
+
+    def objection(self, attempt: AttemptId, device: str) -> str | None:
+        """Why an update is not wanted now; None if it is."""
+        problem = rounds.objection(self.state, attempt.round, attempt.attempt, device)
+        return f"run {self.record.run!r}: {problem}" if problem else None
+
+    def require_wanted(self, attempt: AttemptId, device: str) -> None:
+        """Raises WrongState, naming the run's present round, if an update is not wanted now."""
+        if problem := self.objection(attempt, device):
+            raise WrongState(problem)
+
+    async def view(self) -> RunView:
+        """What an operator sees of the run."""
+        record = replace(self.record, status=self.state.status)
+        return await asyncio.to_thread(run_view, self._directory.store, record, self.state)
+
+    async def watch(self) -> tuple[RunView, Watcher]:
+        """A snapshot, and a watcher that is told everything after it."""
+        async with self._lock:
+            watcher = self._announcer.watchers.add()
+            if self.state.status != "running":
+                watcher.close()
+            return await self.view(), watcher
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """The watcher has gone."""
+        self._announcer.watchers.remove(watcher)
+
+    def close(self, reason: MoonfedError) -> None:
+        """The coordinator stops; the run will go on after a restart."""
+        for _, timer in self._timers:
+            timer.cancel()
+        self._announcer.watchers.close(reason)
+
+    # From events to deeds
+
+    async def _deliver(self, event: Event) -> None:
+        async with self._lock:
+            await self._advance(event)
+
+    async def _advance(self, event: Event) -> None:
+        """One step: keep what follows, then show the new state, then act. The caller holds the lock."""
+        state, commands = rounds.step(self.record.settings, self.state, event)
+        while not await asyncio.to_thread(self._kept, commands):
+            await asyncio.sleep(TROUBLE_SECONDS)  # nobody would send a timer's event again
+        self.state = state
+        for command in commands:
+            self._perform(command)
+        sentence = rounds.waiting(self.record.settings, state)
+        self._announcer.waits(sentence, in_round=state.open is not None)
+
+    def _kept(self, commands: tuple[Command, ...]) -> bool:
+        try:
+            for command in commands:
+                self._keep(command)
+        except Exception:
+            _log.exception("run %r cannot go on; trying again in %g s", self.record.run, TROUBLE_SECONDS)
+            return False
+        return True
+
+    def _keep(self, command: Command) -> None:
+        match command:
+            case Open():
+                self._directory.store.open_round(self._id(command), command.cohort)
+            case Abandon():
+                self._directory.store.abandon_round(self._id(command), command.reason)
+                self._directory.forget(self._id(command))
+            case End():
+                self._directory.store.end_run(self.record.run, command.status)
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case Open():
+                self._announcer.opened(command)
+            case Assign():
+                self._assign(command)
+            case StartTimer():
+                self._start_timer(command)
+            case Lose():
+                self._announcer.lost(command)
+            case Reduce():
+                self.background.spawn(self._reduce(command))
+            case Abandon():
+                self._announcer.abandoned(command)
+            case End():
+                self.background.spawn(self._end())
+
+    def _assign(self, command: Assign) -> None:
+        session = self._attendance.find(command.device)
+        if session is None:  # gone meanwhile, which the run is about to be told
+            return
+        training = self.manifest.training
+        session.offer(
+            Assignment(
+                id=self._id(command),
+                manifest=self.record.manifest,
+                blobs={MODEL_ROLE: self._model},
+                epochs=training.epochs,
+                batch_size=training.batch_size,
+                hyperparameters=self.manifest.hyperparameters,
+                seed=self.record.settings.seed,
+            )
+        )
+
+    def _start_timer(self, command: StartTimer) -> None:
+        attempt = self._id(command.event)
+        for other, timer in self._timers:
+            if other != attempt:  # its round is over
+                timer.cancel()
+        self._timers = [entry for entry in self._timers if entry[0] == attempt]
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(command.seconds, lambda: self.background.spawn(self._deliver(command.event)))
+        self._timers.append((attempt, timer))
+
+    async def _reduce(self, command: Reduce) -> None:
+        attempt = self._id(command)
+        try:
+            reduction = await asyncio.to_thread(self._reduce_and_commit, command)
+        except Exception as error:
+            _log.exception("%s cannot be reduced", attempt)
+            reason = str(error) if isinstance(error, MoonfedError) else "the updates could not be reduced; see the log"
+            await self._deliver(ReducingFailed(round=command.round, attempt=command.attempt, reason=reason))
+            return
+        self._model = reduction.model
+        self._announcer.committed(attempt, command.devices, reduction.model, reduction.metrics)
+        await self._deliver(Reduced(round=command.round, attempt=command.attempt))
+
+    def _reduce_and_commit(self, command: Reduce) -> Reduction:
+        attempt = self._id(command)
+        reduction = reduce_round(self._directory, attempt, command.devices, self.manifest.tensors)
+        self._directory.store.commit_round(attempt, command.devices, reduction.model, reduction.metrics)
+        self._directory.forget(attempt)
+        return reduction
+
+    async def _end(self) -> None:
+        self._announcer.ended(await self.view())
+
+    def _id(self, item: InAttempt | OpenRound) -> AttemptId:
+        return AttemptId(run=self.record.run, round=item.round, attempt=item.attempt)
+
+
+def _named(answer: Answer) -> Named:
+    return {"round": answer.id.round, "attempt": answer.id.attempt, "device": answer.device}

@@ -1,0 +1,115 @@
+"""The Control service: what operators and evaluators call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import grpc
+
+from coordinator.enrolment import Enrolment
+from coordinator.federation import Federation
+from coordinator.services import convert
+from coordinator.services.blobs import chunks
+from coordinator.services.caller import Callers
+from coordinator.uploads import Upload
+from moonfed.errors import InvalidInput, WrongState
+from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
+
+
+class ControlService(control_pb2_grpc.ControlServicer):
+    """Every call needs an operator's certificate."""
+
+    def __init__(self, federation: Federation, callers: Callers, enrolment: Enrolment | None) -> None:
+        self._federation, self._callers, self._enrolment = federation, callers, enrolment
+
+    async def Upload(  # noqa: N802, D102 - named and described in the .proto
+        self, request_iterator: AsyncIterator[control_pb2.UploadRequest], context: grpc.ServicerContext
+    ) -> AsyncIterator[control_pb2.UploadReply]:
+        self._callers.operator(context)
+        refs = convert.upload_header(await anext(request_iterator, control_pb2.UploadRequest()))
+        upload, offsets = await self._federation.upload(refs)
+        try:
+            yield control_pb2.UploadReply(resume=convert.resume(offsets))
+            await _receive(request_iterator, upload)
+            await self._federation.store(upload, refs)
+            yield convert.stored(refs)
+        finally:
+            await upload.close()
+
+    async def Fetch(  # noqa: N802, D102
+        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[blob_pb2.Chunk]:
+        self._callers.operator(context)
+        async with aclosing(chunks(self._federation.directory.blobs, request)) as parts:
+            async for part in parts:
+                yield part
+
+    async def StartRun(  # noqa: N802, D102
+        self, request: control_pb2.StartRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Run:
+        self._callers.operator(context)
+        settings = convert.settings(request.settings)
+        return convert.run(
+            await self._federation.start_run(request.name, request.manifest, request.model, settings),
+        )
+
+    async def ListRuns(  # noqa: N802, D102
+        self, request: control_pb2.ListRunsRequest, context: grpc.ServicerContext
+    ) -> control_pb2.ListRunsReply:
+        self._callers.operator(context)
+        views = await self._federation.runs()
+        return control_pb2.ListRunsReply(runs=[convert.run(view, with_rounds=False) for view in views])
+
+    async def GetRun(  # noqa: N802, D102
+        self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Run:
+        self._callers.operator(context)
+        return convert.run(await self._federation.run(request.run))
+
+    async def StopRun(  # noqa: N802, D102
+        self, request: control_pb2.StopRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Run:
+        self._callers.operator(context)
+        return convert.run(await self._federation.stop_run(request.run))
+
+    async def WatchRun(  # noqa: N802, D102
+        self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[control_pb2.RunEvent]:
+        self._callers.operator(context)
+        async with aclosing(self._federation.watch(request.run)) as events:
+            async for event in events:
+                yield convert.event(event)
+
+    async def RecordMetrics(  # noqa: N802, D102
+        self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
+    ) -> control_pb2.RecordMetricsReply:
+        self._callers.operator(context)
+        await self._federation.record_metrics(request.run, request.round, dict(request.metrics))
+        return control_pb2.RecordMetricsReply()
+
+    async def ListDevices(  # noqa: N802, D102
+        self, request: control_pb2.ListDevicesRequest, context: grpc.ServicerContext
+    ) -> control_pb2.ListDevicesReply:
+        self._callers.operator(context)
+        devices = await self._federation.devices()
+        return control_pb2.ListDevicesReply(devices=[convert.device(device) for device in devices])
+
+    async def CreateToken(  # noqa: N802, D102
+        self, request: control_pb2.CreateTokenRequest, context: grpc.ServicerContext
+    ) -> control_pb2.CreateTokenReply:
+        self._callers.operator(context)
+        if self._enrolment is None:
+            raise WrongState("this coordinator runs with --insecure: devices need no join token")
+        token, expires = await asyncio.to_thread(self._enrolment.create_token, request.uses, request.valid_seconds)
+        return control_pb2.CreateTokenReply(token=str(token), expires=expires)
+
+
+async def _receive(requests: AsyncIterator[control_pb2.UploadRequest], upload: Upload) -> None:
+    """Takes parts until the commit; without one nothing counts."""
+    async for request in requests:
+        if request.HasField("commit"):
+            return
+        await upload.append(request.part.sha256, request.part.offset, request.part.data)
+    raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")

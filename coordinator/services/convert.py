@@ -1,0 +1,241 @@
+"""The one module that turns messages into the domain's values and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coordinator.attendance import Assignment, Introduction
+from coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
+from coordinator.rounds import OpenRound
+from coordinator.settings import Amount, Settings
+from coordinator.updates import UpdateHeader
+from moonfed import CONTRACT_VERSION, RELEASE
+from moonfed.blobs import BlobRef
+from moonfed.errors import InvalidInput
+from moonfed.transport import from_message, to_message
+from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
+
+_RUN_STATUS = {
+    "running": control_pb2.RUN_STATUS_RUNNING,
+    "finished": control_pb2.RUN_STATUS_FINISHED,
+    "stopped": control_pb2.RUN_STATUS_STOPPED,
+}
+_ROUND_STATUS = {
+    "committed": control_pb2.ROUND_STATUS_COMMITTED,
+    "abandoned": control_pb2.ROUND_STATUS_ABANDONED,
+}
+_EVENT_KINDS = {
+    "waiting": control_pb2.EVENT_KIND_WAITING,
+    "round_opened": control_pb2.EVENT_KIND_ROUND_OPENED,
+    "progress": control_pb2.EVENT_KIND_PROGRESS,
+    "update_received": control_pb2.EVENT_KIND_UPDATE_RECEIVED,
+    "update_refused": control_pb2.EVENT_KIND_UPDATE_REFUSED,
+    "device_declined": control_pb2.EVENT_KIND_DEVICE_DECLINED,
+    "device_lost": control_pb2.EVENT_KIND_DEVICE_LOST,
+    "round_committed": control_pb2.EVENT_KIND_ROUND_COMMITTED,
+    "round_abandoned": control_pb2.EVENT_KIND_ROUND_ABANDONED,
+    "metrics": control_pb2.EVENT_KIND_METRICS,
+    "ended": control_pb2.EVENT_KIND_ENDED,
+}
+
+# Messages in
+
+
+def introduction(device: str, request: fleet_pb2.AttendRequest) -> Introduction:
+    """What a device says of itself."""
+    return Introduction(
+        device=device,
+        contract_version=request.contract_version,
+        plan_interfaces=tuple(request.plan_interfaces),
+        platform=dict(request.platform),
+    )
+
+
+def attempt(
+    message: fleet_pb2.ReportRequest | fleet_pb2.DeclineRequest | fleet_pb2.SubmitHeader,
+) -> AttemptId:
+    """The run, round and attempt that a message is about."""
+    return AttemptId(run=message.run, round=message.round, attempt=message.attempt)
+
+
+def update_header(device: str, message: fleet_pb2.SubmitHeader) -> UpdateHeader:
+    """The header of a submitted update."""
+    return UpdateHeader(
+        id=attempt(message),
+        device=device,
+        blobs={role: from_message(blob) for role, blob in message.blobs.items()},
+        samples=message.samples,
+        steps=message.steps,
+        metrics=dict(message.metrics),
+    )
+
+
+def upload_header(message: control_pb2.UploadRequest) -> list[BlobRef]:
+    """The blobs that an upload announces."""
+    if not message.HasField("header"):
+        raise InvalidInput("an upload must begin with its header")
+    return [from_message(blob) for blob in message.header.blobs]
+
+
+def settings(message: control_pb2.RunSettings) -> Settings:
+    """A run's settings."""
+    return Settings(
+        rounds=message.rounds,
+        cohort=_amount(message.cohort),
+        minimum_devices=message.minimum_devices,
+        quorum=_amount(message.quorum),
+        deadline_seconds=message.deadline_seconds,
+        grace_seconds=message.grace_seconds,
+        seed=message.seed,
+    )
+
+
+def _amount(message: control_pb2.Amount) -> Amount:
+    if message.WhichOneof("amount") == "count":
+        return Amount(count=message.count)
+    return Amount(fraction=message.fraction)  # an empty amount becomes the fraction 0, which is refused
+
+
+# Messages out
+
+
+def welcome() -> fleet_pb2.AttendReply:
+    """The first thing that an attending device is told."""
+    return fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator=RELEASE))
+
+
+def assignment(work: Assignment) -> fleet_pb2.AttendReply:
+    """One device's work in one round."""
+    return fleet_pb2.AttendReply(
+        assignment=fleet_pb2.Assignment(
+            run=work.id.run,
+            round=work.id.round,
+            attempt=work.id.attempt,
+            manifest=to_message(work.manifest),
+            blobs={role: to_message(ref) for role, ref in work.blobs.items()},
+            epochs=work.epochs,
+            batch_size=work.batch_size,
+            hyperparameters=dict(work.hyperparameters),
+            seed=work.seed,
+        )
+    )
+
+
+def resume(offsets: Mapping[str, int]) -> blob_pb2.Resume:
+    """What is held already of an upload."""
+    return blob_pb2.Resume(offsets=dict(offsets))
+
+
+def receipt(header: UpdateHeader) -> fleet_pb2.SubmitReply:
+    """The word that an update counts."""
+    return fleet_pb2.SubmitReply(
+        receipt=fleet_pb2.Receipt(
+            run=header.id.run,
+            round=header.id.round,
+            attempt=header.id.attempt,
+            sha256={role: ref.sha256 for role, ref in header.blobs.items()},
+        )
+    )
+
+
+def stored(refs: Sequence[BlobRef]) -> control_pb2.UploadReply:
+    """The word that blobs are durable."""
+    return control_pb2.UploadReply(stored=control_pb2.Stored(blobs=[to_message(ref) for ref in refs]))
+
+
+def run(view: RunView, *, with_rounds: bool = True) -> control_pb2.Run:
+    """A run; a list of runs goes without their rounds."""
+    record = view.record
+    return control_pb2.Run(
+        run=record.run,
+        status=_RUN_STATUS[record.status],
+        settings=settings_message(record.settings),
+        manifest=to_message(record.manifest),
+        method=record.method,
+        round=view.committed,
+        model=_blob(view.model),
+        rounds=[_round(found, view.metrics) for found in view.rounds] if with_rounds else [],
+        open_round=_open_round(view.open_round) if view.open_round else None,
+        waiting=view.waiting,
+        created=record.created,
+        initial_metrics=dict(view.metrics.get(0, {})),
+    )
+
+
+def event(item: RunEvent | RunView) -> control_pb2.RunEvent:
+    """What those who watch a run are told; a view is the snapshot at the beginning."""
+    if isinstance(item, RunView):
+        return control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=run(item))
+    return control_pb2.RunEvent(
+        kind=_EVENT_KINDS[item.kind],
+        round=item.round,
+        attempt=item.attempt,
+        device=item.device,
+        devices=item.devices,
+        reason=item.reason,
+        model=_blob(item.model),
+        metrics=dict(item.metrics),
+        fraction=item.fraction,
+        run=run(item.run) if item.run else None,
+    )
+
+
+def device(record: DeviceRecord) -> control_pb2.Device:
+    """A known device."""
+    return control_pb2.Device(
+        device=record.device,
+        attending=record.attending,
+        enrolled=record.enrolled,
+        last_seen=record.last_seen,
+        certificate_expires=record.certificate_expires,
+        platform=dict(record.platform),
+    )
+
+
+def settings_message(values: Settings) -> control_pb2.RunSettings:
+    """A run's settings."""
+    return control_pb2.RunSettings(
+        rounds=values.rounds,
+        cohort=_amount_message(values.cohort),
+        minimum_devices=values.minimum_devices,
+        quorum=_amount_message(values.quorum),
+        deadline_seconds=values.deadline_seconds,
+        grace_seconds=values.grace_seconds,
+        seed=values.seed,
+    )
+
+
+def _blob(ref: BlobRef | None) -> blob_pb2.Blob | None:
+    return to_message(ref) if ref else None
+
+
+def _amount_message(amount: Amount) -> control_pb2.Amount:
+    if amount.count is not None:
+        return control_pb2.Amount(count=amount.count)
+    return control_pb2.Amount(fraction=amount.fraction or 0.0)
+
+
+def _round(record: RoundRecord, metrics: Mapping[int, Mapping[str, float]]) -> control_pb2.Round:
+    committed = record.status == "committed"
+    return control_pb2.Round(
+        round=record.id.round,
+        attempt=record.id.attempt,
+        status=_ROUND_STATUS[record.status],
+        model=_blob(record.model),
+        counted=record.counted,
+        missing=record.missing,
+        reason=record.reason,
+        metrics=dict(metrics.get(record.id.round, {})) if committed else {},
+        seconds=record.seconds,
+    )
+
+
+def _open_round(current: OpenRound) -> control_pb2.OpenRound:
+    return control_pb2.OpenRound(
+        round=current.round,
+        attempt=current.attempt,
+        cohort=current.cohort,
+        reported=sorted(current.reported),
+        refused=sorted(current.refused),
+        lost=sorted(current.lost),
+    )

@@ -1,0 +1,87 @@
+"""The Fleet service: what devices call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import grpc
+
+from coordinator.enrolment import Enrolment
+from coordinator.federation import Federation
+from coordinator.services import convert
+from coordinator.services.blobs import chunks
+from coordinator.services.caller import Callers
+from coordinator.submissions import Submission
+from moonfed.errors import InvalidInput, WrongState
+from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
+
+
+class FleetService(fleet_pb2_grpc.FleetServicer):
+    """Every call is made in the name of the certificate's device."""
+
+    def __init__(self, federation: Federation, callers: Callers, enrolment: Enrolment | None) -> None:
+        self._federation, self._callers, self._enrolment = federation, callers, enrolment
+
+    async def Attend(  # noqa: N802, D102 - named and described in the .proto
+        self, request: fleet_pb2.AttendRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[fleet_pb2.AttendReply]:
+        device = self._callers.device(context, request.device)
+        async with self._federation.attend(convert.introduction(device, request)) as session:
+            yield convert.welcome()
+            async for work in session.assignments():
+                yield convert.assignment(work)
+
+    async def Fetch(  # noqa: N802, D102
+        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[blob_pb2.Chunk]:
+        self._callers.device(context, request.device)
+        async with aclosing(chunks(self._federation.directory.blobs, request)) as parts:
+            async for part in parts:
+                yield part
+
+    async def Report(  # noqa: N802, D102
+        self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.ReportReply:
+        device = self._callers.device(context, request.device)
+        reason = await self._federation.report(convert.attempt(request), device, request.fraction)
+        return fleet_pb2.ReportReply(stop=reason is not None, reason=reason or "")
+
+    async def Submit(  # noqa: N802, D102
+        self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
+    ) -> AsyncIterator[fleet_pb2.SubmitReply]:
+        header = (await anext(request_iterator, fleet_pb2.SubmitRequest())).header
+        device = self._callers.device(context, header.device)
+        submission = await self._federation.submit(convert.update_header(device, header))
+        try:
+            yield fleet_pb2.SubmitReply(resume=convert.resume(submission.offsets))
+            await _receive(request_iterator, submission)
+            yield convert.receipt(await submission.commit())
+        finally:
+            await submission.close()
+
+    async def Decline(  # noqa: N802, D102
+        self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.DeclineReply:
+        device = self._callers.device(context, request.device)
+        await self._federation.decline(convert.attempt(request), device, request.reason)
+        return fleet_pb2.DeclineReply()
+
+    async def Renew(  # noqa: N802, D102
+        self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.RenewReply:
+        device = self._callers.device(context, request.device)
+        if self._enrolment is None:
+            raise WrongState("this coordinator runs with --insecure: there are no certificates to renew")
+        signed = await asyncio.to_thread(self._enrolment.renew, device, request.signing_request)
+        return fleet_pb2.RenewReply(certificate=signed.certificate)
+
+
+async def _receive(requests: AsyncIterator[fleet_pb2.SubmitRequest], submission: Submission) -> None:
+    """Takes parts until the commit. A device that dies ends the stream like one that is done: only a commit counts."""
+    async for request in requests:
+        if request.HasField("commit"):
+            return
+        await submission.append(request.part.sha256, request.part.offset, request.part.data)
+    raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")

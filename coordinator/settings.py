@@ -1,0 +1,112 @@
+"""What an operator decides about a run: how many rounds, how many devices, and how long to wait for them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from moonfed.errors import InvalidInput
+
+MAX_SEED = 2**64 - 1
+MAX_NUMBER = 1_000_000  # of rounds or devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How many of a set of devices: a fixed number, or a fraction of the set rounded up."""
+
+    count: int | None = None
+    fraction: float | None = None
+
+    def of(self, total: int) -> int:
+        """The number meant for a set of `total` devices; a count may exceed the set."""
+        if self.fraction is None:
+            return self.count or 0
+        return max(1, math.ceil(round(self.fraction * total, 9)))  # 0.1 of 30 is 3, whatever binary fractions say
+
+    def check(self, name: str) -> None:
+        """Raises InvalidInput unless exactly one of the two is given and makes sense."""
+        if (self.count is None) == (self.fraction is None):
+            raise InvalidInput(f"{name} is {self}; it must be either a count or a fraction")
+        if self.count is not None:
+            _whole(name, self.count)
+        if self.fraction is not None and not 0 < self.fraction <= 1:
+            raise InvalidInput(f"{name} is {self.fraction}; a fraction must be above 0 and at most 1")
+
+    def __str__(self) -> str:
+        return str(self.count) if self.fraction is None else f"{100 * self.fraction:g}%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One run's settings.
+
+    `cohort` is a share of the attending devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
+    that is away longer than `grace_seconds` counts as lost.
+    """
+
+    rounds: int
+    cohort: Amount = Amount(fraction=1.0)
+    minimum_devices: int = 1
+    quorum: Amount = Amount(fraction=0.5)
+    deadline_seconds: float = 3600.0
+    grace_seconds: float = 60.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("rounds", self.rounds)
+        _whole("minimum_devices", self.minimum_devices)
+        self.cohort.check("cohort")
+        self.quorum.check("quorum")
+        _seconds("deadline_seconds", self.deadline_seconds, positive=True)
+        _seconds("grace_seconds", self.grace_seconds, positive=False)
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0 to 2^64-1")
+        if self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
+            raise InvalidInput(f"quorum is {self.quorum}; it must be at most the cohort, {self.cohort}")
+
+    @property
+    def devices_needed(self) -> int:
+        """How many devices must attend before a round opens, so that its cohort could reach the quorum."""
+        needed = self.minimum_devices
+        if self.quorum.count is not None:
+            needed = max(needed, math.floor((self.quorum.count - 1) / (self.cohort.fraction or 1.0)))
+            while self.cohort_size(needed) < self.quorum.count:
+                needed += 1
+        return needed
+
+    def cohort_size(self, attending: int) -> int:
+        """Devices drawn when that many attend; a fixed number is capped by those who are there."""
+        return min(self.cohort.of(attending), attending)
+
+    def to_document(self) -> dict[str, Any]:
+        """The settings as JSON values, for the store."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Settings:
+        """Reads what `to_document` wrote."""
+        amounts = {name: Amount(**document[name]) for name in ("cohort", "quorum")}
+        return cls(**{**document, **amounts})
+
+
+def parse_amount(field: str, text: str) -> Amount:
+    """An amount as an operator writes it: `10`, `20%` or `all`."""
+    number = "100%" if text == "all" else text.strip()
+    try:
+        amount = Amount(fraction=float(number[:-1]) / 100) if number.endswith("%") else Amount(count=int(number))
+    except ValueError as error:
+        raise InvalidInput(f"{field} is {text!r}; it must be like 10, 20% or all") from error
+    amount.check(field)
+    return amount
+
+
+def _whole(name: str, value: int) -> None:
+    if not 1 <= value <= MAX_NUMBER:
+        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {MAX_NUMBER}")
+
+
+def _seconds(name: str, value: float, *, positive: bool) -> None:
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        raise InvalidInput(f"{name} is {value}; it must be a {'positive' if positive else 'non-negative'} number")

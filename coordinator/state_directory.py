@@ -1,0 +1,107 @@
+"""The state directory: where everything of a coordinator lies, and the lock that keeps a second one out.
+
+coordinator.db   runs, rounds, receipts, devices (coordinator.database)
+blobs/           models, plans, graphs, manifests, by sha256
+spool/           updates of open rounds: RUN/ROUND-ATTEMPT/updates/DEVICE
+authority/       the authority's and the server's keys and certificates
+operator/        an identity for the operator on this machine
+lock             held while a coordinator runs
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordinator.database import DATABASE_FILE, open_store
+from coordinator.records import AttemptId
+from coordinator.store import Store
+from moonfed.blobs import BlobDirectory
+from moonfed.errors import Corrupt, WrongState
+from moonfed.files import sync_directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateDirectory:
+    """An opened and locked state directory."""
+
+    root: Path
+    store: Store
+    blobs: BlobDirectory
+
+    def spool(self, attempt: AttemptId) -> Path:
+        """Where the updates of one attempt lie until it is over."""
+        return self.root / "spool" / attempt.run / f"{attempt.round}-{attempt.attempt}"
+
+    def update_file(self, attempt: AttemptId, device: str) -> Path:
+        """A device's checked update."""
+        return self.spool(attempt) / "updates" / device
+
+    def incoming_file(self, attempt: AttemptId, device: str, sha256: str) -> Path:
+        """A device's update while it is received."""
+        return self.spool(attempt) / "incoming" / f"{device}.{sha256}"
+
+    def put_update(self, attempt: AttemptId, device: str, checked: Path) -> None:
+        """Moves a checked, durable file to its place; what stood there had no receipt."""
+        place = self.update_file(attempt, device)
+        if not place.parent.is_dir():
+            place.parent.mkdir(parents=True)
+            for directory in list(place.parents)[1:4]:  # the spool's, down to this attempt's
+                sync_directory(directory)
+        os.replace(checked, place)
+        sync_directory(place.parent)
+
+    def forget(self, attempt: AttemptId) -> None:
+        """Deletes the spooled updates of an attempt that is over."""
+        shutil.rmtree(self.spool(attempt), ignore_errors=True)
+
+    def forget_all_but(self, attempts: Collection[AttemptId]) -> None:
+        """Deletes what a killed coordinator left of attempts that are over."""
+        kept = {self.spool(attempt) for attempt in attempts}
+        for directory in (self.root / "spool").glob("*/*"):
+            if directory not in kept:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def open_state(root: Path) -> Iterator[StateDirectory]:
+    """Opens a state directory, new or old, for this process alone.
+
+    Raises WrongState if another coordinator holds it, Corrupt if its database is damaged or gone.
+    """
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _locked(root):
+        database = root / DATABASE_FILE
+        if not database.exists() and any((root / name).exists() for name in ("authority", "blobs")):
+            raise Corrupt(
+                f"{database} is gone, though {root} was in use: restore the database from a backup, "
+                "or move the whole state directory away to start anew"
+            )
+        store = open_store(database)
+        try:
+            yield StateDirectory(root=root, store=store, blobs=BlobDirectory(root / "blobs"))
+        finally:
+            store.close()
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 32).decode().strip() or "unknown"
+            raise WrongState(
+                f"another coordinator (process {holder}) uses {root}; stop it, or give another --state"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,339 @@
+"""The coordinator's memory: runs, rounds, receipts, devices and join tokens, in one SQL database.
+
+Every method is one transaction and returns when it is durable. Nothing here knows what a round means.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sql
+
+from coordinator import tables
+from coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
+from coordinator.settings import Settings
+from moonfed.blobs import BlobRef
+from moonfed.errors import AlreadyExists, NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """What is kept of a join token."""
+
+    uses_left: int
+    expires: float
+
+
+class Store:
+    """A database whose schema is already there; `coordinator.database` opens one."""
+
+    def __init__(self, engine: sql.Engine) -> None:
+        self._engine = engine
+        self._writing = threading.Lock()  # one process owns the database: queue here rather than fail on its lock
+
+    def close(self) -> None:
+        """Gives the database's files back."""
+        self._engine.dispose()
+
+    # Runs
+
+    def add_run(self, record: RunRecord) -> None:
+        """Keeps a new run; AlreadyExists if the name is taken."""
+        row = {
+            "run": record.run,
+            "created": record.created,
+            "status": record.status,
+            "settings": record.settings.to_document(),
+            "method": record.method,
+            **_ref_columns("manifest", record.manifest),
+            **_ref_columns("initial", record.initial),
+        }
+        with self._write() as connection:
+            try:
+                connection.execute(sql.insert(tables.runs).values(row))
+            except sql.exc.IntegrityError as error:
+                raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
+
+    def runs(self) -> list[RunRecord]:
+        """All runs, oldest first."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(sql.select(tables.runs).order_by(tables.runs.c.created, tables.runs.c.run))
+            return [_run(row) for row in rows.mappings()]
+
+    def run(self, run: str) -> RunRecord:
+        """One run; NotFound."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sql.select(tables.runs).where(tables.runs.c.run == run)).mappings().first()
+        if row is None:
+            raise NotFound(f"there is no run {run!r}")
+        return _run(row)
+
+    def end_run(self, run: str, status: str) -> None:
+        """The run is finished or stopped."""
+        with self._write() as connection:
+            connection.execute(sql.update(tables.runs).where(tables.runs.c.run == run).values(status=status))
+
+    # Rounds
+
+    def open_round(self, attempt: AttemptId, cohort: Sequence[str]) -> None:
+        """A round has opened with this cohort."""
+        row = {
+            **_key(attempt),
+            "status": "open",
+            "cohort": list(cohort),
+            "counted": [],
+            "reason": "",
+            "opened": time.time(),
+            "seconds": 0.0,
+        }
+        with self._write() as connection:
+            connection.execute(sql.insert(tables.rounds).values(row))
+
+    def commit_round(
+        self, attempt: AttemptId, counted: Sequence[str], model: BlobRef, metrics: Mapping[str, float]
+    ) -> None:
+        """The round's global model, who is in it and its metrics, all at once."""
+        with self._write() as connection:
+            changes = {"counted": list(counted), **_ref_columns("model", model)}
+            _close_round(connection, attempt, "committed", changes)
+            _put_metrics(connection, attempt.run, attempt.round, metrics)
+
+    def abandon_round(self, attempt: AttemptId, reason: str) -> None:
+        """The round came to nothing."""
+        with self._write() as connection:
+            _close_round(connection, attempt, "abandoned", {"reason": reason})
+
+    def rounds(self, run: str) -> list[RoundRecord]:
+        """All attempts at all rounds of a run, in order."""
+        columns = tables.rounds.c
+        query = sql.select(tables.rounds).where(columns.run == run).order_by(columns.round, columns.attempt)
+        with self._engine.connect() as connection:
+            return [_round(row) for row in connection.execute(query).mappings()]
+
+    # Answers of devices
+
+    def put_answer(self, answer: Answer) -> None:
+        """Keeps a device's answer in place of an earlier one: the receipt, if it is an accepted update."""
+        row = {
+            **_key(answer.id),
+            "device": answer.device,
+            "outcome": answer.outcome,
+            "reason": answer.reason,
+            "samples": answer.samples,
+            "steps": answer.steps,
+            "metrics": dict(answer.metrics),
+            "blobs": {role: [ref.sha256, ref.size] for role, ref in answer.blobs.items()},
+        }
+        with self._write() as connection:
+            connection.execute(
+                sql.delete(tables.answers).where(
+                    _same(tables.answers, answer.id), tables.answers.c.device == answer.device
+                )
+            )
+            connection.execute(sql.insert(tables.answers).values(row))
+
+    def answers(self, attempt: AttemptId) -> list[Answer]:
+        """The devices' answers in one attempt, in order of their names."""
+        query = sql.select(tables.answers).where(_same(tables.answers, attempt)).order_by(tables.answers.c.device)
+        with self._engine.connect() as connection:
+            return [_answer(row) for row in connection.execute(query).mappings()]
+
+    def has_receipt(self, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> bool:
+        """Whether exactly this update of the device was accepted, in an attempt that was not abandoned.
+
+        Raises AlreadyExists if a different one was.
+        """
+        columns, rounds = tables.answers.c, tables.rounds
+        query = (
+            sql.select(tables.answers)
+            .join(rounds, sql.and_(*(rounds.c[name] == columns[name] for name in ("run", "round", "attempt"))))
+            .where(_same(tables.answers, attempt), columns.device == device)
+            .where(columns.outcome == "accepted", rounds.c.status != "abandoned")
+        )
+        with self._engine.connect() as connection:
+            row = connection.execute(query).mappings().first()
+        if row is not None and _answer(row).blobs != dict(blobs):
+            raise AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
+        return row is not None
+
+    # Metrics
+
+    def put_metrics(self, run: str, round_: int, metrics: Mapping[str, float]) -> None:
+        """Keeps metrics of a global model; those of the same name are replaced."""
+        with self._write() as connection:
+            _put_metrics(connection, run, round_, metrics)
+
+    def metrics(self, run: str) -> dict[int, dict[str, float]]:
+        """A run's metrics by round; 0 stands for the initial weights."""
+        found: dict[int, dict[str, float]] = {}
+        columns = tables.metrics.c
+        query = sql.select(columns.round, columns.name, columns.value).where(columns.run == run)
+        with self._engine.connect() as connection:
+            for round_, name, value in connection.execute(query.order_by(columns.round, columns.name)):
+                found.setdefault(round_, {})[name] = value
+        return found
+
+    # Devices and join tokens
+
+    def devices(self) -> list[DeviceRecord]:
+        """All known devices, in order of their names."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(sql.select(tables.devices).order_by(tables.devices.c.device))
+            return [_device(row) for row in rows.mappings()]
+
+    def enrolled_key(self, device: str) -> str | None:
+        """sha256 of the key that a device of that name enrolled with; None if the name is free."""
+        with self._engine.connect() as connection:
+            return connection.execute(
+                sql.select(tables.devices.c.public_key_sha256).where(tables.devices.c.device == device)
+            ).scalar()
+
+    def enrol(self, device: str, public_key_sha256: str, secret_sha256: str, certificate_expires: float) -> bool:
+        """Uses up one use of a token and keeps the new device; False if the token had none left meanwhile."""
+        token, now = tables.tokens.c, time.time()
+        row = {"device": device, "enrolled": now, "last_seen": now, "platform": {}}
+        row |= {"certificate_expires": certificate_expires, "public_key_sha256": public_key_sha256}
+        with self._write() as connection:
+            used = connection.execute(
+                sql.update(tables.tokens)
+                .where(token.secret_sha256 == secret_sha256, token.uses_left > 0)
+                .values(uses_left=token.uses_left - 1)
+            )
+            if not used.rowcount:
+                return False
+            try:
+                connection.execute(sql.insert(tables.devices).values(row))
+            except sql.exc.IntegrityError as error:
+                raise AlreadyExists(f"there is already a device {device!r}; give another name") from error
+        return True
+
+    def renewed(self, device: str, certificate_expires: float) -> None:
+        """The device has a new certificate."""
+        with self._write() as connection:
+            connection.execute(
+                sql.update(tables.devices)
+                .where(tables.devices.c.device == device)
+                .values(certificate_expires=certificate_expires)
+            )
+
+    def seen(self, device: str, platform: Mapping[str, str] | None = None) -> None:
+        """The device was heard of just now; one that never enrolled (no TLS) becomes known."""
+        now = time.time()
+        changes: dict[str, Any] = {"last_seen": now} | ({"platform": dict(platform)} if platform is not None else {})
+        new = {"device": device, "enrolled": now, "certificate_expires": 0.0, "public_key_sha256": "", "platform": {}}
+        with self._write() as connection:
+            known = connection.execute(
+                sql.update(tables.devices).where(tables.devices.c.device == device).values(changes)
+            )
+            if not known.rowcount:
+                connection.execute(sql.insert(tables.devices).values({**new, **changes}))
+
+    def add_token(self, secret_sha256: str, uses: int, expires: float) -> None:
+        """Keeps a new join token, by its secret's hash."""
+        row = {"secret_sha256": secret_sha256, "uses_left": uses, "expires": expires}
+        with self._write() as connection:
+            connection.execute(sql.insert(tables.tokens).values(row))
+
+    def token(self, secret_sha256: str) -> Token | None:
+        """A join token."""
+        columns = tables.tokens.c
+        query = sql.select(columns.uses_left, columns.expires).where(columns.secret_sha256 == secret_sha256)
+        with self._engine.connect() as connection:
+            row = connection.execute(query).first()
+        return Token(uses_left=row.uses_left, expires=row.expires) if row else None
+
+    @contextmanager
+    def _write(self) -> Iterator[sql.Connection]:
+        with self._writing, self._engine.begin() as connection:
+            yield connection
+
+
+def _key(attempt: AttemptId) -> dict[str, Any]:
+    return {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
+
+
+def _same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
+    return sql.and_(*(table.c[name] == value for name, value in _key(attempt).items()))
+
+
+def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
+    columns = tables.rounds.c
+    opened = connection.execute(sql.select(columns.opened).where(_same(tables.rounds, attempt))).scalar_one()
+    seconds = max(0.0, time.time() - opened)  # shown only; deadlines are timed by the monotonic clock
+    connection.execute(
+        sql.update(tables.rounds).where(_same(tables.rounds, attempt)).values(status=status, seconds=seconds, **changes)
+    )
+
+
+def _put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Mapping[str, float]) -> None:
+    columns = tables.metrics.c
+    connection.execute(
+        sql.delete(tables.metrics).where(columns.run == run, columns.round == round_, columns.name.in_(list(metrics)))
+    )
+    rows = [{"run": run, "round": round_, "name": name, "value": value} for name, value in metrics.items()]
+    if rows:
+        connection.execute(sql.insert(tables.metrics), rows)
+
+
+def _ref_columns(name: str, ref: BlobRef) -> dict[str, Any]:
+    return {f"{name}_sha256": ref.sha256, f"{name}_size": ref.size}
+
+
+def _ref(row: sql.RowMapping, name: str) -> BlobRef:
+    return BlobRef(row[f"{name}_sha256"], row[f"{name}_size"])
+
+
+def _run(row: sql.RowMapping) -> RunRecord:
+    return RunRecord(
+        run=row["run"],
+        created=row["created"],
+        status=row["status"],
+        settings=Settings.from_document(row["settings"]),
+        manifest=_ref(row, "manifest"),
+        method=row["method"],
+        initial=_ref(row, "initial"),
+    )
+
+
+def _attempt(row: sql.RowMapping) -> AttemptId:
+    return AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
+
+
+def _round(row: sql.RowMapping) -> RoundRecord:
+    return RoundRecord(
+        id=_attempt(row),
+        status=row["status"],
+        cohort=tuple(row["cohort"]),
+        counted=tuple(row["counted"]),
+        reason=row["reason"],
+        model=_ref(row, "model") if row["model_sha256"] else None,
+        seconds=row["seconds"],
+    )
+
+
+def _answer(row: sql.RowMapping) -> Answer:
+    return Answer(
+        id=_attempt(row),
+        device=row["device"],
+        outcome=row["outcome"],
+        reason=row["reason"],
+        samples=row["samples"],
+        steps=row["steps"],
+        metrics=row["metrics"],
+        blobs={role: BlobRef(sha256, size) for role, (sha256, size) in row["blobs"].items()},
+    )
+
+
+def _device(row: sql.RowMapping) -> DeviceRecord:
+    return DeviceRecord(
+        device=row["device"],
+        enrolled=row["enrolled"],
+        last_seen=row["last_seen"],
+        certificate_expires=row["certificate_expires"],
+        platform=row["platform"],
+    )

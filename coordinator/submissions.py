@@ -1,0 +1,106 @@
+"""One device hands in one update: resume, parts, commit; then the checks, the spool and the receipt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from coordinator.background import Background
+from coordinator.records import Answer, Outcome
+from coordinator.run_driver import RunDriver
+from coordinator.state_directory import StateDirectory
+from coordinator.updates import UpdateHeader, check_header, check_model
+from coordinator.uploads import Upload, Uploads
+from moonfed.errors import InvalidInput, ResourceExhausted, WrongState
+
+CHECKED_AT_ONCE = 2  # updates hashed and checked at the same time: bounds memory and leaves threads to the others
+
+
+class Submission:
+    """An update on its way. `offsets`: bytes already held, by sha256; all of them if it already has its receipt."""
+
+    def __init__(self, desk: SubmissionDesk, driver: RunDriver | None, header: UpdateHeader) -> None:
+        self._desk, self._driver, self._header = desk, driver, header
+        self._upload: Upload | None = None
+        self.offsets: Mapping[str, int] = {header.model.sha256: header.model.size}
+
+    async def begin(self) -> None:
+        """Opens the spooled file, unless the update has its receipt already."""
+        if self._driver:
+            path = self._desk.directory.incoming_file(self._header.id, self._header.device, self._header.model.sha256)
+            self._upload, self.offsets = await self._desk.uploads.begin({self._header.model: path})
+
+    async def append(self, sha256: str, offset: int, data: bytes) -> None:
+        """Adds the next bytes; WrongState as soon as the round has closed."""
+        if not self._driver or not self._upload:
+            raise InvalidInput(f"blob {sha256[:12]} is held already; send the commit")
+        self._driver.require_wanted(self._header.id, self._header.device)
+        await self._upload.append(sha256, offset, data)
+
+    async def commit(self) -> UpdateHeader:
+        """Checks and counts the update; the header that the receipt is made from. Goes on if the caller goes away."""
+        if self._driver and self._upload:
+            await self._desk.background.finish(self._finish(self._driver, self._upload))
+        return self._header
+
+    async def close(self) -> None:
+        """The stream is over; without a commit nothing counts, and what was sent can be resumed."""
+        if self._upload:
+            await self._desk.background.finish(self._upload.close())
+
+    async def _finish(self, driver: RunDriver, upload: Upload) -> None:
+        header = self._header
+        async with self._desk.checking:
+            driver.require_wanted(header.id, header.device)
+            try:
+                path = (await upload.finish())[header.model.sha256]
+                await _refuse_unless(lambda: check_model(path, driver.manifest.tensors), driver, header)
+            except FileNotFoundError as error:  # the round closed meanwhile and took its spool along
+                driver.require_wanted(header.id, header.device)
+                raise WrongState(f"{header.id} has closed") from error
+            await driver.accept(_answer(header, "accepted"), path)
+
+
+class SubmissionDesk:
+    """Receives the updates of all runs."""
+
+    def __init__(self, directory: StateDirectory, uploads: Uploads, background: Background) -> None:
+        self.directory, self.uploads, self.background = directory, uploads, background
+        self.checking = asyncio.Semaphore(CHECKED_AT_ONCE)
+
+    async def begin(self, driver: RunDriver | None, header: UpdateHeader) -> Submission:
+        """Starts, or goes on with, an update; `driver` is absent if the run has ended.
+
+        Raises AlreadyExists if another update of this device stands, WrongState if the round does not want it.
+        """
+        if await asyncio.to_thread(self.directory.store.has_receipt, header.id, header.device, header.blobs):
+            return Submission(self, None, header)
+        if driver is None:
+            raise WrongState(f"run {header.id.run!r} has ended")
+        driver.require_wanted(header.id, header.device)
+        await _refuse_unless(lambda: check_header(header, driver.manifest.tensors), driver, header)
+        submission = Submission(self, driver, header)
+        await submission.begin()
+        return submission
+
+
+async def _refuse_unless(check: Callable[[], None], driver: RunDriver, header: UpdateHeader) -> None:
+    """Runs a check in a thread; what it objects to is an event of the round as well as the caller's error."""
+    try:
+        await asyncio.to_thread(check)
+    except (InvalidInput, ResourceExhausted) as error:
+        await driver.background.finish(driver.refuse(_answer(header, "refused", str(error))))
+        raise
+
+
+def _answer(header: UpdateHeader, outcome: Outcome, reason: str = "") -> Answer:
+    return Answer(
+        id=header.id,
+        device=header.device,
+        outcome=outcome,
+        reason=reason,
+        samples=header.samples,
+        steps=header.steps,
+        metrics=header.metrics,
+        blobs=header.blobs,
+    )

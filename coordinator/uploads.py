@@ -1,0 +1,80 @@
+"""Files that are being received: resumable parts, and one sender at a time for each file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from moonfed.blobs import BlobRef, Incoming
+from moonfed.errors import InvalidInput, WrongState
+
+
+class Upload:
+    """The files that one stream sends. Blocking work happens in threads."""
+
+    def __init__(self, uploads: Uploads, files: Mapping[BlobRef, Path]) -> None:
+        self._uploads, self._files = uploads, files
+        self._incoming: dict[str, Incoming] = {}
+        self._busy = asyncio.Lock()
+        self._closed = False
+
+    async def open(self) -> dict[str, int]:
+        """Opens the files; bytes already held of each, by sha256."""
+        async with self._busy:
+            for ref, path in self._files.items():
+                self._incoming[ref.sha256] = await asyncio.to_thread(Incoming, path, ref)
+        return {sha256: incoming.offset for sha256, incoming in self._incoming.items()}
+
+    async def append(self, sha256: str, offset: int, data: bytes) -> None:
+        """Adds the next bytes of one file."""
+        async with self._busy:
+            self._require_open()
+            incoming = self._incoming.get(sha256)
+            if incoming is None:
+                raise InvalidInput(f"part is of blob {sha256[:12]!r}; it must be of a blob that is still to be sent")
+            await asyncio.to_thread(incoming.append, offset, data)
+
+    async def finish(self) -> dict[str, Path]:
+        """Checks length and sha256 of every file and makes it durable."""
+        async with self._busy:
+            self._require_open()
+            incoming = self._incoming.items()
+            return {sha256: await asyncio.to_thread(file.finish) for sha256, file in incoming}
+
+    async def close(self) -> None:
+        """Keeps what was received for a later resume."""
+        async with self._busy:
+            if not self._closed:
+                self._closed = True
+                self._uploads.forget(self)
+                for file in self._incoming.values():
+                    await asyncio.to_thread(file.close)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise WrongState("a newer upload of the same blob has taken over; this one ends")
+
+
+class Uploads:
+    """The uploads under way, by the file that they write."""
+
+    def __init__(self) -> None:
+        self._by_file: dict[Path, Upload] = {}
+
+    async def begin(self, files: Mapping[BlobRef, Path]) -> tuple[Upload, dict[str, int]]:
+        """An upload, and the bytes already held of each of its blobs. Earlier uploads of its files end.
+
+        A device whose connection broke comes back before the coordinator notices: the newer stream is the live one.
+        """
+        upload = Upload(self, files)
+        for path in files.values():
+            if earlier := self._by_file.get(path):
+                await earlier.close()
+            self._by_file[path] = upload
+        return upload, await upload.open()
+
+    def forget(self, upload: Upload) -> None:
+        """The upload is over."""
+        for path in [path for path, owner in self._by_file.items() if owner is upload]:
+            del self._by_file[path]

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.console import Console
+from coordinator.server import Ports
+from coordinator.services import convert
+from moonfed import transport
+from moonfed.errors import Unavailable
+from moonfed.v1 import control_pb2
+from tests.coordinator import support
+
+
+@dataclass
+class Fleet:
+    """A coordinator with TLS in this process, its operator, and devices that were enrolled with a token."""
+
+    state: Path
+    ports: Ports
+    operator: support.OperatorCalls
+    stack: ExitStack
+    tmp: Path
+
+    def device(self, name: str) -> support.Device:
+        identity = support.enrol(self.tmp / name, self.operator.token(), name)
+        return support.Device(name, self.stack.enter_context(transport.open_channel(identity.address, identity)))
+
+    def start(self, name: str = "run", rounds: int = 1, **fields: Any) -> control_pb2.Run:  # noqa: ANN401
+        console = Console(self.operator.control, lambda: Unavailable("away"))
+        chosen = convert.settings(support.settings(rounds, **fields))
+        return console.start_run(name, support.make_bundle(), None, chosen)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        state = tmp_path / "state"
+        ports = stack.enter_context(support.coordinator_in_process(state))
+        calls = support.operator(state, ports.fleet)
+        stack.enter_context(calls.channel)
+        yield Fleet(state, ports, calls, stack, tmp_path)
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Waits until something is so; the test's own time limit ends a vain wait."""
+    import time
+
+    def wait(condition: Callable[[], bool]) -> None:
+        while not condition():
+            time.sleep(0.02)
+
+    return wait

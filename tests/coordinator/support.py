@@ -1,0 +1,287 @@
+"""A small bundle, a coordinator in this process, and devices that speak the raw wire."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from coordinator.server import Ports, ServeSettings, running
+from coordinator.state_directory import open_state
+from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
+from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.bundle import Bundle, write_bundle
+from moonfed.errors import MoonfedError
+from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.join_token import parse_token
+from moonfed.manifest import MANIFEST_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.status import from_rpc_error
+from moonfed.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
+from moonfed.v1 import (
+    blob_pb2,
+    control_pb2,
+    control_pb2_grpc,
+    enrolment_pb2,
+    enrolment_pb2_grpc,
+    fleet_pb2,
+    fleet_pb2_grpc,
+)
+
+SPECS = (
+    TensorSpec("head.bias", (3,), "parameter"),
+    TensorSpec("head.weight", (3, 4), "parameter"),
+    TensorSpec("norm.running_mean", (4,), "statistic"),
+    TensorSpec("norm.running_var", (4,), "statistic"),
+)
+SIZE = model_size(SPECS)
+WAIT = 20.0  # seconds after which a test gives up; nothing is asserted about time
+
+
+def model_bytes(values: Vector | float, specs: tuple[TensorSpec, ...] = SPECS) -> bytes:
+    """A model file, written without moonfed's writer; one number fills the whole model."""
+    vector = np.broadcast_to(np.asarray(values, dtype="<f4"), (model_size(specs),))
+    return header_bytes(specs) + vector.tobytes()
+
+
+def model_values(content: bytes) -> Vector:
+    """The flat vector of a model file."""
+    return np.frombuffer(content[file_size(SPECS) - 4 * SIZE :], dtype="<f4")
+
+
+def make_bundle(name: str = "digits", interface: str = PLAN_INTERFACE, start: float = 0.0) -> Bundle:
+    contents = {
+        "plan.pt": b"a plan that no coordinator opens",
+        "model.onnx": b"a graph that no coordinator opens",
+        "initial.safetensors": model_bytes(start),
+    }
+    manifest = Manifest(
+        name=name,
+        model="mlp",
+        method="fedavg",
+        hyperparameters={"learning_rate": 0.1},
+        previous_models=0,
+        training=LocalTraining(epochs=2, batch_size=8),
+        input=InputSpec(kind="features", shape=(4,)),
+        classes=("a", "b", "c"),
+        tensors=SPECS,
+        plan=PlanSpec(interface=interface, minimum_torch="2.4", built_with_torch="2.6"),
+        files={file: ref_of_bytes(content) for file, content in contents.items()},
+    )
+    return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
+
+
+def bundle_directory(path: Path, **fields: Any) -> Path:  # noqa: ANN401
+    write_bundle(path, make_bundle(**fields))
+    return path
+
+
+@contextmanager
+def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # noqa: ANN401
+    """A real coordinator on free loopback ports, on an event loop of its own."""
+    ready: queue.Queue[Ports | BaseException] = queue.Queue()
+    stop = threading.Event()
+
+    async def serve() -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        settings = ServeSettings(state=state, fleet_port=0, enrolment_port=0, **fields)
+        with open_state(state) as directory:
+            async with running(settings, directory) as coordinator:
+                ready.put(coordinator.ports)
+                threading.Thread(target=lambda: (stop.wait(), loop.call_soon_threadsafe(stopped.set))).start()
+                await stopped.wait()
+
+    def work() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            ready.put(error)
+            raise
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        outcome = ready.get(timeout=WAIT)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        yield outcome
+    finally:
+        stop.set()
+        thread.join()
+
+
+def operator(state: Path, port: int) -> OperatorCalls:
+    identity = load_identity(state / "operator")
+    channel = transport.open_channel(f"127.0.0.1:{port}", identity)
+    return OperatorCalls(control_pb2_grpc.ControlStub(channel), channel)
+
+
+@dataclass
+class OperatorCalls:
+    control: control_pb2_grpc.ControlStub
+    channel: grpc.Channel
+
+    def token(self, uses: int = 10, valid_seconds: float = 600.0) -> str:
+        request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_seconds)
+        return ask(self.control.CreateToken, request).token
+
+    def run(self, name: str) -> control_pb2.Run:
+        return ask(self.control.GetRun, control_pb2.GetRunRequest(run=name))
+
+    def watch(self, name: str) -> Iterator[control_pb2.RunEvent]:
+        return iter(self.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=WAIT))
+
+    def model(self, blob: blob_pb2.Blob) -> bytes:
+        chunks = self.control.Fetch(blob_pb2.FetchRequest(sha256=blob.sha256), timeout=WAIT)
+        return b"".join(chunk.data for chunk in chunks)
+
+
+def ask(method: Any, request: Any) -> Any:  # noqa: ANN401
+    """A call with our errors."""
+    try:
+        return method(request, timeout=WAIT)
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+
+
+def enrol(directory: Path, token: str, name: str, fleet_port: int | None = None) -> Identity:
+    parsed, key = parse_token(token), new_key()
+    with grpc.secure_channel(parsed.address, grpc.ssl_channel_credentials(parsed.ca)) as channel:
+        request = enrolment_pb2.EnrolRequest(
+            secret=parsed.secret,
+            device=name,
+            signing_request=signing_request(key, name),
+            contract_version=CONTRACT_VERSION,
+        )
+        reply = ask(enrolment_pb2_grpc.EnrolmentStub(channel).Enrol, request)
+    address = f"127.0.0.1:{fleet_port or reply.fleet_port}"
+    save_identity(directory, address=address, ca=parsed.ca, certificate=reply.certificate, key=key_bytes(key))
+    return load_identity(directory)
+
+
+@dataclass
+class Attending:
+    """An attend stream that a thread reads."""
+
+    call: Any
+    replies: queue.Queue[fleet_pb2.AttendReply | MoonfedError] = field(default_factory=queue.Queue)
+
+    def read(self) -> None:
+        try:
+            for reply in self.call:
+                self.replies.put(reply)
+        except grpc.RpcError as error:
+            self.replies.put(from_rpc_error(error))
+
+    def next(self) -> fleet_pb2.AttendReply:
+        reply = self.replies.get(timeout=WAIT)
+        if isinstance(reply, MoonfedError):
+            raise reply
+        return reply
+
+    def assignment(self) -> fleet_pb2.Assignment:
+        reply = self.next()
+        assert reply.HasField("assignment")
+        return reply.assignment
+
+    def leave(self) -> None:
+        self.call.cancel()
+
+
+@dataclass
+class Device:
+    """A device on the raw wire."""
+
+    name: str
+    channel: grpc.Channel
+
+    @property
+    def fleet(self) -> fleet_pb2_grpc.FleetStub:
+        return fleet_pb2_grpc.FleetStub(self.channel)
+
+    def attend(
+        self, name: str | None = None, interface: str = PLAN_INTERFACE, version: str = CONTRACT_VERSION
+    ) -> Attending:
+        request = fleet_pb2.AttendRequest(
+            device=self.name if name is None else name, contract_version=version, plan_interfaces=[interface]
+        )
+        attending = Attending(self.fleet.Attend(request))
+        threading.Thread(target=attending.read, daemon=True).start()
+        assert attending.next().HasField("welcome")
+        return attending
+
+    def header(self, work: fleet_pb2.Assignment, content: bytes, **fields: Any) -> fleet_pb2.SubmitHeader:  # noqa: ANN401
+        given: dict[str, Any] = {
+            "device": self.name,
+            "run": work.run,
+            "round": work.round,
+            "attempt": work.attempt,
+            "blobs": {"model": transport.to_message(ref_of_bytes(content))},
+            "samples": 10,
+            "steps": 4,
+            "metrics": {"loss": 1.0},
+        }
+        return fleet_pb2.SubmitHeader(**{**given, **fields})
+
+    def submit(
+        self,
+        work: fleet_pb2.Assignment,
+        content: bytes,
+        *,
+        send: int | None = None,
+        commit: bool = True,
+        **fields: Any,  # noqa: ANN401
+    ) -> list[fleet_pb2.SubmitReply]:
+        """Hands in an update; `send` bytes at most, and perhaps without the commit. The server's replies."""
+        header = self.header(work, content, **fields)
+        sha256, resume = ref_of_bytes(content).sha256, queue.Queue[int]()
+
+        def requests() -> Iterator[fleet_pb2.SubmitRequest]:
+            yield fleet_pb2.SubmitRequest(header=header)
+            offset = resume.get(timeout=WAIT)
+            rest = content[offset:send]
+            if rest:
+                yield fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=offset, data=rest))
+            if commit:
+                yield fleet_pb2.SubmitRequest(commit=blob_pb2.Commit())
+
+        replies = []
+        try:
+            for reply in self.fleet.Submit(requests(), timeout=WAIT):
+                replies.append(reply)
+                if reply.HasField("resume"):
+                    resume.put(reply.resume.offsets.get(sha256, 0))
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        finally:
+            resume.put(len(content))
+        return replies
+
+
+def settings(rounds: int = 1, **fields: Any) -> control_pb2.RunSettings:  # noqa: ANN401
+    given: dict[str, Any] = {
+        "rounds": rounds,
+        "cohort": control_pb2.Amount(fraction=1.0),
+        "minimum_devices": 1,
+        "quorum": control_pb2.Amount(fraction=0.5),
+        "deadline_seconds": 600.0,
+        "grace_seconds": 600.0,
+        "seed": 7,
+    }
+    return control_pb2.RunSettings(**{**given, **fields})
+
+
+def weighted(values: Mapping[float, int]) -> float:
+    """The mean of numbers weighted by their counts."""
+    return sum(value * count for value, count in values.items()) / sum(values.values())
+
+
+def blobs_of(bundle: Bundle) -> dict[BlobRef, bytes]:
+    return {ref_of_bytes(content): content for content in bundle.contents.values()}
