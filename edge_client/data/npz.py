@@ -12,8 +12,6 @@ from edge_client.data.samples import RawSamples, Sign, checked
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.manifest import InputSpec
 
-FIELDS = ("inputs", "labels")
-
 
 class NpzSource:
     """Samples in one .npz file, already in the bundle's dtype and shape. Pickled arrays are never opened."""
@@ -44,20 +42,21 @@ class NpzSource:
 
 def read_npz(path: Path, spec: InputSpec, classes: tuple[str, ...]) -> RawSamples:
     """Reads and checks an .npz file; InvalidInput says what is wrong with it."""
-    try:
-        archive = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise InvalidInput(f"{path} is not an .npz file: {error}") from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InvalidInput(f"{path} holds a single array; it must be an .npz file with 'inputs' and 'labels'")
-    with archive:
-        for field in FIELDS:
-            if field not in archive.files:
-                raise InvalidInput(
-                    f"{path} has no field {field!r}; found {archive.files}, 'inputs' and 'labels' needed"
-                )
+    with path.open("rb") as file:  # numpy leaves a damaged one open
         try:
-            inputs, labels = archive["inputs"], archive["labels"]
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:  # objects, or damaged
-            raise InvalidInput(f"{path} cannot be read: {error}") from error
+            archive = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise InvalidInput(f"{path} is not an .npz file: {error}") from error
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InvalidInput(f"{path} holds a single array; it must be an .npz file with 'inputs' and 'labels'")
+        inputs, labels = (_array(archive, field, path) for field in ("inputs", "labels"))
     return checked(inputs, labels, spec, classes, str(path))
+
+
+def _array(archive: np.lib.npyio.NpzFile, field: str, path: Path) -> object:
+    if field not in archive.files:
+        raise InvalidInput(f"{path} has no field {field!r}; found {archive.files}, 'inputs' and 'labels' needed")
+    try:
+        return archive[field]
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:  # pickled objects, or damage
+        raise InvalidInput(f"{field} of {path} cannot be read: {error}") from error

@@ -62,7 +62,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     method = METHODS["moon"](mu=1.0, tau=0.5, previous_models=1)
     sgd = Sgd()
     hyperparameters = {
-        "learning_rate": 0.1,
+        "learning_rate": 0.02,
         "momentum": sgd.momentum,
         "weight_decay": sgd.weight_decay,
         **method.coefficients(),

@@ -105,14 +105,15 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self._tell(lambda: self.attended.append(request))
         done = {_place(header) for header, _ in self.updates}
         sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: len(self.assignments) > sent or not context.is_active())
-            if not context.is_active():
-                return
+        while self._wait_for_more_than(sent, context):
             if _place(self.assignments[sent]) not in done:
                 yield fleet_pb2.AttendReply(assignment=self.assignments[sent])
             sent += 1
+
+    def _wait_for_more_than(self, sent: int, context: grpc.ServicerContext) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self.assignments) > sent or not context.is_active())
+        return context.is_active()
 
     def Fetch(  # noqa: N802
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext

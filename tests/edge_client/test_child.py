@@ -1,0 +1,298 @@
+"""The training child: what it survives, and what survives it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from edge_client import child as child_module
+from edge_client.child import Child, Sign
+from edge_client.messages import Job, WorkerSettings
+from edge_client.state import RunState
+from moonfed import tensors
+from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed
+from tests.edge_client.conftest import Bundle, wait_until_gone, write_samples
+
+GLOBAL = "0" * 64
+GOOD = "x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32); return x, np.arange(40) % 3"
+UserModule = Callable[[str], str]
+NewChild = Callable[..., Child]
+
+
+@pytest.fixture
+def new_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewChild]:
+    """Makes children that find the test's modules and are gone when it ends."""
+    monkeypatch.chdir(tmp_path)
+    made: list[Child] = []
+
+    def make(data: object, *, silence: float = 60.0, accelerator: str = "cpu", holdout: float = 0.0) -> Child:
+        settings = WorkerSettings(
+            state=str(tmp_path / "state"),
+            device="cam-1",
+            data=str(data),
+            accelerator=accelerator,
+            holdout=holdout,
+            threads=1,
+        )
+        made.append(Child(settings, silence_seconds=silence))
+        return made[-1]
+
+    yield make
+    for child in made:
+        child.end()
+
+
+@pytest.fixture
+def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
+    blobs = BlobDirectory(tmp_path / "blobs")
+    manifest = bundle.put_into(blobs)
+
+    def make(**fields: object) -> Job:
+        usual: dict[str, object] = {
+            "run": "tested",
+            "round": 1,
+            "attempt": 1,
+            "epochs": 2,
+            "batch_size": 8,
+            "hyperparameters": dict(bundle.manifest.hyperparameters),
+            "seed": 1,
+            "started_from": GLOBAL,
+            "manifest_file": str(blobs.path(manifest.sha256)),
+            "plan_file": str(blobs.path(bundle.manifest.files["plan.pt"].sha256)),
+            "model_file": str(blobs.path(ref_of_bytes(bundle.weights).sha256)),
+        }
+        return Job(**(usual | fields))  # type: ignore[arg-type]
+
+    return make
+
+
+def always(_: Sign | None) -> bool:
+    return True
+
+
+def process_of(child: Child) -> psutil.Process:
+    assert child._process
+    return psutil.Process(child._process.pid)
+
+
+def test_a_round_is_trained_and_stored(
+    new_child: NewChild, new_job: Callable[..., Job], bundle: Bundle, samples: Path, tmp_path: Path
+) -> None:
+    child = new_child(samples, holdout=0.1)
+    assert child.train(new_job(), always)
+    stored = RunState(tmp_path / "state" / "runs", "tested").find(1, 1, GLOBAL)
+    assert stored is not None
+    assert (stored.update.samples, stored.update.steps) == (36, 8)
+    assert set(stored.update.metrics) == {"loss", "holdout_accuracy", "holdout_loss", "holdout_samples"}
+    vector = tensors.open_model(stored.model_file, bundle.manifest.tensors)
+    tensors.require_finite(vector, bundle.manifest.tensors)
+
+
+def test_the_second_round_begins_with_the_first_ones_model_even_in_a_new_child(
+    new_child: NewChild, new_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "state" / "runs"
+
+    def train(run: str, child: Child, *rounds: int) -> bytes:
+        for number in rounds:
+            assert child.train(new_job(run=run, round=number), always)
+        stored = RunState(runs, run).find(rounds[-1], 1, GLOBAL)
+        assert stored is not None
+        return stored.model_file.read_bytes()
+
+    child = new_child(samples)
+    with_previous = train("one", child, 1, 2)
+    pid = process_of(child).pid
+    without = train("two", child, 2)
+    assert process_of(child).pid == pid
+    assert with_previous != without  # MOON's second term
+    train("three", child, 1)
+    child.end()
+    assert train("three", child, 2) == with_previous
+    assert process_of(child).pid != pid
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("os._exit(3)", "ended by itself with exit code 3"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL; the device may be out of memory"),
+        ("raise ValueError('the camera is unplugged')", "ValueError: the camera is unplugged"),
+        ("sys.exit(4)", "ended by itself with exit code 4"),
+    ],
+)
+def test_a_child_that_dies_costs_only_itself(
+    body: str, message: str, new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule, tmp_path: Path
+) -> None:
+    child = new_child(user_module(f"if not os.path.exists('mended'): {body}\n{GOOD}"))
+    with pytest.raises(TrainingFailed, match=message):
+        child.train(new_job(), always)
+    assert not child.running
+    (tmp_path / "mended").touch()
+    assert child.train(new_job(), always)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True: time.sleep(1)",
+        "import ctypes; ctypes.PyDLL(None).sleep(1000)",  # holds the interpreter's lock
+    ],
+)
+def test_a_child_that_hangs_is_ended(
+    body: str, new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule
+) -> None:
+    child = new_child(user_module(body), silence=4.0)
+    seen: list[psutil.Process] = []
+
+    def watch(_: Sign | None) -> bool:
+        seen.append(process_of(child))
+        return True
+
+    with pytest.raises(TrainingFailed, match="no sign of life for 4 seconds"):
+        child.train(new_job(), watch)
+    wait_until_gone(seen[:1])
+
+
+def test_what_user_code_prints_disturbs_nobody(
+    new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prints = (
+        "print('{\"kind\": \"trained\"}', flush=True); os.write(1, b'raw\\n'); os.system('echo shell')\n"
+        "print(repr(sys.stdin.read()), flush=True)\n"
+    )
+    child = new_child(user_module(prints + GOOD))
+    assert child.train(new_job(), always)
+    printed = capfd.readouterr().err
+    assert all(text in printed for text in ('{"kind": "trained"}', "raw", "shell", "''"))
+
+
+def test_what_user_code_logs_reaches_the_operator(
+    new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = new_child(user_module("import logging; logging.warning('dusty lens')\n" + GOOD))
+    with caplog.at_level(logging.INFO):
+        assert child.train(new_job(), always)
+    assert "dusty lens" in caplog.text
+
+
+def test_training_that_nobody_wants_stops_and_the_child_goes_on(
+    new_child: NewChild, new_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    child = new_child(samples)
+
+    def until_it_trains(sign: Sign | None) -> bool:
+        return sign is None or sign.epoch == 0
+
+    assert not child.train(new_job(epochs=1_000_000), until_it_trains)
+    pid = process_of(child).pid
+    assert not (tmp_path / "state" / "runs").exists()
+    assert child.train(new_job(round=2), always)
+    assert process_of(child).pid == pid
+
+
+def test_a_child_that_does_not_hear_stop_is_ended(
+    new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_module, "STOP_SECONDS", 1.0)
+    child = new_child(user_module("open('reached', 'w').close()\nwhile True: time.sleep(1)"))
+    assert not child.train(new_job(), lambda _: not Path("reached").exists())
+    assert not child.running
+
+
+def test_too_few_samples_are_named(new_child: NewChild, new_job: Callable[..., Job], tmp_path: Path) -> None:
+    child = new_child(write_samples(tmp_path / "one.npz", count=1))
+    with pytest.raises(InvalidInput, match="this device has 1 samples to train on; the plan needs at least 2"):
+        child.train(new_job(), always)
+
+
+def test_data_that_do_not_fit_are_named(
+    new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule
+) -> None:
+    child = new_child(user_module("return np.zeros((4, 5), np.float32), [0, 1, 2, 0]"))
+    with pytest.raises(InvalidInput, match=r"have shape \[4, 5\]; the bundle takes \[N, 6\]"):
+        child.train(new_job(), always)
+
+
+def test_a_plan_that_cannot_be_loaded_is_a_failure(
+    new_child: NewChild, new_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.pt").write_bytes(b"PK no plan")
+    with pytest.raises(TrainingFailed, match="cannot be loaded"):
+        new_child(samples).train(new_job(plan_file=str(tmp_path / "broken.pt")), always)
+
+
+def test_training_that_diverges_is_a_failure_and_leaves_no_model(
+    new_child: NewChild, new_job: Callable[..., Job], samples: Path, bundle: Bundle, tmp_path: Path
+) -> None:
+    wild = {**bundle.manifest.hyperparameters, "learning_rate": 1e30}
+    with pytest.raises(TrainingFailed, match=r"local training diverged: tensor '.*' holds NaN"):
+        new_child(samples).train(new_job(hyperparameters=wild), always)
+    assert RunState(tmp_path / "state" / "runs", "tested").previous(9, 9, 9) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "accelerator", "error", "message"),
+    [
+        ("nowhere.npz", "cpu", NotFound, "there is no such file"),
+        ("nowhere", "cpu", InvalidInput, "must be a folder of images"),
+        ("no_module:load", "cpu", InvalidInput, "cannot be imported"),
+    ],
+)
+def test_what_would_fail_in_every_round_is_found_at_once(
+    data: str, accelerator: str, error: type[MoonfedError], message: str, new_child: NewChild
+) -> None:
+    child = new_child(data, accelerator=accelerator)
+    with pytest.raises(error, match=message):
+        child.check()
+    assert not child.running
+
+
+def test_cuda_that_is_not_there_is_refused(new_child: NewChild, samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(InvalidInput, match="torch finds no CUDA device here; use --device cpu"):
+        new_child(samples, accelerator="cuda").check()
+
+
+@pytest.mark.parametrize("body", ["time.sleep(1000)", "import ctypes; ctypes.PyDLL(None).sleep(1000)"])
+def test_a_child_ends_when_its_parent_is_killed(
+    body: str, new_job: Callable[..., Job], user_module: UserModule, tmp_path: Path
+) -> None:
+    settings = {
+        "state": str(tmp_path / "state"),
+        "device": "cam-1",
+        "data": user_module(f"open('reached', 'w').close()\n{body}"),
+        "accelerator": "cpu",
+        "holdout": 0.0,
+        "threads": 1,
+    }
+    job = {name: getattr(new_job(), name) for name in Job.__slots__}
+    script = (
+        "import json, sys; from edge_client.child import Child; from edge_client.messages import Job, WorkerSettings\n"
+        "child = Child(WorkerSettings(**json.loads(sys.argv[1])))\n"
+        "child.train(Job(**json.loads(sys.argv[2])), lambda _: print('sign', flush=True) or True)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, json.dumps(settings), json.dumps(job)], cwd=tmp_path, stdout=subprocess.PIPE
+    )
+    try:
+        assert parent.stdout
+        while not (tmp_path / "reached").exists():
+            assert parent.stdout.readline()
+        children = psutil.Process(parent.pid).children(recursive=True)
+        assert len(children) == 1
+        parent.send_signal(signal.SIGKILL)
+        wait_until_gone(children)
+    finally:
+        parent.kill()
+        parent.communicate()
