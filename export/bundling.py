@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from export.checks import check_forward, check_training, minimum_samples, random_samples
 from export.binding import bind
+from export.checks import check_forward, check_training, minimum_samples, random_samples
 from export.graph import export_graph
 from export.models import build_network
 from export.network import Network, exchanged_tensors, tensor_specs
@@ -37,9 +37,7 @@ def build_bundle(recipe: Recipe) -> Bundle:
     network = _network(recipe)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
-        raise InvalidInput(
-            f"batch_size is {settings.training.batch_size}; with BatchNorm in the model it must be a whole number from 2"
-        )
+        raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")
     check_forward(network, recipe)
     specs = tensor_specs(network)
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
@@ -91,9 +89,7 @@ def _manifest(
         input=recipe.input,
         classes=recipe.classes,
         tensors=specs,
-        plan=PlanSpec(
-            minimum_torch=MINIMUM_TORCH, built_with_torch=str(torch.__version__), minimum_samples=least
-        ),
+        plan=PlanSpec(minimum_torch=MINIMUM_TORCH, built_with_torch=str(torch.__version__), minimum_samples=least),
         files={name: ref_of_bytes(content) for name, content in files.items()},
     )
 

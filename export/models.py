@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -110,8 +111,13 @@ def _torchvision(name: str, sample: InputSpec, classes: int) -> Parts:
     models = import_torchvision().models
     allowed = models.list_models(module=models)
     if name not in allowed:
-        raise InvalidInput(f"model is {'torchvision:' + name!r}; the names that torchvision has are {', '.join(allowed)}")
-    encoder = models.get_model(name, weights=None)
+        raise InvalidInput(
+            f"model is {'torchvision:' + name!r}; the names that torchvision has are {', '.join(allowed)}"
+        )
+    with warnings.catch_warnings():
+        # of googlenet and inception_v3; the weights follow from our seed either way
+        warnings.filterwarnings("ignore", "The default weight initialization of", FutureWarning)
+        encoder = models.get_model(name, weights=None)
     linear = [path for path, module in encoder.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
         raise InvalidInput(f"model is {'torchvision:' + name!r}; its last layer is not linear, so it has no encoder")

@@ -68,7 +68,9 @@ def tensor_specs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
         if tensor.dtype != torch.float32:
             raise InvalidInput(f"tensor {name!r} of the model has dtype {tensor.dtype}; it must be torch.float32")
         if id(tensor) in names:
-            raise InvalidInput(f"tensor {name!r} of the model is {names[id(tensor)]!r} as well; sharing is not supported")
+            raise InvalidInput(
+                f"tensor {name!r} of the model is {names[id(tensor)]!r} as well; sharing is not supported"
+            )
         names[id(tensor)] = name
         specs.append(TensorSpec(name, tuple(tensor.shape), "parameter" if id(tensor) in parameters else "statistic"))
     return tuple(specs)

@@ -35,7 +35,9 @@ def read_test_data(path: Path, manifest: Manifest) -> TestData:
     if labels.dtype.kind not in "iu":
         raise InvalidInput(f"labels in {path} have dtype {labels.dtype}; they must be whole numbers")
     if labels.shape != (len(inputs),):
-        raise InvalidInput(f"labels in {path} have shape {labels.shape}; it must be ({len(inputs)},), one for each input")
+        raise InvalidInput(
+            f"labels in {path} have shape {labels.shape}; it must be ({len(inputs)},), one for each input"
+        )
     for value in (labels.min(), labels.max()):
         if not 0 <= value < len(manifest.classes):
             raise InvalidInput(f"labels in {path} hold {value}; they must be from 0 to {len(manifest.classes) - 1}")

@@ -47,9 +47,9 @@ class SgdOptimiser(torch.nn.Module):
         hyperparameters: dict[str, float],
     ) -> None:
         """Updates the parameters in place; one without a gradient stays as it is, as torch.optim.SGD has it."""
-        used = torch.jit.annotate(list[torch.Tensor], [])
-        used_gradients = torch.jit.annotate(list[torch.Tensor], [])
-        used_momenta = torch.jit.annotate(list[torch.Tensor], [])
+        used: list[torch.Tensor] = []
+        used_gradients: list[torch.Tensor] = []
+        used_momenta: list[torch.Tensor] = []
         for parameter, gradient, momentum in zip(parameters, gradients, self.momenta):  # noqa: B905 - not in scripts
             if gradient is not None:
                 used.append(parameter)

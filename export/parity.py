@@ -42,7 +42,9 @@ def largest_difference(graph: bytes, plan: Plan, inputs: Samples) -> float:
     return float(np.max(differences))  # unlike max(), it lets no NaN pass
 
 
-def give_model(plan: Plan, model: Vector, manifest: Manifest, hyperparameters: Mapping[str, float] | None = None) -> None:
+def give_model(
+    plan: Plan, model: Vector, manifest: Manifest, hyperparameters: Mapping[str, float] | None = None
+) -> None:
     """Begins a round of the plan with a model, so that it predicts with it."""
     tensors = [torch.from_numpy(np.array(tensor)) for tensor in split(model, manifest.tensors).values()]
     plan.begin_round(tensors, [], hyperparameters or manifest.hyperparameters)

@@ -80,18 +80,18 @@ class TrainingPlan(torch.nn.Module):
     @torch.jit.export
     def reference_count(self) -> int:
         """References per sample that `step` wants this round."""
-        count: int = self.objective.reference_count(self.previous)
+        count: int = self.objective.reference_count(self.previous)  # type: ignore[operator]
         return count
 
     @torch.jit.export
     def references(self, inputs: torch.Tensor) -> torch.Tensor:
         """The frozen encoders' representations [B, R, D]."""
         count = self.reference_count()
-        found = torch.jit.annotate(list[torch.Tensor], [])
+        found: list[torch.Tensor] = []
         with torch.no_grad():
             for index, encoder in enumerate(self.frozen):
                 if index < count:
-                    found.append(encoder.represent(inputs))
+                    found.append(encoder.represent(inputs))  # type: ignore[operator]
         if len(found) == 0:
             return torch.zeros([inputs.size(0), 0, 0], device=inputs.device)
         return torch.stack(found, dim=1)
@@ -104,7 +104,7 @@ class TrainingPlan(torch.nn.Module):
         loss = self.objective(logits_BC, z_BD, labels, references, self.hyperparameters)
         # autograd.grad accumulates nothing, and knows which parameters the loss does not depend on
         gradients = torch.autograd.grad([loss], self.trained, allow_unused=True)
-        self.optimiser.step(self.trained, gradients, self.hyperparameters)
+        self.optimiser.step(self.trained, gradients, self.hyperparameters)  # type: ignore[arg-type]
         detached: torch.Tensor = loss.detach()
         return detached
 

@@ -67,7 +67,8 @@ def new_preprocessing(
     """The preprocessing for a kind of sample.
 
     `mean`, `deviation`: one per channel (of pixels in [0, 1]) or per feature, or a single one for all; by default 0
-    and 1, which leave the values alone. Raises InvalidInput for a wrong number of them or a deviation that is not positive.
+    and 1, which leave the values alone. Raises InvalidInput for a wrong number of them or a deviation that is not
+    positive.
     """
     width = sample.shape[-1]
     means = _one_each("mean", mean, 0.0, width, _WIDTH_NAMES[sample.kind])

@@ -78,7 +78,7 @@ def read_input(text: str) -> InputSpec:
 
 
 def read_classes(text: str) -> tuple[str, ...]:
-    """`cat,dog,bird`, or a number for classes called 0, 1, 2, …"""
+    """`cat,dog,bird`, or a number N for classes called 0 to N-1."""
     if text.isdigit():
         return tuple(str(index) for index in range(int(text)))
     return tuple(name.strip() for name in text.split(","))

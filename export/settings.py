@@ -1,4 +1,4 @@
-"""Checks of settings: each raises InvalidInput with a sentence that names the setting, its value and what is allowed."""
+"""Checks of settings; each raises InvalidInput naming the setting, its value and what is allowed."""
 
 from __future__ import annotations
 

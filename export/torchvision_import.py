@@ -8,6 +8,7 @@ is enough to declare them.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 from pathlib import Path
@@ -34,8 +35,6 @@ def import_torchvision() -> ModuleType:
 def _has_operators(package: Path) -> bool:
     """Whether the operators are there, after trying to load the library as torchvision itself does."""
     for library in package.glob("_C*.*"):
-        try:
-            torch.ops.load_library(str(library))
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     return hasattr(torch.ops.torchvision, "nms")

@@ -28,7 +28,8 @@ class Method(Protocol):
         """The local objective, a module with two scripted methods.
 
         `reference_count(previous: int) -> int`: references per sample, given the previous models at hand.
-        `forward(logits_BC, z_BD, labels_B, references_BRD, coefficients: Dict[str, float]) -> Tensor`: the batch's loss.
+        `forward(logits_BC, z_BD, labels_B, references_BRD, coefficients: dict[str, float]) -> Tensor`:
+        the batch's loss.
         """
 
 

@@ -115,7 +115,7 @@ def load_plan(path: Path, device: str) -> TorchScriptPlan:
     """Loads a plan onto `cpu` or `cuda` and allocates its tensors; TrainingFailed if it cannot be loaded."""
     try:
         with quiet_torchscript():
-            module = torch.jit.load(str(path), map_location=device)
+            module = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError) as error:  # a damaged archive, no file, or no such device here
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_last_line(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]

@@ -1,4 +1,4 @@
-"""The local objectives once more, in plain eager PyTorch with torch.optim.SGD: what a compiled plan is compared with."""
+"""The local objectives once more, in eager PyTorch with torch.optim.SGD: what a compiled plan is compared with."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def trained_eagerly(
             with torch.no_grad():
                 references = [other.represent(inputs) for other in frozen]
             loss = loss + hyperparameters["mu"] * contrastive(z, references, hyperparameters["tau"])
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
         losses.append(float(loss.detach()))
     return weights_of(local), losses

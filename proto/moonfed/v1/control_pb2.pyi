@@ -353,6 +353,7 @@ class Run(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     INITIAL_METRICS_FIELD_NUMBER: _builtins.int
+    INITIAL_MODEL_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     status: Global___RunStatus.ValueType
     method: _builtins.str
@@ -382,6 +383,10 @@ class Run(_message.Message):
     def initial_metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """of the weights that the run started from"""
 
+    @_builtins.property
+    def initial_model(self) -> _blob_pb2.Blob:
+        """those weights: global model 0"""
+
     def __init__(
         self,
         *,
@@ -397,10 +402,11 @@ class Run(_message.Message):
         waiting: _builtins.str = ...,
         created: _builtins.float = ...,
         initial_metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        initial_model: _blob_pb2.Blob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "open_round", b"open_round", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "initial_metrics", b"initial_metrics", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "round", b"round", "rounds", b"rounds", "run", b"run", "settings", b"settings", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "round", b"round", "rounds", b"rounds", "run", b"run", "settings", b"settings", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

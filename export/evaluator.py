@@ -1,0 +1,94 @@
+"""The evaluator: scores a run's global models on held-out data, through the ONNX graph, and reports the metrics.
+
+The coordinator never runs a model, so this is a process of its own. It can come and go: whatever has no metrics yet,
+the weights that the run started from included, is scored first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from export.binding import bind_file
+from export.npz import TestData
+from export.runs import GlobalModel, Runs, global_models
+from export.scoring import Predictor, Score
+from moonfed.errors import Unavailable
+from moonfed.manifest import GRAPH_FILE, Manifest
+from moonfed.transport import Backoff
+from moonfed.v1 import control_pb2
+
+WAIT_LIMIT = 30.0  # seconds between attempts to find the coordinator again
+_ASKS_FOR_A_LOOK = (
+    control_pb2.EVENT_KIND_SNAPSHOT,
+    control_pb2.EVENT_KIND_ROUND_COMMITTED,
+    control_pb2.EVENT_KIND_ENDED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundScore:
+    """The score of one global model."""
+
+    round: int
+    score: Score
+    seconds: float  # from fetching the model to its score
+
+
+def score_model(graph: bytes, model: Path, manifest: Manifest, data: TestData) -> Score:
+    """Accuracy and loss of a model file bound into a bundle's graph."""
+    return Predictor(bind_file(graph, model, manifest)).score(data.inputs, data.labels)
+
+
+class Evaluator:
+    """Scores the models of one run."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        run: str,
+        manifest: Manifest,
+        data: TestData,
+        *,
+        scored: Callable[[RoundScore], None],
+        away: Callable[[Unavailable], None],
+    ) -> None:
+        self._runs, self._run, self._manifest, self._data = runs, run, manifest, data
+        self._scored, self._away = scored, away
+        self._graph = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
+
+    def catch_up(self) -> bool:
+        """Scores every global model without metrics; returns whether the run still goes on."""
+        run = self._runs.get(self._run)
+        for model in global_models(run, self._manifest):
+            if "accuracy" not in model.metrics:
+                self._evaluate(model)
+        return run.status == control_pb2.RUN_STATUS_RUNNING
+
+    def follow(self) -> None:
+        """Scores models as they come until the run has ended; a coordinator that is away is waited for."""
+        backoff = Backoff(limit=WAIT_LIMIT)
+        while True:
+            try:
+                if not self._watch(backoff):
+                    return
+            except Unavailable as problem:
+                self._away(problem)
+            time.sleep(backoff.next())
+
+    def _watch(self, backoff: Backoff) -> bool:
+        for event in self._runs.watch(self._run):
+            backoff.reset()
+            if event.kind in _ASKS_FOR_A_LOOK and not self.catch_up():
+                return False
+        return self.catch_up()
+
+    def _evaluate(self, model: GlobalModel) -> None:
+        started = time.monotonic()
+        path = self._runs.fetch(model.ref)
+        score = score_model(self._graph, path, self._manifest, self._data)
+        self._runs.record(self._run, model.round, asdict(score))
+        self._runs.forget(model.ref)
+        self._scored(RoundScore(round=model.round, score=score, seconds=time.monotonic() - started))
