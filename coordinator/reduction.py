@@ -15,6 +15,9 @@ from moonfed.files import sync_file
 from moonfed.tensors import TensorSpec, write_model
 
 
+HOLDOUT_SAMPLES = "holdout_samples"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
     """The outcome of a round."""
@@ -39,10 +42,20 @@ def reduce_round(
 
 
 def cohort_metrics(answers: Sequence[Answer]) -> dict[str, float]:
-    """`train_loss`: the devices' mean loss weighted by their samples, if they told one."""
-    told = [(answer.samples, answer.metrics["loss"]) for answer in answers if "loss" in answer.metrics]
-    samples = sum(count for count, _ in told)
-    return {"train_loss": sum(count * loss for count, loss in told) / samples} if told else {}
+    """`train_loss`, the devices' mean loss weighted by samples; `holdout_…` ones weighted by `holdout_samples`."""
+    losses: list[tuple[float, float]] = [(answer.samples, answer.metrics["loss"]) for answer in answers if "loss" in answer.metrics]
+    found = {"train_loss": losses}
+    for answer in answers:
+        held_out = answer.metrics.get(HOLDOUT_SAMPLES, 0)
+        for name, value in answer.metrics.items():
+            if name.startswith("holdout_") and name != HOLDOUT_SAMPLES:
+                found.setdefault(name, []).append((held_out, value))
+    weights = {name: sum(weight for weight, _ in pairs) for name, pairs in found.items()}
+    return {
+        name: sum(weight * value for weight, value in pairs) / weights[name]
+        for name, pairs in found.items()
+        if weights[name] > 0
+    }
 
 
 def _contribution(state: StateDirectory, answer: Answer) -> Contribution:

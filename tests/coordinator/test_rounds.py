@@ -1,0 +1,348 @@
+"""The state machine of a run: examples, and properties over anything that may happen in any order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies
+from hypothesis import settings as hypothesis_settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from coordinator.events import (
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    DeadlinePassed,
+    Declined,
+    Departed,
+    End,
+    Event,
+    GracePassed,
+    Lose,
+    Open,
+    Reduce,
+    Reduced,
+    ReducingFailed,
+    Resumed,
+    RetryTimePassed,
+    StartTimer,
+    StopRequested,
+    UpdateAccepted,
+    UpdateRefused,
+)
+from coordinator.rounds import OpenRound, State, draw_cohort, objection, retry_seconds, step, waiting
+from coordinator.settings import Amount, Settings
+
+THREE = Settings(rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, grace_seconds=10, seed=1)
+
+
+def after(settings: Settings, *happened: Event, state: State | None = None) -> tuple[State, list[Command]]:
+    """The state after some events, and all commands on the way."""
+    state, done = state or State(), list[Command]()
+    for event in happened:
+        state, commands = step(settings, state, event)
+        done += commands
+    return state, done
+
+
+def attended(*names: str) -> list[Event]:
+    return [Attended(device=name) for name in names]
+
+
+def accepted(name: str, round_: int = 1, attempt: int = 1) -> Event:
+    return UpdateAccepted(round=round_, attempt=attempt, device=name)
+
+
+def timer(commands: list[Command], kind: type[Event]) -> Event:
+    """The event of the latest timer of a kind."""
+    return [c.event for c in commands if isinstance(c, StartTimer) and isinstance(c.event, kind)][-1]
+
+
+def only(commands: list[Command], kind: type[Command]) -> list[Command]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def test_a_round_opens_when_enough_devices_attend() -> None:
+    state, commands = after(THREE, *attended("a", "b"))
+    assert not commands
+    assert waiting(THREE, state) == "waiting for 1 more device: 2 attend, 3 are needed"
+    state, commands = after(THREE, *attended("c"), state=state)
+    assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
+    assert [command.device for command in commands if isinstance(command, Assign)] == ["a", "b", "c"]
+    assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c"
+
+
+def test_a_round_is_reduced_once_everybody_has_reported() -> None:
+    state, commands = after(THREE, *attended("c", "b", "a"), accepted("b"), accepted("a"))
+    assert not only(commands, Reduce)
+    assert waiting(THREE, state) == "round 1 waits for 1 of 3 devices: c"
+    state, commands = after(THREE, accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"))]
+    state, commands = after(THREE, Reduced(round=1, attempt=1), state=state)
+    assert commands[0] == Open(round=2, attempt=1, cohort=("a", "b", "c"))
+
+
+@pytest.mark.parametrize("kind", [UpdateRefused, Declined])
+def test_who_is_refused_or_declines_is_not_waited_for(kind: type[UpdateRefused | Declined]) -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"))
+    _, commands = after(THREE, kind(round=1, attempt=1, device="c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
+
+
+def test_the_deadline_keeps_partial_results_of_a_quorum() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("c"))
+    _, commands = after(THREE, timer([*after(THREE, *attended("a", "b", "c"))[1]], DeadlinePassed), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "c"))]
+
+
+def test_a_round_without_quorum_is_abandoned_and_tried_again() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), DeadlinePassed(round=1, attempt=1))
+    abandon = only(commands, Abandon)[0]
+    assert isinstance(abandon, Abandon)
+    assert abandon.missing == ("b", "c")
+    assert abandon.reason == "1 of the 2 updates needed by the deadline; late: b, c"
+    assert not only(commands[commands.index(abandon) :], Open), "it rests first"
+    assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 starts in a moment"
+    retry = timer(commands, RetryTimePassed)
+    state, commands = after(THREE, retry, state=state)
+    assert commands[0] == Open(round=1, attempt=2, cohort=("a", "b", "c"))
+    assert after(THREE, retry, state=state) == (state, []), "an old timer does nothing"
+
+
+def test_retries_grow_and_are_capped() -> None:
+    times = [retry_seconds(attempt) for attempt in range(1, 40)]
+    assert times == sorted(times)
+    assert times[0] < 1
+    assert times[-1] == 60
+
+
+def test_a_lost_device_that_comes_back_gets_its_assignment_again_and_counts() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
+    assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (away)"
+    state, commands = after(THREE, timer(commands, GracePassed), state=state)
+    assert commands == [Lose(round=1, attempt=1, device="c")]
+    assert state.open
+    assert state.open.lost == {"c"}
+    state, commands = after(THREE, Attended(device="c"), state=state)
+    assert commands == [Assign(round=1, attempt=1, device="c")]
+    _, commands = after(THREE, accepted("a"), accepted("b"), accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"))]
+
+
+def test_a_grace_that_was_interrupted_does_not_end_a_later_absence() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
+    old = timer(commands, GracePassed)
+    state, _ = after(THREE, Attended(device="c"), Departed(device="c"), state=state)
+    assert after(THREE, old, state=state) == (state, [])
+
+
+def test_a_round_whose_devices_are_all_lost_closes_early() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"))
+    for name in "abc":
+        state, commands = after(THREE, Departed(device=name), state=state)
+        state, commands = after(THREE, timer(commands, GracePassed), state=state)
+    assert only(commands, Abandon)
+
+
+def test_a_declined_device_is_final_and_a_refused_one_may_try_again() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
+    assert objection(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"
+    state, _ = after(THREE, UpdateRefused(round=1, attempt=1, device="b"), state=state)
+    assert objection(state, 1, 1, "b") is None
+
+
+def test_stale_and_foreign_updates_are_told_where_the_run_is() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"))
+    assert objection(state, 1, 1, "a") is None
+    assert objection(state, 1, 1, "z") == "device 'z' is not in the cohort of round 1, attempt 1"
+    assert objection(state, 2, 1, "a") == "round 2, attempt 1 is not open; the run is at round 1, attempt 1"
+
+
+def test_a_stopped_run_abandons_its_round_and_ends() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), StopRequested())
+    assert commands[-2:] == [
+        Abandon(round=1, attempt=1, missing=("a", "b", "c"), reason="the run was stopped"),
+        End(status="stopped"),
+    ]
+    assert after(THREE, accepted("a"), state=state) == (state, [])
+
+
+def test_a_round_that_is_being_reduced_is_committed_before_the_run_stops() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, commands = after(THREE, StopRequested(), state=state)
+    assert not commands
+    state, commands = after(THREE, Reduced(round=1, attempt=1), state=state)
+    assert commands == [End(status="stopped")]
+    assert state.committed == 1
+
+
+def test_a_failed_reduction_abandons_the_round() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, commands = after(THREE, ReducingFailed(round=1, attempt=1, reason="disk"), state=state)
+    assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="disk")
+    assert (state.committed, state.attempt) == (0, 2)
+
+
+def test_after_a_restart_the_open_round_goes_on() -> None:
+    held = OpenRound(round=2, attempt=3, cohort=("a", "b", "c"), reported=frozenset("a"))
+    state, commands = after(THREE, Resumed(), state=State(committed=1, attempt=3, open=held))
+    assert timer(commands, DeadlinePassed) == DeadlinePassed(round=2, attempt=3)
+    assert {c.event.device for c in commands if isinstance(c, StartTimer) and isinstance(c.event, GracePassed)} == {
+        "b",
+        "c",
+    }
+    state, commands = after(THREE, *attended("a", "b"), state=state)
+    assert commands == [Assign(round=2, attempt=3, device="b")]
+    _, commands = after(THREE, accepted("b", 2, 3), Declined(round=2, attempt=3, device="c"), state=state)
+    assert commands == [Reduce(round=2, attempt=3, devices=("a", "b"))]
+
+
+def test_after_a_restart_a_complete_round_is_reduced_at_once() -> None:
+    held = OpenRound(round=1, attempt=1, cohort=("a", "b"), reported=frozenset("ab"))
+    _, commands = after(THREE, Resumed(), state=State(open=held))
+    assert only(commands, Reduce) == [Reduce(round=1, attempt=1, devices=("a", "b"))]
+
+
+names = strategies.sets(strategies.text("abcdef0123", min_size=1, max_size=4), min_size=1, max_size=20)
+
+
+@given(names, strategies.integers(0, 2**64 - 1), strategies.integers(1, 25))
+def test_the_cohort_depends_on_seed_round_attempt_and_names_alone(devices: set[str], seed: int, count: int) -> None:
+    settings = Settings(rounds=9, cohort=Amount(count=count), quorum=Amount(count=1), seed=seed)
+    shuffled = sorted(devices, key=lambda name: hash((name, seed)))
+    cohort = draw_cohort(settings, 3, 1, shuffled)
+    assert cohort == draw_cohort(settings, 3, 1, sorted(devices, reverse=True))
+    assert list(cohort) == sorted(cohort)
+    assert len(cohort) == min(count, len(devices))
+    assert set(cohort) <= devices
+
+
+def test_every_device_is_drawn_about_as_often() -> None:
+    settings = Settings(rounds=9, cohort=Amount(count=5), quorum=Amount(count=1), seed=3)
+    devices = [f"cam-{number}" for number in range(20)]
+    drawn = [name for round_ in range(1, 401) for name in draw_cohort(settings, round_, 1, devices)]
+    assert all(60 < drawn.count(name) < 140 for name in devices), "100 are expected, with a deviation of 8.7"
+
+
+DEVICES = [f"cam-{number}" for number in range(5)]
+
+
+class Runs(RuleBasedStateMachine):
+    """Plays coordinator and fleet in any order and remembers independently what was acknowledged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = Settings(
+            rounds=3, cohort=Amount(fraction=0.6), minimum_devices=2, quorum=Amount(fraction=0.6), seed=5
+        )
+        self.state = State()
+        self.acknowledged: dict[tuple[int, int], set[str]] = {}
+        self.timers: list[Event] = []
+        self.reducing: Reduce | None = None
+        self.committed: list[tuple[str, ...]] = []
+        self.cohorts: dict[tuple[int, int], tuple[str, ...]] = {}
+        self.here: set[str] = set()
+
+    def send(self, event: Event) -> None:
+        again = step(self.settings, self.state, event)
+        self.state, commands = step(self.settings, self.state, event)
+        assert again == (self.state, commands), "the same event in the same state has the same consequences"
+        for command in commands:
+            self.obey(command)
+
+    def obey(self, command: Command) -> None:
+        match command:
+            case Open():
+                key = (command.round, command.attempt)
+                assert key not in self.cohorts, "an attempt opens once"
+                assert command.round == len(self.committed) + 1
+                assert len(self.here) >= self.settings.minimum_devices
+                assert set(command.cohort) <= self.here
+                self.cohorts[key] = command.cohort
+            case StartTimer():
+                self.timers.append(command.event)
+            case Assign():
+                assert command.device in self.here
+                assert command.device in self.cohorts[command.round, command.attempt]
+            case Reduce():
+                assert self.reducing is None
+                key = (command.round, command.attempt)
+                assert set(command.devices) == self.acknowledged.get(key, set()), "each acknowledged update once"
+                assert len(command.devices) == len(set(command.devices))
+                assert len(command.devices) >= self.settings.quorum.of(len(self.cohorts[key]))
+                self.reducing = command
+            case Abandon():
+                counted = set(self.cohorts[command.round, command.attempt]) - set(command.missing)
+                assert counted == self.acknowledged.get((command.round, command.attempt), set())
+            case End():
+                assert len(self.committed) == self.settings.rounds
+
+    @rule(device=strategies.sampled_from(DEVICES))
+    def attends(self, device: str) -> None:
+        self.here.add(device)
+        self.send(Attended(device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES))
+    def departs(self, device: str) -> None:
+        self.here.discard(device)
+        self.send(Departed(device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES), attempt=strategies.integers(0, 1))
+    def delivers(self, device: str, attempt: int) -> None:
+        """As the shell does it: only what is wanted is acknowledged; a second time changes nothing."""
+        current = self.state.open
+        round_, number = (current.round, current.attempt - attempt) if current else (1, 1)
+        if objection(self.state, round_, number, device) is None:
+            self.acknowledged.setdefault((round_, number), set()).add(device)
+        self.send(UpdateAccepted(round=round_, attempt=number, device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRefused, Declined]))
+    def fails(self, device: str, kind: type[UpdateRefused | Declined]) -> None:
+        if self.state.open:
+            self.send(kind(round=self.state.open.round, attempt=self.state.open.attempt, device=device))
+
+    @precondition(lambda self: self.timers)
+    @rule(data=strategies.data())
+    def time_passes(self, data: strategies.DataObject) -> None:
+        """Any timer may fire, those of the past too."""
+        self.send(data.draw(strategies.sampled_from(self.timers)))
+
+    @precondition(lambda self: self.reducing is not None)
+    @rule(works=strategies.booleans())
+    def reduction_ends(self, works: bool) -> None:
+        assert self.reducing
+        done, self.reducing = self.reducing, None
+        if works:
+            self.committed.append(done.devices)
+            self.send(Reduced(round=done.round, attempt=done.attempt))
+        else:
+            self.send(ReducingFailed(round=done.round, attempt=done.attempt, reason="because"))
+
+    @invariant()
+    def committed_rounds_agree(self) -> None:
+        assert self.state.committed == len(self.committed)
+
+    @invariant()
+    def it_says_what_it_waits_for_or_something_is_under_way(self) -> None:
+        under_way = self.reducing is not None or self.state.status != "running"
+        assert under_way or waiting(self.settings, self.state)
+
+    def teardown(self) -> None:
+        """Once every device attends and answers, the run ends, whatever happened before."""
+        for device in DEVICES:
+            self.attends(device)
+        for _ in range(40):
+            if self.state.status != "running":
+                break
+            if self.reducing:
+                self.reduction_ends(works=True)
+            elif self.state.open:
+                for device in self.state.open.outstanding:
+                    self.delivers(device, 0)
+            else:
+                self.send(RetryTimePassed(round=self.state.committed + 1, attempt=self.state.attempt))
+        assert self.state.status == "finished"
+
+
+TestRuns = Runs.TestCase
+TestRuns.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,197 @@
+"""What every store must do; so far SQLite's."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.database import open_store
+from coordinator.records import Answer, AttemptId, RunRecord
+from coordinator.settings import Amount, Settings
+from coordinator.store import Store
+from coordinator.views import recovered_state, run_view
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import AlreadyExists, Corrupt, NotFound, VersionMismatch
+
+RUN = RunRecord(
+    run="digits",
+    created=1.5,
+    status="running",
+    settings=Settings(rounds=3, cohort=Amount(count=2), quorum=Amount(count=1), seed=2**64 - 1),
+    manifest=ref_of_bytes(b"manifest"),
+    method="fedavg",
+    initial=ref_of_bytes(b"initial"),
+)
+FIRST = AttemptId(run="digits", round=1, attempt=1)
+MODEL = ref_of_bytes(b"model 1")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "coordinator.db")
+    yield opened
+    opened.close()
+
+
+def update(device: str, content: bytes = b"update", attempt: AttemptId = FIRST) -> Answer:
+    return Answer(
+        id=attempt,
+        device=device,
+        outcome="accepted",
+        samples=10,
+        steps=2,
+        metrics={"loss": 0.5},
+        blobs={"model": ref_of_bytes(content)},
+    )
+
+
+def test_a_run_is_kept_as_it_was_started(store: Store) -> None:
+    store.add_run(RUN)
+    assert store.run("digits") == RUN
+    assert store.runs() == [RUN]
+    with pytest.raises(AlreadyExists, match="'digits'"):
+        store.add_run(RUN)
+    with pytest.raises(NotFound, match="'other'"):
+        store.run("other")
+    store.end_run("digits", "stopped")
+    assert store.run("digits").status == "stopped"
+
+
+def test_a_committed_round_shows_who_counted_and_what_was_measured(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a", "b"])
+    assert run_view(store, RUN, None).rounds == ()
+    store.commit_round(FIRST, ["a"], MODEL, {"train_loss": 0.5})
+    store.put_metrics("digits", 0, {"accuracy": 0.1})
+    store.put_metrics("digits", 1, {"accuracy": 0.8})
+    store.put_metrics("digits", 1, {"accuracy": 0.9})
+    view = run_view(store, RUN, None)
+    assert view.rounds[0].missing == ("b",)
+    assert (view.committed, view.model) == (1, MODEL)
+    assert view.metrics == {0: {"accuracy": 0.1}, 1: {"accuracy": 0.9, "train_loss": 0.5}}
+
+
+def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+    blobs = update("a").blobs
+    assert not store.has_receipt(FIRST, "a", blobs)
+    store.put_answer(update("a"))
+    assert store.has_receipt(FIRST, "a", blobs)
+    with pytest.raises(AlreadyExists, match="different update of 'a'"):
+        store.has_receipt(FIRST, "a", update("a", b"other").blobs)
+    store.commit_round(FIRST, ["a"], MODEL, {})
+    assert store.has_receipt(FIRST, "a", blobs)
+    second = AttemptId(run="digits", round=2, attempt=1)
+    store.open_round(second, ["a"])
+    store.put_answer(update("a", attempt=second))
+    store.abandon_round(second, "because")
+    assert not store.has_receipt(second, "a", blobs)
+
+
+def test_a_killed_coordinator_finds_its_round_again(tmp_path: Path) -> None:
+    first = open_store(tmp_path / "coordinator.db")
+    first.add_run(RUN)
+    first.open_round(FIRST, ["a", "b", "c", "d"])
+    first.abandon_round(FIRST, "because")
+    again = AttemptId(run="digits", round=1, attempt=2)
+    first.open_round(again, ["a", "b", "c", "d"])
+    first.put_answer(update("b", attempt=again))
+    first.put_answer(Answer(id=again, device="c", outcome="declined", reason="busy"))
+    first.put_answer(Answer(id=again, device="d", outcome="refused", reason="NaN"))
+    second = open_store(tmp_path / "coordinator.db")  # the first one was never closed, as after a kill
+    state = recovered_state(second, "digits")
+    assert (state.committed, state.attempt) == (0, 2)
+    assert state.open
+    assert state.open.cohort == ("a", "b", "c", "d")
+    assert (state.open.reported, state.open.declined, state.open.refused) == ({"b"}, {"c"}, {"d"})
+    assert state.open.outstanding == ("a",)
+    assert second.answers(again)[0] == update("b", attempt=again)
+    second.commit_round(again, ["b"], MODEL, {})
+    state = recovered_state(second, "digits")
+    assert (state.committed, state.attempt, state.open) == (1, 1, None)
+    first.close()
+    second.close()
+
+
+def test_the_attempt_after_an_abandoned_one_has_the_next_number(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+    store.abandon_round(FIRST, "because")
+    assert recovered_state(store, "digits").attempt == 2
+
+
+def test_an_answer_replaces_the_earlier_one(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+    store.put_answer(Answer(id=FIRST, device="a", outcome="refused", reason="NaN"))
+    store.put_answer(update("a"))
+    assert store.answers(FIRST) == [update("a")]
+
+
+def test_a_token_is_used_up(store: Store) -> None:
+    store.add_token("0" * 64, 1, time.time() + 60)
+    assert store.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
+    assert not store.enrol("cam-2", "2" * 64, "0" * 64, 5.0)
+    assert [device.device for device in store.devices()] == ["cam-1"]
+    assert store.enrolled_key("cam-1") == "1" * 64
+    assert store.enrolled_key("cam-2") is None
+    token = store.token("0" * 64)
+    assert token
+    assert token.uses_left == 0
+    assert store.token("3" * 64) is None
+
+
+def test_a_taken_name_uses_nothing_up(store: Store) -> None:
+    store.add_token("0" * 64, 2, time.time() + 60)
+    assert store.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
+    with pytest.raises(AlreadyExists, match="'cam-1'"):
+        store.enrol("cam-1", "2" * 64, "0" * 64, 5.0)
+    token = store.token("0" * 64)
+    assert token
+    assert token.uses_left == 1
+
+
+def test_a_device_is_heard_of(store: Store) -> None:
+    store.seen("cam-1", {"torch": "2.6"})
+    store.seen("cam-1")
+    store.renewed("cam-1", 77.0)
+    device = store.devices()[0]
+    assert (device.platform, device.certificate_expires) == ({"torch": "2.6"}, 77.0)
+    assert device.last_seen >= device.enrolled > 0
+
+
+def test_it_is_durable_against_power_loss(tmp_path: Path, store: Store) -> None:
+    with store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+
+
+def test_a_damaged_database_is_not_started_on(tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.db"
+    store = open_store(path)
+    store.add_run(RUN)
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[100:] = b"\xff" * (len(content) - 100)
+    path.write_bytes(content)
+    with pytest.raises(Corrupt, match="restore it and its -wal file from a backup"):
+        open_store(path)
+    path.write_bytes(b"this is no database, it is a text that is long enough to be looked at" * 40)
+    with pytest.raises(Corrupt, match="restore it"):
+        open_store(path)
+
+
+def test_another_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.db"
+    open_store(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE schema SET version = 99")
+    connection.commit()
+    connection.close()
+    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 1"):
+        open_store(path)
