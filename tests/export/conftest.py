@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,8 +12,9 @@ from export.models import build_network
 from export.network import Network
 from export.optimiser import Sgd
 from export.plan import compile_plan, save_plan
-from moonfed.manifest import InputSpec
+from moonfed.manifest import InputSpec, Manifest
 from moonfed.plan import TorchScriptPlan, load_plan
+from moonfed.tensors import TensorSpec, Vector
 
 IMAGE = InputSpec(kind="image", shape=(32, 32, 3))
 # One thread: on a busy machine two threads spend their time waiting for each other, and results depend on their number.
@@ -71,3 +73,15 @@ def batches(
             inputs = torch.randn(shape, generator=generator)
         found.append((inputs, torch.randint(0, classes, (size,), generator=generator)))
     return found
+
+
+def another_model(manifest: Manifest, seed: int = 0) -> Vector:
+    """Random weights that no build made; statistics are positive, as variances must be."""
+    generator = np.random.default_rng(seed)
+
+    def values(spec: TensorSpec) -> Vector:
+        if spec.kind == "statistic":
+            return generator.uniform(0.5, 1.5, spec.size).astype(np.float32)
+        return generator.normal(0, 0.1, spec.size).astype(np.float32)
+
+    return np.concatenate([values(spec) for spec in manifest.tensors])

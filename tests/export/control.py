@@ -1,0 +1,116 @@
+"""A Control service that holds one run and does what a test tells it, over real gRPC on loopback."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.bundle import Bundle
+from moonfed.errors import MoonfedError, NotFound
+from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
+from moonfed.status import to_status
+from moonfed.tensors import Vector, write_model
+from moonfed.transport import to_message
+from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
+
+CHUNK = 1 << 12
+
+
+class Control(control_pb2_grpc.ControlServicer):
+    def __init__(self, directory: Path, bundle: Bundle) -> None:
+        self.blobs = BlobDirectory(directory / "blobs")
+        for content in bundle.contents.values():
+            self.blobs.put_bytes(content)
+        manifest = self.blobs.put_bytes(bundle.contents[MANIFEST_FILE])
+        initial = to_message(bundle.manifest.files[WEIGHTS_FILE])
+        self.run = control_pb2.Run(
+            run="r",
+            status=control_pb2.RUN_STATUS_RUNNING,
+            manifest=to_message(manifest),
+            model=initial,
+            initial_model=initial,
+        )
+        self.manifest, self.scratch = bundle.manifest, directory / "scratch"
+        self.recorded: queue.SimpleQueue[tuple[int, dict[str, float]]] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[control_pb2.RunEvent | None] = queue.SimpleQueue()
+        self.watched: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.port = 0
+        self._server: grpc.Server | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def serve(self) -> None:
+        """Starts, on the same port as before if it ran before."""
+        self._server = grpc.server(futures.ThreadPoolExecutor(4), options=(("grpc.so_reuseport", 0),))
+        control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self._server.start()
+
+    def stop(self) -> None:
+        if self._server:
+            self.events.put(None)
+            self._server.stop(None).wait()
+
+    def put_model(self, model: Vector) -> BlobRef:
+        write_model(self.scratch, self.manifest.tensors, [model])
+        return self.blobs.put_bytes(self.scratch.read_bytes())
+
+    def commit(self, model: Vector) -> None:
+        """A further round's global model; those who watch are told."""
+        ref, number = to_message(self.put_model(model)), self.run.round + 1
+        self.run.rounds.add(round=number, attempt=1, status=control_pb2.ROUND_STATUS_COMMITTED, model=ref)
+        self.run.round = number
+        self.run.model.CopyFrom(ref)
+        self.events.put(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ROUND_COMMITTED, round=number))
+
+    def abandon(self) -> None:
+        self.run.rounds.add(round=self.run.round + 1, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED)
+
+    def end(self) -> None:
+        self.run.status = control_pb2.RUN_STATUS_FINISHED
+        self.events.put(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ENDED))
+
+    def GetRun(  # noqa: N802
+        self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Run:
+        if request.run != self.run.run:
+            _abort(context, NotFound(f"there is no run {request.run!r}"))
+        return self.run
+
+    def WatchRun(  # noqa: N802
+        self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
+    ) -> Iterator[control_pb2.RunEvent]:
+        self.watched.put(None)
+        yield control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=self.run)
+        while (event := self.events.get()) is not None:
+            yield event
+            if event.kind == control_pb2.EVENT_KIND_ENDED:
+                return
+
+    def Fetch(  # noqa: N802
+        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[blob_pb2.Chunk]:
+        content = self.blobs.read(self.blobs.find(request.sha256))
+        for start in range(request.offset, len(content), CHUNK):
+            yield blob_pb2.Chunk(data=content[start : start + CHUNK])
+
+    def RecordMetrics(  # noqa: N802
+        self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
+    ) -> control_pb2.RecordMetricsReply:
+        target = self.run.rounds[request.round - 1].metrics if request.round else self.run.initial_metrics
+        target.update(request.metrics)
+        self.recorded.put((request.round, dict(request.metrics)))
+        return control_pb2.RecordMetricsReply()
+
+
+def _abort(context: grpc.ServicerContext, error: MoonfedError) -> None:
+    code, details, metadata = to_status(error)
+    context.set_trailing_metadata(metadata)
+    context.abort(code, details)

@@ -1,0 +1,245 @@
+"""Commands that follow a run: `evaluate` and `onnx`, against a Control service on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from export.binding import read_metadata
+from export.bundling import build_bundle
+from export.checks import random_samples
+from export.evaluator import Evaluator, RoundScore
+from export.model_file import write_onnx
+from export.npz import TestData, read_test_data
+from export.parity import give_model
+from export.recipe import Recipe
+from export.runs import connect, global_models
+from moonfed.bundle import Bundle
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
+from moonfed.plan import load_plan
+from moonfed.tensors import Vector, open_model
+from moonfed.v1 import control_pb2
+from tests.export.conftest import FEATURES, another_model
+from tests.export.control import Control
+
+PATIENCE = 60.0
+CLASSES = ("a", "b", "c")
+NOWHERE = Path("nowhere")
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return build_bundle(Recipe(name="table", model="mlp", input=FEATURES, classes=CLASSES))
+
+
+@pytest.fixture
+def control(tmp_path: Path, bundle: Bundle) -> Iterator[Control]:
+    control = Control(tmp_path, bundle)  # type: ignore[abstract]  # it answers only what export asks
+    control.serve()
+    yield control
+    control.stop()
+
+
+@pytest.fixture
+def data() -> TestData:
+    return TestData(random_samples(FEATURES, 50), np.arange(50) % 3)
+
+
+@pytest.fixture
+def data_file(data: TestData, tmp_path: Path) -> Path:
+    np.savez(tmp_path / "test.npz", inputs=data.inputs, labels=data.labels)
+    return tmp_path / "test.npz"
+
+
+def expected_metrics(bundle: Bundle, model: Vector, data: TestData, directory: Path) -> dict[str, float]:
+    """From the plan, not from the graph."""
+    (directory / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    plan = load_plan(directory / PLAN_FILE, "cpu")
+    give_model(plan, model, bundle.manifest)
+    loss, correct = plan.evaluate(torch.from_numpy(data.inputs), torch.from_numpy(data.labels)).tolist()
+    return {"accuracy": correct / len(data.labels), "loss": loss / len(data.labels)}
+
+
+def initial_model(bundle: Bundle, directory: Path) -> Vector:
+    (directory / WEIGHTS_FILE).write_bytes(bundle.contents[WEIGHTS_FILE])
+    return np.array(open_model(directory / WEIGHTS_FILE, bundle.manifest.tensors))
+
+
+def evaluate(control: Control, data: TestData, *, follow: bool = False) -> list[RoundScore]:
+    scores: list[RoundScore] = []
+    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+        manifest = runs.manifest(runs.get("r"))
+        evaluator = Evaluator(runs, "r", manifest, data, scored=scores.append, away=lambda problem: None)
+        if follow:
+            evaluator.follow()
+        else:
+            evaluator.catch_up()
+    return scores
+
+
+def test_every_global_model_without_metrics_is_scored_the_starting_weights_included(
+    control: Control, bundle: Bundle, data: TestData, tmp_path: Path
+) -> None:
+    models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
+    control.commit(models[0])
+    control.run.rounds[0].metrics["train_loss"] = 0.5  # the coordinator's own, not an evaluator's
+    control.abandon()
+    control.run.rounds[1].CopyFrom(control_pb2.Round(round=2, status=control_pb2.ROUND_STATUS_ABANDONED))
+    control.run.rounds.add(round=2, status=control_pb2.ROUND_STATUS_COMMITTED, attempt=2)
+    control.run.rounds[2].model.CopyFrom(control.run.model)
+    control.run.rounds[2].metrics["accuracy"] = 0.9
+    scores = evaluate(control, data)
+    assert [score.round for score in scores] == [0, 1]
+    assert dict(control.run.initial_metrics) == pytest.approx(
+        expected_metrics(bundle, initial_model(bundle, tmp_path), data, tmp_path), rel=1e-5
+    )
+    found = dict(control.run.rounds[0].metrics)
+    assert found == pytest.approx({**expected_metrics(bundle, models[0], data, tmp_path), "train_loss": 0.5}, rel=1e-5)
+    assert evaluate(control, data) == []
+
+
+def test_a_run_that_started_from_other_weights_is_scored_from_those(
+    control: Control, bundle: Bundle, data: TestData, tmp_path: Path
+) -> None:
+    start = another_model(bundle.manifest, 7)
+    ref = control.put_model(start)
+    control.run.initial_model.sha256, control.run.initial_model.size = ref.sha256, ref.size
+    control.commit(another_model(bundle.manifest, 8))
+    evaluate(control, data)
+    expected = expected_metrics(bundle, start, data, tmp_path)
+    assert dict(control.run.initial_metrics) == pytest.approx(expected, rel=1e-5)
+    assert expected != pytest.approx(
+        expected_metrics(bundle, initial_model(bundle, tmp_path), data, tmp_path), rel=1e-3
+    )
+
+
+def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
+    control: Control, bundle: Bundle, data: TestData
+) -> None:
+    scores: list[RoundScore] = []
+    thread = threading.Thread(target=lambda: scores.extend(evaluate(control, data, follow=True)))
+    thread.start()
+    control.watched.get(timeout=PATIENCE)
+    assert control.recorded.get(timeout=PATIENCE)[0] == 0
+    control.commit(another_model(bundle.manifest, 1))
+    assert control.recorded.get(timeout=PATIENCE)[0] == 1
+    control.stop()
+    control.commit(another_model(bundle.manifest, 2))  # nobody watches
+    control.serve()
+    assert control.recorded.get(timeout=PATIENCE)[0] == 2
+    control.commit(another_model(bundle.manifest, 3))
+    control.end()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert [score.round for score in scores] == [0, 1, 2, 3]
+
+
+def test_following_a_run_that_has_ended_scores_what_is_left(control: Control, bundle: Bundle, data: TestData) -> None:
+    control.commit(another_model(bundle.manifest, 1))
+    control.end()
+    assert [score.round for score in evaluate(control, data, follow=True)] == [0, 1]
+
+
+def test_without_the_starting_weights_in_the_run_they_are_the_bundles(control: Control, bundle: Bundle) -> None:
+    control.run.ClearField("initial_model")
+    control.commit(another_model(bundle.manifest, 1))
+    assert global_models(control.run, bundle.manifest)[0].ref == bundle.manifest.files[WEIGHTS_FILE]
+
+
+def test_a_run_that_is_not_there_and_a_coordinator_that_is_away(control: Control) -> None:
+    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+        with pytest.raises(NotFound, match="there is no run 'other'"):
+            runs.get("other")
+        control.stop()
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            runs.get("r")
+
+
+def test_the_onnx_file_is_the_newest_or_the_chosen_rounds_model(
+    control: Control, bundle: Bundle, data: TestData, data_file: Path, tmp_path: Path
+) -> None:
+    models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
+    for model in models:
+        control.commit(model)
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    plan = load_plan(tmp_path / PLAN_FILE, "cpu")
+    for round_number, expected_round in ((None, 2), (1, 1), (0, 0)):
+        output = tmp_path / "model.onnx"
+        with connect(NOWHERE, insecure=True, address=control.address) as runs:
+            written = write_onnx(runs, "r", data_file, output, round_number=round_number)
+        assert written.round == expected_round
+        assert written.max_abs_diff <= 1e-5
+        model = models[expected_round - 1] if expected_round else initial_model(bundle, tmp_path)
+        give_model(plan, model, bundle.manifest)
+        session = onnxruntime.InferenceSession(str(output), providers=["CPUExecutionProvider"])
+        (found,) = session.run(["probabilities"], {"inputs": data.inputs})
+        assert np.abs(np.asarray(found) - plan.predict(torch.from_numpy(data.inputs)).numpy()).max() < 1e-5
+        assert read_metadata(output.read_bytes())["round"] == str(expected_round)
+
+
+def test_beyond_the_bound_nothing_is_written(control: Control, data_file: Path, tmp_path: Path) -> None:
+    output = tmp_path / "model.onnx"
+    output.write_bytes(b"the file before")
+    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+        with pytest.raises(MoonfedError, match="at most -1 is allowed"):
+            write_onnx(runs, "r", data_file, output, bound=-1)
+        with pytest.raises(NotFound, match="run 'r' has no global model of round 4; it has 0 to 0"):
+            write_onnx(runs, "r", data_file, output, round_number=4)
+        with pytest.raises(InvalidInput, match="its directory must exist"):
+            write_onnx(runs, "r", data_file, tmp_path / "absent" / "model.onnx")
+    assert output.read_bytes() == b"the file before"
+
+
+def test_the_evaluator_needs_no_torch(control: Control, data_file: Path) -> None:
+    arguments = ["evaluate", "r", "--data", str(data_file), "--insecure", "--coordinator", control.address]
+    code = (
+        f"import sys; from export.cli import app; app({arguments!r}, standalone_mode=False);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("round   0  accuracy 0.")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"labels": np.zeros(2, int)}, "has no array 'inputs'; it holds labels"),
+        ({"inputs": np.zeros((2, 30), np.float32)}, "has no array 'labels'; it holds inputs"),
+        ({"inputs": np.zeros((2, 30))}, "inputs in .* have dtype float64; it must be float32"),
+        ({"inputs": np.zeros((2, 29), np.float32)}, r"have shape \(2, 29\); it must be \(N, 30\)"),
+        ({"inputs": np.zeros((0, 30), np.float32)}, "hold no samples; at least one is needed"),
+        ({"inputs": np.full((2, 30), np.nan, np.float32)}, "hold NaN or infinite values"),
+        ({"inputs": np.zeros((2, 30), np.float32), "labels": np.zeros(2)}, "have dtype float64; they must be whole"),
+        ({"inputs": np.zeros((2, 30), np.float32), "labels": np.zeros(3, int)}, r"shape \(3,\); it must be \(2,\)"),
+        ({"inputs": np.zeros((2, 30), np.float32), "labels": np.array([0, 3])}, "hold 3; they must be from 0 to 2"),
+        ({"inputs": np.zeros((2, 30), np.float32), "labels": np.array([-1, 0])}, "hold -1; they must be from 0 to 2"),
+        ({"inputs": np.array([[object()]])}, "array 'inputs' in .* cannot be read"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(
+    arrays: dict[str, np.ndarray], message: str, bundle: Bundle, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "bad.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=message):
+        read_test_data(tmp_path / "bad.npz", bundle.manifest)
+
+
+def test_files_that_are_no_test_data_are_refused(bundle: Bundle, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no test data"):
+        read_test_data(tmp_path / "absent.npz", bundle.manifest)
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(InvalidInput, match=r"is not a \.npz file"):
+        read_test_data(tmp_path / "text.npz", bundle.manifest)
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(InvalidInput, match=r"not a \.npz file but a single array"):
+        read_test_data(tmp_path / "array.npy", bundle.manifest)
