@@ -13,7 +13,7 @@ from dataclasses import replace
 from coordinator.attendance import Attendance, Introduction, Session, require_contract
 from coordinator.background import Background
 from coordinator.enrolment import require_name
-from coordinator.records import Answer, AttemptId, DeviceRecord, RunEvent, RunRecord, RunView
+from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RunEvent, RunRecord, RunView
 from coordinator.rounds import State
 from coordinator.run_driver import RunDriver
 from coordinator.settings import Settings
@@ -94,7 +94,7 @@ class Federation:
         driver = await self._find_driver(attempt.run)
         if driver is None:
             raise WrongState(f"run {attempt.run!r} has ended")
-        answer = Answer(id=attempt, device=device, outcome="declined", reason=reason[:1000])
+        answer = Answer(id=attempt, device=device, outcome="declined", reason=reason[:MAX_REASON])
         await self._background.finish(driver.decline(answer))
 
     # Blobs

@@ -10,6 +10,7 @@ from coordinator.rounds import OpenRound, Status
 from coordinator.settings import Settings
 from moonfed.blobs import BlobRef
 
+MAX_REASON = 1000  # characters kept of what a device is told or tells
 Outcome = Literal["accepted", "refused", "declined"]
 EventKind = Literal[
     "waiting",

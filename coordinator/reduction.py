@@ -14,7 +14,6 @@ from moonfed.errors import Corrupt
 from moonfed.files import sync_file
 from moonfed.tensors import TensorSpec, write_model
 
-
 HOLDOUT_SAMPLES = "holdout_samples"
 
 
@@ -43,9 +42,13 @@ def reduce_round(
 
 def cohort_metrics(answers: Sequence[Answer]) -> dict[str, float]:
     """`train_loss`, the devices' mean loss weighted by samples; `holdout_…` ones weighted by `holdout_samples`."""
-    losses: list[tuple[float, float]] = [(answer.samples, answer.metrics["loss"]) for answer in answers if "loss" in answer.metrics]
+    losses: list[tuple[float, float]] = [
+        (answer.samples, answer.metrics["loss"]) for answer in answers if "loss" in answer.metrics
+    ]
     found = {"train_loss": losses}
     for answer in answers:
+        if "loss" in answer.metrics:
+            found.setdefault("train_loss", []).append((answer.samples, answer.metrics["loss"]))
         held_out = answer.metrics.get(HOLDOUT_SAMPLES, 0)
         for name, value in answer.metrics.items():
             if name.startswith("holdout_") and name != HOLDOUT_SAMPLES:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from coordinator.background import Background
-from coordinator.records import Answer, Outcome
+from coordinator.records import MAX_REASON, Answer
 from coordinator.run_driver import RunDriver
 from coordinator.state_directory import StateDirectory
 from coordinator.updates import UpdateHeader, check_header, check_model
@@ -58,7 +58,7 @@ class Submission:
             except FileNotFoundError as error:  # the round closed meanwhile and took its spool along
                 driver.require_wanted(header.id, header.device)
                 raise WrongState(f"{header.id} has closed") from error
-            await driver.accept(_answer(header, "accepted"), path)
+            await driver.accept(_accepted(header), path)
 
 
 class SubmissionDesk:
@@ -89,16 +89,16 @@ async def _refuse_unless(check: Callable[[], None], driver: RunDriver, header: U
     try:
         await asyncio.to_thread(check)
     except (InvalidInput, ResourceExhausted) as error:
-        await driver.background.finish(driver.refuse(_answer(header, "refused", str(error))))
+        refused = Answer(id=header.id, device=header.device, outcome="refused", reason=str(error)[:MAX_REASON])
+        await driver.background.finish(driver.refuse(refused))
         raise
 
 
-def _answer(header: UpdateHeader, outcome: Outcome, reason: str = "") -> Answer:
+def _accepted(header: UpdateHeader) -> Answer:
     return Answer(
         id=header.id,
         device=header.device,
-        outcome=outcome,
-        reason=reason,
+        outcome="accepted",
         samples=header.samples,
         steps=header.steps,
         metrics=header.metrics,

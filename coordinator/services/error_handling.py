@@ -15,6 +15,7 @@ from moonfed.status import to_status
 
 _log = logging.getLogger(__name__)
 Handler = Any  # grpc.RpcMethodHandler, whose types are not told
+MAX_DETAILS = 2000  # characters; a device's own tensor names may be long
 _FACTORIES = (
     ("unary_unary", grpc.unary_unary_rpc_method_handler),
     ("unary_stream", grpc.unary_stream_rpc_method_handler),
@@ -71,5 +72,5 @@ async def _abort(context: Any, error: Exception) -> NoReturn:  # noqa: ANN401
     if not isinstance(error, MoonfedError):
         _log.error("a call of %s failed", context.peer(), exc_info=error)
     code, details, metadata = to_status(error)
-    await context.abort(code, details, metadata)
+    await context.abort(code, details[:MAX_DETAILS], metadata)
     raise asyncio.CancelledError  # abort has raised

@@ -130,10 +130,12 @@ class OperatorCalls:
 
     def token(self, uses: int = 10, valid_seconds: float = 600.0) -> str:
         request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_seconds)
-        return ask(self.control.CreateToken, request).token
+        return str(ask(self.control.CreateToken, request).token)
 
     def run(self, name: str) -> control_pb2.Run:
-        return ask(self.control.GetRun, control_pb2.GetRunRequest(run=name))
+        run = ask(self.control.GetRun, control_pb2.GetRunRequest(run=name))
+        assert isinstance(run, control_pb2.Run)
+        return run
 
     def watch(self, name: str) -> Iterator[control_pb2.RunEvent]:
         return iter(self.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=WAIT))

@@ -2,25 +2,324 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+import pytest
+
+from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    ResourceExhausted,
+    SchemaMismatch,
+    WrongState,
+)
+from moonfed.tensors import TensorSpec
+from moonfed.transport import to_message
+from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
-from tests.coordinator.support import model_bytes, model_values
+from tests.coordinator.support import SIZE, SPECS, Attending, Device, ask, model_bytes, model_values
+
+Until = Callable[[Callable[[], bool]], None]
+ALL = control_pb2.Amount(fraction=1.0)
+
+
+def changed(index: int, **fields: Any) -> tuple[TensorSpec, ...]:  # noqa: ANN401
+    """The model's tensors with one of them changed."""
+    given = {"name": SPECS[index].name, "shape": SPECS[index].shape, "kind": SPECS[index].kind, **fields}
+    return (*SPECS[:index], TensorSpec(**given), *SPECS[index + 1 :])
+
+
+def with_value(value: float, at: int) -> bytes:
+    vector = np.ones(SIZE, np.float32)
+    vector[at] = value
+    return model_bytes(vector)
+
+
+def as_float16() -> bytes:
+    header = {"head.bias": {"dtype": "F16", "shape": [3], "data_offsets": [0, 6]}}
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + b"\0" * 6
+
+
+def duplicated() -> bytes:
+    content = model_bytes(1.0)
+    return content.replace(b'"head.weight"', b'"head.bias"\x20\x20', 1)
+
+
+BAD = {
+    "NaN": (with_value(float("nan"), 0), "tensor 'head.bias' holds NaN"),
+    "infinity in a statistic": (with_value(float("inf"), SIZE - 1), "tensor 'norm.running_var' holds NaN or inf"),
+    "transposed": (model_bytes(1.0, changed(1, shape=(4, 3))), "tensor 'head.weight' has shape"),
+    "broadcastable": (model_bytes(1.0, changed(2, shape=(1,))), "tensor 'norm.running_mean' has shape"),
+    "wrong name": (model_bytes(1.0, changed(0, name="head.bios")), "tensor 'head.bios' is not part"),
+    "missing": (model_bytes(1.0, SPECS[:3]), "tensor 'norm.running_var' is missing"),
+    "extra": (model_bytes(1.0, (*SPECS, TensorSpec("z", (1,), "parameter"))), "tensor 'z' is not part"),
+    "twice": (duplicated(), "tensor 'head.bias' appears 2 times"),
+    "float16": (as_float16(), "tensor 'head.bias' has dtype 'F16'"),
+    "no tensors at all": (b"PK\x03\x04 this is an archive, or a pickle", "tensor header"),
+    "empty": (b"", "tensor header"),
+}
+
+
+def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Attending]]:  # noqa: ANN401
+    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
+    fleet.start(minimum_devices=2, **fields)
+    return devices, [device.attend() for device in devices]
 
 
 def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
-    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-    fleet.start(rounds=2, minimum_devices=2)
-    attending = [device.attend() for device in devices]
+    devices, attending = two_devices(fleet, rounds=2)
     work = [one.assignment() for one in attending]
     assert work[0].hyperparameters["learning_rate"] == 0.1
     assert (work[0].epochs, work[0].batch_size, work[0].seed) == (2, 8, 7)
-    devices[0].submit(work[0], model_bytes(1.0), samples=30, metrics={"loss": 2.0})
-    devices[1].submit(work[1], model_bytes(5.0), samples=10, metrics={"loss": 4.0})
+    devices[0].submit(work[0], model_bytes(1.0), samples=30, metrics={"loss": 2.0, "holdout_accuracy": 0.5})
+    held_out = {"loss": 4.0, "holdout_accuracy": 0.9, "holdout_samples": 20.0}
+    devices[1].submit(work[1], model_bytes(5.0), samples=10, metrics=held_out)
     second = attending[0].assignment()
     assert second.round == 2
     content = fleet.operator.model(second.blobs["model"])
     np.testing.assert_array_equal(model_values(content), np.float32(2.0))
     run = fleet.operator.run("run")
     assert run.rounds[0].counted == ["cam-1", "cam-2"]
-    assert run.rounds[0].metrics["train_loss"] == 2.5
+    assert dict(run.rounds[0].metrics) == {"train_loss": 2.5, "holdout_accuracy": 0.9}
+    assert not list((fleet.state / "spool").rglob("updates/*")), "updates of a committed round are gone"
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_update_is_refused_by_name_and_the_round_goes_on(fleet: Fleet, kind: str) -> None:
+    content, told = BAD[kind]
+    devices, attending = two_devices(fleet)
+    work = [one.assignment() for one in attending]
+    watching = fleet.operator.watch("run")
+    assert next(watching).kind == control_pb2.EVENT_KIND_SNAPSHOT
+    with pytest.raises(SchemaMismatch, match=told):
+        devices[0].submit(work[0], content)
+    devices[1].submit(work[1], model_bytes(3.0))
+    events = list(watching)
+    refused = next(event for event in events if event.kind == control_pb2.EVENT_KIND_UPDATE_REFUSED)
+    assert refused.device == "cam-1"
+    assert told in refused.reason
+    ended = events[-1].run
+    assert ended.status == control_pb2.RUN_STATUS_FINISHED
+    assert ended.rounds[0].counted == ["cam-2"]
+    assert ended.rounds[0].missing == ["cam-1"]
+    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(3.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "told"),
+    [
+        ({"samples": 0}, InvalidInput, "samples is 0"),
+        ({"samples": 2**63}, InvalidInput, "samples is"),
+        ({"steps": 0}, InvalidInput, "steps is 0"),
+        ({"metrics": {"loss": float("nan")}}, InvalidInput, "metric 'loss' is nan"),
+        ({"metrics": {f"m{number}": 1.0 for number in range(65)}}, InvalidInput, "metrics has 65 entries"),
+        ({"blobs": {}}, InvalidInput, "blobs is \\[\\]"),
+        ({"blobs": {"model": to_message(BlobRef("0" * 64, 10**12))}}, ResourceExhausted, "1000000000000 bytes"),
+        (
+            {"blobs": {"model": to_message(BlobRef("0" * 64, 9)), "code": to_message(BlobRef("1" * 64, 9))}},
+            InvalidInput,
+            "\\['code', 'model'\\]",
+        ),
+    ],
+)
+def test_a_senseless_header_is_refused_before_the_bytes(
+    fleet: Fleet, fields: dict[str, Any], kind: type[MoonfedError], told: str
+) -> None:
+    devices, attending = two_devices(fleet)
+    work = [one.assignment() for one in attending]
+    with pytest.raises(kind, match=told):
+        devices[0].submit(work[0], model_bytes(1.0), **fields)
+    assert fleet.operator.run("run").open_round.refused == ["cam-1"]
+
+
+def test_a_malformed_digest_reaches_no_file(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    blob = blob_pb2.Blob(sha256="../../../../etc/passwd", size=3)
+    with pytest.raises(InvalidInput, match="64 lower-case hexadecimal"):
+        devices[0].submit(attending[0].assignment(), b"abc", blobs={"model": blob})
+
+
+def test_an_upload_goes_on_where_it_broke_off(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    with pytest.raises(InvalidInput, match="without a commit"):
+        devices[0].submit(work, content, send=100, commit=False)
+    assert not fleet.operator.run("run").open_round.reported
+    with pytest.raises(InvalidInput, match=f"100 of {len(content)} bytes"):
+        devices[0].submit(work, content, send=100)
+    replies = devices[0].submit(work, content)
+    assert dict(replies[0].resume.offsets) == {ref_of_bytes(content).sha256: 100}
+    assert replies[1].receipt.sha256["model"] == ref_of_bytes(content).sha256
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_bytes_that_are_not_what_was_declared_do_not_count(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content, other = attending[0].assignment(), model_bytes(1.0), model_bytes(2.0)
+    declared = {"model": to_message(ref_of_bytes(other))}
+    header = devices[0].header(work, content, blobs=declared)
+    part = blob_pb2.Part(sha256=ref_of_bytes(other).sha256, offset=0, data=content)
+    requests = [
+        fleet_pb2.SubmitRequest(header=header),
+        fleet_pb2.SubmitRequest(part=part),
+        fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()),
+    ]
+    with pytest.raises(Corrupt, match="send them again"):
+        ask(lambda _, timeout: list(devices[0].fleet.Submit(iter(requests), timeout=timeout)), None)
+    assert not fleet.operator.run("run").open_round.reported
+    devices[0].submit(work, other)
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_the_same_update_again_gets_the_same_receipt_and_counts_once(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    first = devices[0].submit(work, content)[-1].receipt
+    replies = devices[0].submit(work, content)
+    assert dict(replies[0].resume.offsets) == {ref_of_bytes(content).sha256: len(content)}, "nothing is sent again"
+    assert replies[-1].receipt == first
+    devices[1].submit(attending[1].assignment(), model_bytes(4.0))
+    ended = list(fleet.operator.watch("run"))[-1].run
+    assert ended.rounds[0].counted == ["cam-1", "cam-2"]
+    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(2.5))
+    assert devices[0].submit(work, content)[-1].receipt == first, "even after the round, and the run, are over"
+
+
+def test_a_different_second_update_is_refused_and_the_first_stands(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work = attending[0].assignment()
+    devices[0].submit(work, model_bytes(1.0))
+    with pytest.raises(AlreadyExists, match="different update of 'cam-1'"):
+        devices[0].submit(work, model_bytes(2.0))
+    devices[1].submit(attending[1].assignment(), model_bytes(1.0))
+    ended = list(fleet.operator.watch("run"))[-1].run
+    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(1.0))
+    with pytest.raises(AlreadyExists, match="different update of 'cam-1'"):
+        devices[0].submit(work, model_bytes(2.0))
+
+
+def test_a_stale_round_is_refused_with_the_present_one(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet, rounds=2)
+    work = [one.assignment() for one in attending]
+    with pytest.raises(WrongState, match="round 1, attempt 2 is not open; the run is at round 1, attempt 1"):
+        devices[0].submit(work[0], model_bytes(1.0), attempt=2)
+    devices[0].submit(work[0], model_bytes(1.0))
+    devices[1].submit(work[1], model_bytes(1.0))
+    assert attending[0].assignment().round == 2
+    with pytest.raises(AlreadyExists):
+        devices[0].submit(work[0], model_bytes(9.0))
+    with pytest.raises(NotFound, match="'other'"):
+        devices[0].submit(work[0], model_bytes(9.0), run="other")
+    late = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.5)
+    reply = ask(devices[0].fleet.Report, late)
+    assert reply.stop
+    assert "the run is at round 2" in reply.reason
+
+
+def test_a_device_outside_the_cohort_is_refused(fleet: Fleet) -> None:
+    _, attending = two_devices(fleet)
+    work = attending[0].assignment()
+    with pytest.raises(WrongState, match="'cam-3' is not in the cohort"):
+        fleet.device("cam-3").submit(work, model_bytes(1.0))
+
+
+def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work = [one.assignment() for one in attending]
+    request = fleet_pb2.DeclineRequest(device="cam-1", run="run", round=1, attempt=1, reason="no data yet")
+    for _ in range(2):
+        ask(devices[0].fleet.Decline, request)
+    with pytest.raises(WrongState, match="has declined"):
+        devices[0].submit(work[0], model_bytes(1.0))
+    devices[1].submit(work[1], model_bytes(1.0))
+    ended = list(fleet.operator.watch("run"))[-1].run
+    assert ended.rounds[0].counted == ["cam-2"]
+    assert ended.rounds[0].missing == ["cam-1"]
+
+
+def test_progress_reaches_those_who_watch(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    attending[0].assignment()
+    watching = fleet.operator.watch("run")
+    next(watching)
+    report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.25)
+    assert not ask(devices[0].fleet.Report, report).stop
+    event = next(watching)
+    assert (event.kind, event.device, event.fraction) == (control_pb2.EVENT_KIND_PROGRESS, "cam-1", 0.25)
+    report.fraction = float("nan")
+    with pytest.raises(InvalidInput, match="fraction is nan"):
+        ask(devices[0].fleet.Report, report)
+
+
+def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet, quorum=ALL, deadline_seconds=0.4)
+    before = fleet.operator.run("run").model
+    devices[0].submit(attending[0].assignment(), model_bytes(1.0))
+    attending[1].assignment()
+    again = attending[0].assignment()
+    assert (again.round, again.attempt) == (1, 2)
+    assert again.blobs["model"] == before
+    abandoned = fleet.operator.run("run").rounds[0]
+    assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
+    assert abandoned.reason == "1 of the 2 updates needed by the deadline; late: cam-2"
+    assert list(abandoned.missing) == ["cam-1", "cam-2"]
+
+
+def test_a_lost_device_is_done_without(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet, grace_seconds=0.1)
+    work = [one.assignment() for one in attending]
+    devices[0].submit(work[0], model_bytes(2.0))
+    attending[1].leave()
+    events = list(fleet.operator.watch("run"))
+    assert events[-1].run.rounds[0].missing == ["cam-2"]
+    np.testing.assert_array_equal(model_values(fleet.operator.model(events[-1].run.model)), np.float32(2.0))
+
+
+def test_a_lost_device_that_comes_back_in_time_counts(
+    fleet: Fleet, until: Callable[[Callable[[], bool]], None]
+) -> None:
+    devices, attending = two_devices(fleet, grace_seconds=0.05)
+    attending[0].assignment()
+    work = attending[1].assignment()
+    attending[1].leave()
+    until(lambda: fleet.operator.run("run").open_round.lost == ["cam-2"])
+    assert devices[1].attend().assignment() == work, "its assignment comes again"
+    assert not fleet.operator.run("run").open_round.lost
+    devices[1].submit(work, model_bytes(1.0))
+    devices[0].submit(work, model_bytes(1.0))
+    assert list(fleet.operator.watch("run"))[-1].run.rounds[0].counted == ["cam-1", "cam-2"]
+
+
+def test_stopping_a_run_tells_its_devices_to_stop(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work = attending[0].assignment()
+    stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+    assert stopped.status == control_pb2.RUN_STATUS_STOPPED
+    assert stopped.rounds[0].reason == "the run was stopped"
+    report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.5)
+    assert ask(devices[0].fleet.Report, report).stop
+    with pytest.raises(WrongState, match="has ended"):
+        devices[0].submit(work, model_bytes(1.0))
+    assert ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run")) == stopped
+
+
+def test_two_runs_share_a_fleet(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    fleet.start("one")
+    fleet.start("two")
+    attending = device.attend()
+    work = {reply.run: reply for reply in (attending.assignment(), attending.assignment())}
+    assert set(work) == {"one", "two"}
+    device.submit(work["two"], model_bytes(2.0))
+    device.submit(work["one"], model_bytes(1.0))
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        ended = list(fleet.operator.watch(name))[-1].run
+        np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(value))

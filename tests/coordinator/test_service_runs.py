@@ -1,0 +1,182 @@
+"""Starting and following runs over real TLS."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coordinator.console import Console
+from coordinator.services import convert
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, MoonfedError, NotFound, SchemaMismatch, Unavailable
+from moonfed.manifest import MANIFEST_FILE
+from moonfed.transport import to_message
+from moonfed.v1 import blob_pb2, control_pb2
+from tests.coordinator import support
+from tests.coordinator.conftest import Fleet
+from tests.coordinator.support import ask, model_bytes
+
+
+def start(fleet: Fleet, **fields: Any) -> control_pb2.Run:  # noqa: ANN401
+    request = control_pb2.StartRunRequest(**{"settings": support.settings(), **fields})
+    reply = ask(fleet.operator.control.StartRun, request)
+    assert isinstance(reply, control_pb2.Run)
+    return reply
+
+
+def console(fleet: Fleet) -> Console:
+    return Console(fleet.operator.control, lambda: Unavailable("away"))
+
+
+def upload(fleet: Fleet, content: bytes) -> str:
+    path = fleet.tmp / "blob"
+    path.write_bytes(content)
+    console(fleet).upload({ref_of_bytes(content): path})
+    return ref_of_bytes(content).sha256
+
+
+def test_runs_are_named_after_the_bundle(fleet: Fleet) -> None:
+    names = [fleet.start("").run for _ in range(3)]
+    assert names == ["digits", "digits-2", "digits-3"]
+    with pytest.raises(AlreadyExists, match="'digits'"):
+        fleet.start("digits")
+    with pytest.raises(InvalidInput, match=r"name is '\.\./digits'"):
+        fleet.start("../digits")
+    listed = ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
+    assert [run.run for run in listed] == names
+    with pytest.raises(NotFound, match="'other'"):
+        fleet.operator.run("other")
+
+
+def test_settings_come_back_as_they_went(fleet: Fleet) -> None:
+    given = support.settings(
+        5,
+        cohort=control_pb2.Amount(count=7),
+        minimum_devices=3,
+        quorum=control_pb2.Amount(fraction=0.25),
+        seed=2**64 - 1,
+    )
+    fleet.start("run")
+    started = start(fleet, manifest=support.make_bundle().ref.sha256, settings=given)
+    assert started.settings == given
+    assert fleet.operator.run(started.run) == started
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"rounds": 0}, "rounds is 0"),
+        ({"cohort": control_pb2.Amount()}, "cohort is 0"),
+        ({"deadline_seconds": float("nan")}, "deadline_seconds is nan"),
+        ({"minimum_devices": 0}, "minimum_devices is 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(fleet: Fleet, fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        start(fleet, settings=support.settings(**{"rounds": 1, **fields}))
+
+
+def test_a_bundle_that_is_not_whole_starts_nothing(fleet: Fleet) -> None:
+    bundle = support.make_bundle()
+    with pytest.raises(NotFound):
+        start(fleet, manifest=bundle.ref.sha256)
+    upload(fleet, bundle.contents[MANIFEST_FILE])
+    with pytest.raises(NotFound, match=r"plan\.pt.* was not uploaded|initial\.safetensors|model\.onnx"):
+        start(fleet, manifest=bundle.ref.sha256)
+    with pytest.raises(InvalidInput, match="not JSON"):
+        start(fleet, manifest=upload(fleet, b"not a manifest"))
+
+
+def test_a_run_starts_from_given_weights_that_fit(fleet: Fleet) -> None:
+    bundle, path = support.make_bundle(), fleet.tmp / "given.safetensors"
+    path.write_bytes(model_bytes(4.0))
+    chosen = convert.settings(support.settings())
+    run = console(fleet).start_run("given", bundle, path, chosen)
+    assert fleet.operator.model(run.model) == path.read_bytes()
+    path.write_bytes(model_bytes(4.0, support.SPECS[:2]))
+    with pytest.raises(SchemaMismatch, match=r"'norm\.running_mean' is missing"):
+        console(fleet).start_run("other", bundle, path, chosen)
+    with pytest.raises(SchemaMismatch, match=r"'norm\.running_mean' is missing"):
+        start(fleet, manifest=bundle.ref.sha256, model=upload(fleet, path.read_bytes()))
+    with pytest.raises(NotFound, match="'other'"):
+        fleet.operator.run("other")
+
+
+def test_an_upload_is_resumed_checked_and_idempotent(fleet: Fleet) -> None:
+    content = b"x" * 3_000_000
+    ref = ref_of_bytes(content)
+    header = control_pb2.UploadRequest(header=control_pb2.UploadHeader(blobs=[to_message(ref)]))
+    commit = control_pb2.UploadRequest(commit=blob_pb2.Commit())
+
+    def part(data: bytes, offset: int = 0) -> control_pb2.UploadRequest:
+        return control_pb2.UploadRequest(part=blob_pb2.Part(sha256=ref.sha256, offset=offset, data=data))
+
+    def send(*requests: control_pb2.UploadRequest) -> list[control_pb2.UploadReply]:
+        call = fleet.operator.control.Upload
+        replies = ask(lambda r, timeout: list(call(iter(r), timeout=timeout)), [header, *requests])
+        assert isinstance(replies, list)
+        return replies
+
+    with pytest.raises(InvalidInput, match="without a commit"):
+        send(part(content[:1_000_000]))
+    with pytest.raises(InvalidInput, match="1000000 was expected"):
+        send(part(content[:10]))
+    path = fleet.tmp / "blob"
+    path.write_bytes(content)
+    console(fleet).upload({ref: path})
+    assert fleet.operator.model(to_message(ref)) == content
+    replies = send(commit)
+    assert replies[0].resume.offsets[ref.sha256] == len(content)
+    assert list(replies[1].stored.blobs) == [to_message(ref)]
+    wrong = replace(ref, sha256="0" * 64)
+    header.header.blobs[0].CopyFrom(to_message(wrong))
+    first = control_pb2.UploadRequest(part=blob_pb2.Part(sha256=wrong.sha256, offset=0, data=content[:2_000_000]))
+    second = control_pb2.UploadRequest(
+        part=blob_pb2.Part(sha256=wrong.sha256, offset=2_000_000, data=content[2_000_000:])
+    )
+    with pytest.raises(Corrupt, match="another sha256"):
+        send(first, second, commit)
+    with pytest.raises(NotFound):
+        ask(
+            lambda r, timeout: list(fleet.operator.control.Fetch(r, timeout=timeout)),
+            blob_pb2.FetchRequest(sha256="0" * 64),
+        )
+
+
+def test_metrics_are_kept_for_models_that_exist(fleet: Fleet) -> None:
+    fleet.start()
+    watching = fleet.operator.watch("run")
+    next(watching)
+
+    def record(round_: int, **metrics: float) -> None:
+        request = control_pb2.RecordMetricsRequest(run="run", round=round_, metrics=metrics)
+        ask(fleet.operator.control.RecordMetrics, request)
+
+    record(0, accuracy=0.125)
+    event = next(watching)
+    assert (event.kind, dict(event.metrics)) == (control_pb2.EVENT_KIND_METRICS, {"accuracy": 0.125})
+    assert dict(fleet.operator.run("run").initial_metrics) == {"accuracy": 0.125}
+    with pytest.raises(NotFound, match="no global model 1"):
+        record(1, accuracy=0.5)
+    with pytest.raises(InvalidInput, match="metric 'accuracy' is inf"):
+        record(0, accuracy=float("inf"))
+
+
+def test_watching_shows_a_whole_run_in_order(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    fleet.start(rounds=1)
+    watching = fleet.operator.watch("run")
+    assert next(watching).run.waiting == "waiting for 1 more device: 0 attend, 1 is needed"
+    attending = device.attend()
+    device.submit(attending.assignment(), model_bytes(1.0))
+    kinds = [control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower() for event in watching]
+    assert kinds == ["round_opened", "waiting", "update_received", "round_committed", "metrics", "ended"]
+
+
+def test_following_ends_at_once_for_what_is_final(fleet: Fleet) -> None:
+    told: list[MoonfedError] = []
+    with pytest.raises(NotFound, match="'nothing'"):
+        list(console(fleet).follow("nothing", told.append))
+    assert not told
