@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -117,14 +118,16 @@ class Device:
     directory: Path
     coordinator: Coordinator
     process: subprocess.Popen[str] | None = None
-    log: list[str] = field(default_factory=list)
+    _log: list[str] = field(default_factory=list)
+    _reader: threading.Thread | None = None
+    _grown: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def state(self) -> Path:
         return self.directory / "device"
 
-    def enrol(self, authority: Authority | None = None, **ages: object) -> None:
-        key, certificate = self.coordinator.authority.issue("cam-1", "device", **ages)  # type: ignore[arg-type]
+    def enrol(self, authority: Authority | None = None, **ages: timedelta) -> None:
+        key, certificate = self.coordinator.authority.issue("cam-1", "device", **ages)
         ca = (authority or self.coordinator.authority).pem
         keep_identity(self.state, address=self.coordinator.address, ca=ca, certificate=certificate, key=key)
 
@@ -137,6 +140,21 @@ class Device:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._log = []
+        self._reader = threading.Thread(target=self._read, args=(self.process,))
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr
+        with process.stderr:
+            for line in process.stderr:
+                with self._grown:
+                    self._log.append(line)
+                    self._grown.notify_all()
+
+    def wait_for_log(self, text: str) -> None:
+        with self._grown:
+            assert self._grown.wait_for(lambda: text in "".join(self._log), PATIENCE), "".join(self._log)
 
     def processes(self) -> list[psutil.Process]:
         """The program and everything that it started."""
@@ -147,8 +165,10 @@ class Device:
     def finish(self) -> tuple[int, str]:
         """Waits for the end; exit code and log."""
         assert self.process
-        _, log = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, log
+        assert self._reader
+        self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return self.process.returncode, "".join(self._log)
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         assert self.process
@@ -162,7 +182,8 @@ def device(tmp_path: Path, coordinator: Coordinator) -> Iterator[Device]:
     yield made
     if made.process and made.process.poll() is None:
         made.process.kill()
-        made.process.communicate()
+    if made.process:
+        made.finish()
 
 
 @pytest.fixture
@@ -183,8 +204,4 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
     assert not alive
 
 
-def send(process: psutil.Process, number: int) -> None:
-    os.kill(process.pid, number)
-
-
-__all__ = ["CLASSES", "DAY", "FEATURES", "Bundle", "Device", "send", "wait_until_gone", "write_samples"]
+__all__ = ["CLASSES", "DAY", "FEATURES", "Bundle", "Device", "wait_until_gone", "write_samples"]

@@ -152,14 +152,14 @@ def test_a_child_that_dies_costs_only_itself(
 def test_a_child_that_hangs_is_ended(
     body: str, new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule
 ) -> None:
-    child = new_child(user_module(body), silence=4.0)
+    child = new_child(user_module(body), silence=3.0)
     seen: list[psutil.Process] = []
 
     def watch(_: Sign | None) -> bool:
         seen.append(process_of(child))
         return True
 
-    with pytest.raises(TrainingFailed, match="no sign of life for 4 seconds"):
+    with pytest.raises(TrainingFailed, match="no sign of life for 3 seconds"):
         child.train(new_job(), watch)
     wait_until_gone(seen[:1])
 

@@ -1,0 +1,147 @@
+"""Enrolment through the command line, and identities on disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_client import enrolment
+from edge_client.enrolment import keep_identity, read_identity
+from moonfed.errors import Untrusted
+from moonfed.identity import save_identity
+from moonfed.join_token import JoinToken
+from tests.edge_client.authority import Authority
+from tests.edge_client.conftest import PROGRAM, Device
+from tests.edge_client.coordinator import PATIENCE, Coordinator
+
+
+@pytest.fixture
+def token(coordinator: Coordinator) -> Iterator[JoinToken]:
+    server, port = coordinator.serve_enrolment()
+    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame")
+    server.stop(None).wait()
+
+
+def enrol(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [str(PROGRAM), "enrol", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_a_device_enrols_and_attends(coordinator: Coordinator, token: JoinToken, device: Device, samples: Path) -> None:
+    done = enrol(str(token), "--name", "cam-1", "--state", device.state, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["device"], told["coordinator"]) == ("cam-1", coordinator.address)
+    identity = read_identity(device.state)
+    assert (identity.name, identity.address) == ("cam-1", coordinator.address)
+    assert (device.state / "identity" / "key.pem").stat().st_mode & 0o077 == 0
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+
+
+def test_a_token_may_be_in_a_file_and_the_coordinator_elsewhere(
+    coordinator: Coordinator, token: JoinToken, tmp_path: Path
+) -> None:
+    away = JoinToken(address="127.0.0.1:1", ca=token.ca, secret=token.secret)
+    (tmp_path / "token.txt").write_text(f"{away}\n")
+    address = token.address.replace("127.0.0.1", "localhost")
+    done = enrol(tmp_path / "token.txt", "--name", "cam-1", "--state", tmp_path / "s", "--coordinator", address)
+    assert done.returncode == 0, done.stderr
+    assert "cam-1 is enrolled" in done.stdout
+    assert read_identity(tmp_path / "s").address == f"localhost:{coordinator.port}"
+
+
+def test_an_enrolled_device_keeps_its_identity(device: Device, token: JoinToken) -> None:
+    device.enrol()
+    before = read_identity(device.state)
+    done = enrol(str(token), "--name", "cam-2", "--state", device.state)
+    assert done.returncode == 4
+    assert "already holds the identity of 'cam-1'; run with it, or name another directory with --state" in done.stderr
+    assert read_identity(device.state) == before
+
+
+def test_a_token_that_the_coordinator_refuses_is_explained(
+    coordinator: Coordinator, token: JoinToken, tmp_path: Path
+) -> None:
+    coordinator.enrol_error = Untrusted("the join token has expired; ask the operator for a new one")
+    done = enrol(str(token), "--state", tmp_path / "s")
+    assert done.returncode == 5
+    assert done.stderr == f"moonfed-client: {coordinator.enrol_error}\n"
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_server_that_the_token_does_not_vouch_for_is_refused(token: JoinToken, tmp_path: Path) -> None:
+    other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret)
+    done = enrol(str(other), "--state", tmp_path / "s")
+    assert done.returncode == 5
+    assert "is not the coordinator that this join token belongs to" in done.stderr
+
+
+def test_nobody_at_the_address_is_explained_after_a_few_tries(token: JoinToken, tmp_path: Path) -> None:
+    done = enrol(str(token), "--state", tmp_path / "s", "--coordinator", "127.0.0.1:1")
+    assert done.returncode == 10
+    assert done.stderr.startswith("moonfed-client: the coordinator at 127.0.0.1:1 cannot be reached")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("no-such-file", "or name a file; 'no-such-file' does neither"), ("moonfed-join-1.xyz", "damaged or cut off")],
+)
+def test_what_is_no_token_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    done = enrol(text, "--state", tmp_path / "s")
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_an_identity_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority()
+
+    def issue() -> None:
+        key, certificate = authority.issue("cam-1", "device")
+        keep_identity(tmp_path, address="localhost:1", ca=authority.pem, certificate=certificate, key=key)
+
+    issue()
+    before = read_identity(tmp_path)
+
+    def cut_off(directory: Path, **fields: object) -> None:
+        save_identity(directory, **fields)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(enrolment, "save_identity", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            issue()
+    assert read_identity(tmp_path) == before
+    issue()
+    assert read_identity(tmp_path).key != before.key
+    assert len(list(tmp_path.glob("identity-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "tpu"], "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+        (["--holdout", "1"], "holdout is 1.0; it must be at least 0 and less than 1"),
+        (["--threads", "0"], "threads is 0; it must be a whole number from 1"),
+        (["--insecure"], "coordinator is missing; --insecure needs --coordinator HOST:PORT"),
+        (["--name", "x"], "name is 'x'; it goes with --insecure only"),
+        (["--insecure", "--coordinator", "example.org:1"], "without TLS (--insecure) it must be one of"),
+    ],
+)
+def test_wrong_options_are_named(options: list[str], message: str, tmp_path: Path) -> None:
+    command = [str(PROGRAM), "run", "--data", "x.npz", "--state", str(tmp_path / "s"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_device_that_is_not_enrolled_is_told_so(tmp_path: Path) -> None:
+    command = [str(PROGRAM), "run", "--data", "x.npz", "--state", str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 3
+    assert "holds no identity" in done.stderr
