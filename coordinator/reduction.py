@@ -42,10 +42,7 @@ def reduce_round(
 
 def cohort_metrics(answers: Sequence[Answer]) -> dict[str, float]:
     """`train_loss`, the devices' mean loss weighted by samples; `holdout_…` ones weighted by `holdout_samples`."""
-    losses: list[tuple[float, float]] = [
-        (answer.samples, answer.metrics["loss"]) for answer in answers if "loss" in answer.metrics
-    ]
-    found = {"train_loss": losses}
+    found: dict[str, list[tuple[float, float]]] = {}
     for answer in answers:
         if "loss" in answer.metrics:
             found.setdefault("train_loss", []).append((answer.samples, answer.metrics["loss"]))
