@@ -34,7 +34,7 @@ def table(bundle: Bundle) -> str:
         ("classes", _classes(manifest.classes)),
         ("plan", f"{manifest.plan.interface}, built with torch {manifest.plan.built_with_torch}, "
                  f"for torch {manifest.plan.minimum_torch} or later"),
-        ("", f"a device needs {manifest.plan.minimum_samples} samples or more"),
+        ("samples", f"at least {manifest.plan.minimum_samples} on a device"),
         *((name, f"{ref.size:,} bytes, sha256 {ref.sha256[:12]}") for name, ref in sorted(manifest.files.items())),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)

@@ -6,6 +6,7 @@ Legend: B samples, D width of a representation, C classes, k previous models.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import torch
 from moonfed.errors import TrainingFailed
 
 METHODS = ("begin_round", "reference_count", "references", "step", "end_round", "evaluate", "predict")
+_RAISED = re.compile(r"[\w.]+(?:Error|Exception): (.+)")  # how TorchScript ends the story of an exception
 _DEPRECATED = r"`torch\.jit\.\w+` is deprecated\. Please switch to (`torch\.compile` or )?`torch\.export`\."
 
 
@@ -113,11 +115,13 @@ class TorchScriptPlan:
 
 def load_plan(path: Path, device: str) -> TorchScriptPlan:
     """Loads a plan onto `cpu` or `cuda` and allocates its tensors; TrainingFailed if it cannot be loaded."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: torch finds no CUDA device here")
     try:
         with quiet_torchscript():
             module = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError) as error:  # a damaged archive, no file, or no such device here
-        raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_last_line(error)}") from error
+        raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_reason(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:
         raise TrainingFailed(f"{path} is a TorchScript archive but no plan: it has no method {missing[0]!r}")
@@ -144,13 +148,15 @@ def quiet_torchscript() -> Iterator[None]:
 
 @contextmanager
 def _one_sentence(action: str) -> Iterator[None]:
-    """TorchScript reports failures with pages of its own source; what went wrong is in the last line."""
+    """A failure inside the script as one TrainingFailed."""
     try:
         yield
     except (RuntimeError, torch.jit.Error) as error:
-        raise TrainingFailed(f"the plan could not {action}: {_last_line(error)}") from error
+        raise TrainingFailed(f"the plan could not {action}: {_reason(error)}") from error
 
 
-def _last_line(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
+    """What went wrong, of pages that may hold TorchScript's source before it and advice after it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    raised = [found[1] for line in lines if (found := _RAISED.match(line))]
+    return (raised[-1:] or lines[:1] or [type(error).__name__])[0]

@@ -250,7 +250,7 @@ def test_what_is_wrong_with_a_round_is_one_sentence(cnn: Network, new_plan: NewP
     with pytest.raises(TrainingFailed, match="tensor 0 of the model has another shape"):
         plan.begin_round([torch.zeros(1), *model[1:]], [], hyperparameters(mu=1.0, tau=0.5))
     plan.begin_round(model, [], hyperparameters(mu=1.0, tau=0.5))
-    with pytest.raises(TrainingFailed, match="could not take a step") as error:
+    with pytest.raises(TrainingFailed, match=r"could not take a step: Expected input batch_size \(4\)") as error:
         plan.step(torch.zeros(4, 32, 32, 3, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), NONE)
     assert "\n" not in str(error.value)
 
@@ -263,6 +263,9 @@ def test_archives_that_are_no_plan_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match="cannot be loaded on 'cpu'") as error:
         load_plan(path, "cpu")
     assert "\n" not in str(error.value)
+    if not torch.cuda.is_available():
+        with pytest.raises(TrainingFailed, match="cannot be loaded on 'cuda': torch finds no CUDA device here"):
+            load_plan(path, "cuda")
     torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), str(path))
     with pytest.raises(TrainingFailed, match="no plan: it has no method 'begin_round'"):
         load_plan(path, "cpu")
