@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from coordinator.attendance import Attendance, Introduction, Session, require_contract
 from coordinator.background import Background
-from coordinator.enrolment import require_name
+from coordinator.new_runs import new_record
 from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RunEvent, RunRecord, RunView
-from coordinator.rounds import State
 from coordinator.run_driver import RunDriver
+from coordinator.run_state import State
 from coordinator.settings import Settings
 from coordinator.state_directory import StateDirectory
 from coordinator.submissions import Submission, SubmissionDesk
-from coordinator.updates import UpdateHeader, check_metrics, check_model
+from coordinator.updates import UpdateHeader, check_metrics
 from coordinator.uploads import Upload, Uploads
 from coordinator.views import recovered_state, run_view
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, NotFound, Unavailable, VersionMismatch, WrongState
-from moonfed.manifest import WEIGHTS_FILE, Manifest
+from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +166,7 @@ class Federation:
 
     async def _start_run(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
         async with self._starting:
-            record = await asyncio.to_thread(self._new_record, name, manifest, model, settings)
+            record = await asyncio.to_thread(new_record, self.directory, name, manifest, model, settings)
             await asyncio.to_thread(self._store.add_run, record)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
             driver = await self._drive(record, State())
@@ -231,31 +229,6 @@ class Federation:
             f"device {introduction.device!r} understands these plan interfaces: {understood}; "
             f"the running runs need {', '.join(wanted)}"
         )
-
-    def _new_record(self, name: str, manifest_sha256: str, model_sha256: str, settings: Settings) -> RunRecord:
-        ref = self._blobs.find(manifest_sha256)
-        manifest = Manifest.from_bytes(self._blobs.read(ref))
-        for file, blob in manifest.files.items():
-            if not self._blobs.has(blob):
-                raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
-        initial = self._blobs.find(model_sha256) if model_sha256 else manifest.files[WEIGHTS_FILE]
-        check_model(self._blobs.verified_path(initial), manifest.tensors)
-        return RunRecord(
-            run=require_name("name", name) if name else self._free_name(manifest.name),
-            created=time.time(),
-            status="running",
-            settings=settings,
-            manifest=ref,
-            method=manifest.method,
-            initial=initial,
-        )
-
-    def _free_name(self, bundle: str) -> str:
-        """A run's name made from the bundle's, numbered if it is taken."""
-        base = re.sub(r"[^a-z0-9._-]+", "-", bundle.lower()).strip("._-")[:48] or "run"
-        taken = {record.run for record in self._store.runs()}
-        numbered = (f"{base}-{number}" for number in range(2, len(taken) + 3))
-        return base if base not in taken else next(name for name in numbered if name not in taken)
 
 
 def _attempt(run: str, state: State) -> AttemptId:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from coordinator.rounds import OpenRound, Status
+from coordinator.run_state import OpenRound, Status
 from coordinator.settings import Settings
 from moonfed.blobs import BlobRef
 

@@ -8,9 +8,8 @@ else it is abandoned and tried again under its number with the next attempt.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Collection
+from dataclasses import replace
 
 from coordinator.events import (
     Abandon,
@@ -35,55 +34,12 @@ from coordinator.events import (
     UpdateAccepted,
     UpdateRefused,
 )
+from coordinator.run_state import OpenRound, State
+from coordinator.sentences import shortage
 from coordinator.settings import Settings
 
-Status = Literal["running", "finished", "stopped"]
-Names = frozenset[str]
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 60.0
 RECONNECT_SECONDS = 90.0  # devices wait up to a minute between their attempts to reach a restarted coordinator
-NAMES_SHOWN = 8
-NOBODY: Names = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenRound:
-    """A round between its opening and its end. A device of the cohort is in at most one of the four sets."""
-
-    round: int
-    attempt: int
-    cohort: tuple[str, ...]
-    reported: Names = NOBODY
-    refused: Names = NOBODY
-    declined: Names = NOBODY
-    lost: Names = NOBODY
-    absences: Mapping[str, int] = field(default_factory=dict)  # who is away within the grace: number of the departure
-    overdue: bool = False
-    reducing: bool = False
-
-    @property
-    def outstanding(self) -> tuple[str, ...]:
-        """The devices whose update may still come and is waited for."""
-        settled = self.reported | self.refused | self.declined | self.lost
-        return tuple(device for device in self.cohort if device not in settled)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The devices without an accepted update."""
-        return tuple(device for device in self.cohort if device not in self.reported)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """Where a run stands."""
-
-    committed: int = 0  # rounds
-    attempt: int = 1  # of the open round, or of the next one to open
-    attending: Names = NOBODY
-    departures: int = 0
-    open: OpenRound | None = None
-    resting: bool = False  # between an abandoned round and the next attempt
-    stopping: bool = False
-    status: Status = "running"
 
 
 Step = tuple[State, tuple[Command, ...]]
@@ -110,40 +66,6 @@ def draw_cohort(settings: Settings, round_: int, attempt: int, attending: Collec
 def retry_seconds(attempt: int) -> float:
     """How long to wait after that attempt was abandoned: growing and capped, so a failing fleet does not spin."""
     return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempt - 1, 16))
-
-
-def objection(state: State, round_: int, attempt: int, device: str) -> str | None:
-    """Why an update for that round from that device is not wanted now; None if it is."""
-    current = state.open
-    if current is None or (current.round, current.attempt) != (round_, attempt):
-        return f"round {round_}, attempt {attempt} is not open; {_now(state)}"
-    if device not in current.cohort:
-        return f"device {device!r} is not in the cohort of round {round_}, attempt {attempt}"
-    if device in current.declined:
-        return f"device {device!r} has declined round {round_}, attempt {attempt}"
-    if current.reducing or current.overdue:
-        return f"round {round_}, attempt {attempt} has closed; wait for the next assignment"
-    return None
-
-
-def waiting(settings: Settings, state: State) -> str:
-    """For whom or what the run waits, in one sentence; empty if for nothing."""
-    if state.status != "running":
-        return ""
-    if state.open:
-        late = state.open.outstanding
-        if state.open.reducing or not late:
-            return ""
-        devices = f"{len(late)} of {len(state.open.cohort)} devices"
-        return f"round {state.open.round} waits for {devices}: {_listed(late, state.open.absences)}"
-    if state.resting:
-        return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts in a moment"
-    here, needed = len(state.attending), settings.devices_needed
-    lacking = needed - here
-    return (
-        f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
-        f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
-    )
 
 
 def _apply(settings: Settings, state: State, event: Event) -> Step:
@@ -275,7 +197,7 @@ def _open(settings: Settings, state: State) -> Step:
 def _close(settings: Settings, state: State, current: OpenRound) -> Step:
     needed = settings.quorum.of(len(current.cohort))
     if len(current.reported) < needed:
-        return _abandoned(state, current, f"{len(current.reported)} of the {needed} updates needed {_why(current)}")
+        return _abandoned(state, current, f"{len(current.reported)} of the {needed} updates needed {shortage(current)}")
     devices = tuple(sorted(current.reported))
     reduce = Reduce(round=current.round, attempt=current.attempt, devices=devices)
     return replace(state, open=replace(current, reducing=True)), (reduce,)
@@ -289,28 +211,3 @@ def _abandoned(state: State, current: OpenRound, reason: str) -> Step:
 
 def _abandon(current: OpenRound, reason: str) -> Abandon:
     return Abandon(round=current.round, attempt=current.attempt, missing=current.missing, reason=reason)
-
-
-def _why(current: OpenRound) -> str:
-    groups = {
-        "refused": current.refused,
-        "declined": current.declined,
-        "lost": current.lost,
-        "late": current.outstanding,
-    }
-    told = [f"{word}: {_listed(sorted(names), {})}" for word, names in groups.items() if names]
-    when = "by the deadline" if current.overdue else "when the last device had answered"
-    return f"{when}; {'; '.join(told)}"
-
-
-def _now(state: State) -> str:
-    if state.status != "running":
-        return f"the run has {'finished' if state.status == 'finished' else 'been stopped'}"
-    number, attempt = state.committed + 1, state.attempt
-    return f"the run is at round {number}, attempt {attempt}"
-
-
-def _listed(names: Collection[str], away: Mapping[str, int]) -> str:
-    shown = [f"{name} (away)" if name in away else name for name in list(names)[:NAMES_SHOWN]]
-    rest = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
-from coordinator import rounds
+from coordinator import rounds, sentences
 from coordinator.announcer import Announcer
 from coordinator.attendance import Assignment, Attendance, Session
 from coordinator.background import Background
@@ -39,7 +39,7 @@ from coordinator.events import (
 )
 from coordinator.records import Answer, AttemptId, RunRecord, RunView
 from coordinator.reduction import Reduction, reduce_round
-from coordinator.rounds import OpenRound, State
+from coordinator.run_state import OpenRound, State
 from coordinator.state_directory import StateDirectory
 from coordinator.updates import MODEL_ROLE
 from coordinator.views import run_view
@@ -157,7 +157,7 @@ class RunDriver:
 
     def objection(self, attempt: AttemptId, device: str) -> str | None:
         """Why an update is not wanted now; None if it is."""
-        problem = rounds.objection(self.state, attempt.round, attempt.attempt, device)
+        problem = sentences.objection(self.state, attempt.round, attempt.attempt, device)
         return f"run {self.record.run!r}: {problem}" if problem else None
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
@@ -197,12 +197,12 @@ class RunDriver:
     async def _advance(self, event: Event) -> None:
         """One step: keep what follows, then show the new state, then act. The caller holds the lock."""
         state, commands = rounds.step(self.record.settings, self.state, event)
-        while not await asyncio.to_thread(self._kept, commands):
+        while commands and not await asyncio.to_thread(self._kept, commands):
             await asyncio.sleep(TROUBLE_SECONDS)  # nobody would send a timer's event again
         self.state = state
         for command in commands:
             self._perform(command)
-        sentence = rounds.waiting(self.record.settings, state)
+        sentence = sentences.waiting(self.record.settings, state)
         self._announcer.waits(sentence, in_round=state.open is not None)
 
     def _kept(self, commands: tuple[Command, ...]) -> bool:

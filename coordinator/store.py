@@ -14,9 +14,8 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from coordinator import tables
+from coordinator import rows, tables
 from coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
-from coordinator.settings import Settings
 from moonfed.blobs import BlobRef
 from moonfed.errors import AlreadyExists, NotFound
 
@@ -50,8 +49,8 @@ class Store:
             "status": record.status,
             "settings": record.settings.to_document(),
             "method": record.method,
-            **_ref_columns("manifest", record.manifest),
-            **_ref_columns("initial", record.initial),
+            **rows.ref_columns("manifest", record.manifest),
+            **rows.ref_columns("initial", record.initial),
         }
         with self._write() as connection:
             try:
@@ -62,8 +61,8 @@ class Store:
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
         with self._engine.connect() as connection:
-            rows = connection.execute(sql.select(tables.runs).order_by(tables.runs.c.created, tables.runs.c.run))
-            return [_run(row) for row in rows.mappings()]
+            found = connection.execute(sql.select(tables.runs).order_by(tables.runs.c.created, tables.runs.c.run))
+            return [rows.run_record(row) for row in found.mappings()]
 
     def run(self, run: str) -> RunRecord:
         """One run; NotFound."""
@@ -71,7 +70,7 @@ class Store:
             row = connection.execute(sql.select(tables.runs).where(tables.runs.c.run == run)).mappings().first()
         if row is None:
             raise NotFound(f"there is no run {run!r}")
-        return _run(row)
+        return rows.run_record(row)
 
     def end_run(self, run: str, status: str) -> None:
         """The run is finished or stopped."""
@@ -83,7 +82,7 @@ class Store:
     def open_round(self, attempt: AttemptId, cohort: Sequence[str]) -> None:
         """A round has opened with this cohort."""
         row = {
-            **_key(attempt),
+            **rows.key(attempt),
             "status": "open",
             "cohort": list(cohort),
             "counted": [],
@@ -99,7 +98,7 @@ class Store:
     ) -> None:
         """The round's global model, who is in it and its metrics, all at once."""
         with self._write() as connection:
-            changes = {"counted": list(counted), **_ref_columns("model", model)}
+            changes = {"counted": list(counted), **rows.ref_columns("model", model)}
             _close_round(connection, attempt, "committed", changes)
             _put_metrics(connection, attempt.run, attempt.round, metrics)
 
@@ -113,14 +112,14 @@ class Store:
         columns = tables.rounds.c
         query = sql.select(tables.rounds).where(columns.run == run).order_by(columns.round, columns.attempt)
         with self._engine.connect() as connection:
-            return [_round(row) for row in connection.execute(query).mappings()]
+            return [rows.round_record(row) for row in connection.execute(query).mappings()]
 
     # Answers of devices
 
     def put_answer(self, answer: Answer) -> None:
         """Keeps a device's answer in place of an earlier one: the receipt, if it is an accepted update."""
         row = {
-            **_key(answer.id),
+            **rows.key(answer.id),
             "device": answer.device,
             "outcome": answer.outcome,
             "reason": answer.reason,
@@ -141,7 +140,7 @@ class Store:
         """The devices' answers in one attempt, in order of their names."""
         query = sql.select(tables.answers).where(_same(tables.answers, attempt)).order_by(tables.answers.c.device)
         with self._engine.connect() as connection:
-            return [_answer(row) for row in connection.execute(query).mappings()]
+            return [rows.answer(row) for row in connection.execute(query).mappings()]
 
     def has_receipt(self, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> bool:
         """Whether exactly this update of the device was accepted, in an attempt that was not abandoned.
@@ -157,7 +156,7 @@ class Store:
         )
         with self._engine.connect() as connection:
             row = connection.execute(query).mappings().first()
-        if row is not None and _answer(row).blobs != dict(blobs):
+        if row is not None and rows.answer(row).blobs != dict(blobs):
             raise AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
         return row is not None
 
@@ -183,8 +182,8 @@ class Store:
     def devices(self) -> list[DeviceRecord]:
         """All known devices, in order of their names."""
         with self._engine.connect() as connection:
-            rows = connection.execute(sql.select(tables.devices).order_by(tables.devices.c.device))
-            return [_device(row) for row in rows.mappings()]
+            found = connection.execute(sql.select(tables.devices).order_by(tables.devices.c.device))
+            return [rows.device_record(row) for row in found.mappings()]
 
     def enrolled_key(self, device: str) -> str | None:
         """sha256 of the key that a device of that name enrolled with; None if the name is free."""
@@ -253,12 +252,8 @@ class Store:
             yield connection
 
 
-def _key(attempt: AttemptId) -> dict[str, Any]:
-    return {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
-
-
 def _same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
-    return sql.and_(*(table.c[name] == value for name, value in _key(attempt).items()))
+    return sql.and_(*(table.c[name] == value for name, value in rows.key(attempt).items()))
 
 
 def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
@@ -275,65 +270,6 @@ def _put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Map
     connection.execute(
         sql.delete(tables.metrics).where(columns.run == run, columns.round == round_, columns.name.in_(list(metrics)))
     )
-    rows = [{"run": run, "round": round_, "name": name, "value": value} for name, value in metrics.items()]
-    if rows:
-        connection.execute(sql.insert(tables.metrics), rows)
-
-
-def _ref_columns(name: str, ref: BlobRef) -> dict[str, Any]:
-    return {f"{name}_sha256": ref.sha256, f"{name}_size": ref.size}
-
-
-def _ref(row: sql.RowMapping, name: str) -> BlobRef:
-    return BlobRef(row[f"{name}_sha256"], row[f"{name}_size"])
-
-
-def _run(row: sql.RowMapping) -> RunRecord:
-    return RunRecord(
-        run=row["run"],
-        created=row["created"],
-        status=row["status"],
-        settings=Settings.from_document(row["settings"]),
-        manifest=_ref(row, "manifest"),
-        method=row["method"],
-        initial=_ref(row, "initial"),
-    )
-
-
-def _attempt(row: sql.RowMapping) -> AttemptId:
-    return AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
-
-
-def _round(row: sql.RowMapping) -> RoundRecord:
-    return RoundRecord(
-        id=_attempt(row),
-        status=row["status"],
-        cohort=tuple(row["cohort"]),
-        counted=tuple(row["counted"]),
-        reason=row["reason"],
-        model=_ref(row, "model") if row["model_sha256"] else None,
-        seconds=row["seconds"],
-    )
-
-
-def _answer(row: sql.RowMapping) -> Answer:
-    return Answer(
-        id=_attempt(row),
-        device=row["device"],
-        outcome=row["outcome"],
-        reason=row["reason"],
-        samples=row["samples"],
-        steps=row["steps"],
-        metrics=row["metrics"],
-        blobs={role: BlobRef(sha256, size) for role, (sha256, size) in row["blobs"].items()},
-    )
-
-
-def _device(row: sql.RowMapping) -> DeviceRecord:
-    return DeviceRecord(
-        device=row["device"],
-        enrolled=row["enrolled"],
-        last_seen=row["last_seen"],
-        certificate_expires=row["certificate_expires"],
-        platform=row["platform"],
-    )
+    values = [{"run": run, "round": round_, "name": name, "value": value} for name, value in metrics.items()]
+    if values:
+        connection.execute(sql.insert(tables.metrics), values)

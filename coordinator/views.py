@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator import rounds
+from coordinator import sentences
 from coordinator.records import RunRecord, RunView
-from coordinator.rounds import State
+from coordinator.run_state import OpenRound, State
 from coordinator.store import Store
 
 
@@ -13,13 +13,13 @@ def run_view(store: Store, record: RunRecord, state: State | None) -> RunView:
     past = tuple(found for found in store.rounds(record.run) if found.status != "open")
     committed = [found for found in past if found.status == "committed"]
     current = state.open if state else None
-    if current and committed and committed[-1].id.round >= current.round:
-        current = None  # committed a moment ago, the state machine is just being told
+    if current and any((found.id.round, found.id.attempt) == (current.round, current.attempt) for found in past):
+        current = None  # ended a moment ago, the state machine is just being told
     return RunView(
         record=record,
         rounds=past,
         open_round=current,
-        waiting=rounds.waiting(record.settings, state) if state else "",
+        waiting=sentences.waiting(record.settings, state) if state else "",
         metrics=store.metrics(record.run),
         committed=len(committed),
         model=committed[-1].model if committed else record.initial,
@@ -41,7 +41,7 @@ def recovered_state(store: Store, run: str) -> State:
         outcome: frozenset(answer.device for answer in answers if answer.outcome == outcome)
         for outcome in ("accepted", "refused", "declined")
     }
-    current = rounds.OpenRound(
+    current = OpenRound(
         round=last.id.round,
         attempt=last.id.attempt,
         cohort=last.cohort,

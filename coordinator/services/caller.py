@@ -14,6 +14,7 @@ from coordinator.enrolment import require_name
 from moonfed.errors import Denied, Untrusted
 from moonfed.identity import Role, subject_of
 
+_ARTICLED = {"device": "a device", "operator": "an operator"}
 _audit = logging.getLogger("coordinator.audit")
 
 
@@ -42,5 +43,5 @@ class Callers:
         found, name = subject_of(certificates[0])
         if found != role:
             _audit.warning("%s %r called from %s what only %ss may call", found, name, context.peer(), role)
-            raise Denied(f"{name!r} is a {found}; this call is for {role}s")
+            raise Denied(f"{name!r} is {_ARTICLED[found]}; this call is for {role}s")
         return name

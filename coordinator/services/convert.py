@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from coordinator.attendance import Assignment, Introduction
 from coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
-from coordinator.rounds import OpenRound
+from coordinator.run_state import OpenRound
 from coordinator.settings import Amount, Settings
 from coordinator.updates import UpdateHeader
 from moonfed import CONTRACT_VERSION, RELEASE

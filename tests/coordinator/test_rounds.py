@@ -30,7 +30,9 @@ from coordinator.events import (
     UpdateAccepted,
     UpdateRefused,
 )
-from coordinator.rounds import OpenRound, State, draw_cohort, objection, retry_seconds, step, waiting
+from coordinator.rounds import draw_cohort, retry_seconds, step
+from coordinator.run_state import OpenRound, State
+from coordinator.sentences import objection, waiting
 from coordinator.settings import Amount, Settings
 
 THREE = Settings(rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, grace_seconds=10, seed=1)

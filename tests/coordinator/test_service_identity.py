@@ -86,7 +86,7 @@ def test_no_call_can_be_made_in_another_devices_name(fleet: Fleet, caplog: pytes
 
 def test_an_operator_is_no_device_and_a_device_no_operator(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
-    with pytest.raises(Denied, match="'operator' is a operator; this call is for devices"):
+    with pytest.raises(Denied, match="'operator' is an operator; this call is for devices"):
         ask(FleetStub(fleet.operator.channel).Report, fleet_pb2.ReportRequest(device="operator"))
     control = ControlStub(device.channel)
     for method, request in (

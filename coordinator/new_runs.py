@@ -1,0 +1,49 @@
+"""Checks what a run is to be started from, and names it."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from coordinator.enrolment import require_name
+from coordinator.records import RunRecord
+from coordinator.settings import Settings
+from coordinator.state_directory import StateDirectory
+from coordinator.store import Store
+from coordinator.updates import check_model
+from moonfed.errors import NotFound
+from moonfed.manifest import WEIGHTS_FILE, Manifest
+
+
+def new_record(
+    directory: StateDirectory, name: str, manifest_sha256: str, model_sha256: str, settings: Settings
+) -> RunRecord:
+    """A run from a stored bundle, and from its initial weights unless another stored model is named. Blocking.
+
+    Raises NotFound for what was not uploaded, InvalidInput or SchemaMismatch for what does not fit.
+    """
+    blobs = directory.blobs
+    ref = blobs.find(manifest_sha256)
+    manifest = Manifest.from_bytes(blobs.read(ref))
+    for file, blob in manifest.files.items():
+        if not blobs.has(blob):
+            raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
+    initial = blobs.find(model_sha256) if model_sha256 else manifest.files[WEIGHTS_FILE]
+    check_model(blobs.verified_path(initial), manifest.tensors)
+    return RunRecord(
+        run=require_name("name", name) if name else _free_name(directory.store, manifest.name),
+        created=time.time(),
+        status="running",
+        settings=settings,
+        manifest=ref,
+        method=manifest.method,
+        initial=initial,
+    )
+
+
+def _free_name(store: Store, bundle: str) -> str:
+    """A run's name made from the bundle's, numbered if it is taken."""
+    base = re.sub(r"[^a-z0-9._-]+", "-", bundle.lower()).strip("._-")[:48] or "run"
+    taken = {record.run for record in store.runs()}
+    numbered = (f"{base}-{number}" for number in range(2, len(taken) + 3))
+    return base if base not in taken else next(name for name in numbered if name not in taken)

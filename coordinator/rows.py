@@ -1,0 +1,80 @@
+"""Rows of the database to records, and what of a record goes into a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sql
+
+from coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
+from coordinator.settings import Settings
+from moonfed.blobs import BlobRef
+
+
+def key(attempt: AttemptId) -> dict[str, Any]:
+    """The columns that name an attempt."""
+    return {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
+
+
+def ref_columns(name: str, ref: BlobRef) -> dict[str, Any]:
+    """A blob as two columns."""
+    return {f"{name}_sha256": ref.sha256, f"{name}_size": ref.size}
+
+
+def _ref(row: sql.RowMapping, name: str) -> BlobRef:
+    return BlobRef(row[f"{name}_sha256"], row[f"{name}_size"])
+
+
+def run_record(row: sql.RowMapping) -> RunRecord:
+    """A row of runs."""
+    return RunRecord(
+        run=row["run"],
+        created=row["created"],
+        status=row["status"],
+        settings=Settings.from_document(row["settings"]),
+        manifest=_ref(row, "manifest"),
+        method=row["method"],
+        initial=_ref(row, "initial"),
+    )
+
+
+def _attempt(row: sql.RowMapping) -> AttemptId:
+    return AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
+
+
+def round_record(row: sql.RowMapping) -> RoundRecord:
+    """A row of rounds."""
+    return RoundRecord(
+        id=_attempt(row),
+        status=row["status"],
+        cohort=tuple(row["cohort"]),
+        counted=tuple(row["counted"]),
+        reason=row["reason"],
+        model=_ref(row, "model") if row["model_sha256"] else None,
+        seconds=row["seconds"],
+    )
+
+
+def answer(row: sql.RowMapping) -> Answer:
+    """A row of answers."""
+    return Answer(
+        id=_attempt(row),
+        device=row["device"],
+        outcome=row["outcome"],
+        reason=row["reason"],
+        samples=row["samples"],
+        steps=row["steps"],
+        metrics=row["metrics"],
+        blobs={role: BlobRef(sha256, size) for role, (sha256, size) in row["blobs"].items()},
+    )
+
+
+def device_record(row: sql.RowMapping) -> DeviceRecord:
+    """A row of devices."""
+    return DeviceRecord(
+        device=row["device"],
+        enrolled=row["enrolled"],
+        last_seen=row["last_seen"],
+        certificate_expires=row["certificate_expires"],
+        platform=row["platform"],
+    )

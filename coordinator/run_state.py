@@ -1,0 +1,52 @@
+"""Where a run stands: the values that rounds.py steps from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Status = Literal["running", "finished", "stopped"]
+Names = frozenset[str]
+NOBODY: Names = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRound:
+    """A round between its opening and its end. A device of the cohort is in at most one of the four sets."""
+
+    round: int
+    attempt: int
+    cohort: tuple[str, ...]
+    reported: Names = NOBODY
+    refused: Names = NOBODY
+    declined: Names = NOBODY
+    lost: Names = NOBODY
+    absences: Mapping[str, int] = field(default_factory=dict)  # who is away within the grace: number of the departure
+    overdue: bool = False
+    reducing: bool = False
+
+    @property
+    def outstanding(self) -> tuple[str, ...]:
+        """The devices whose update may still come and is waited for."""
+        settled = self.reported | self.refused | self.declined | self.lost
+        return tuple(device for device in self.cohort if device not in settled)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The devices without an accepted update."""
+        return tuple(device for device in self.cohort if device not in self.reported)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Where a run stands."""
+
+    committed: int = 0  # rounds
+    attempt: int = 1  # of the open round, or of the next one to open
+    attending: Names = NOBODY
+    departures: int = 0
+    open: OpenRound | None = None
+    resting: bool = False  # between an abandoned round and the next attempt
+    stopping: bool = False
+    status: Status = "running"

@@ -1,0 +1,70 @@
+"""What a run's state means, in sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from coordinator.run_state import OpenRound, State
+from coordinator.settings import Settings
+
+NAMES_SHOWN = 8
+
+
+def objection(state: State, round_: int, attempt: int, device: str) -> str | None:
+    """Why an update for that round from that device is not wanted now; None if it is."""
+    current = state.open
+    if current is None or (current.round, current.attempt) != (round_, attempt):
+        return f"round {round_}, attempt {attempt} is not open; {_now(state)}"
+    if device not in current.cohort:
+        return f"device {device!r} is not in the cohort of round {round_}, attempt {attempt}"
+    if device in current.declined:
+        return f"device {device!r} has declined round {round_}, attempt {attempt}"
+    if current.reducing or current.overdue:
+        return f"round {round_}, attempt {attempt} has closed; wait for the next assignment"
+    return None
+
+
+def waiting(settings: Settings, state: State) -> str:
+    """For whom or what the run waits, in one sentence; empty if for nothing."""
+    if state.status != "running":
+        return ""
+    if state.open:
+        late = state.open.outstanding
+        if state.open.reducing or not late:
+            return ""
+        devices = f"{len(late)} of {len(state.open.cohort)} devices"
+        return f"round {state.open.round} waits for {devices}: {_listed(late, state.open.absences)}"
+    if state.resting:
+        return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts in a moment"
+    here, needed = len(state.attending), settings.devices_needed
+    lacking = needed - here
+    return (
+        f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
+        f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
+    )
+
+
+def shortage(current: OpenRound) -> str:
+    """Why a round lacks updates: who did what instead of delivering."""
+    groups = {
+        "refused": current.refused,
+        "declined": current.declined,
+        "lost": current.lost,
+        "late": current.outstanding,
+    }
+    told = [f"{word}: {_listed(sorted(names), {})}" for word, names in groups.items() if names]
+    when = "by the deadline" if current.overdue else "when the last device had answered"
+    return f"{when}; {'; '.join(told)}"
+
+
+def _now(state: State) -> str:
+    if state.status != "running":
+        return f"the run has {'finished' if state.status == 'finished' else 'been stopped'}"
+    number, attempt = state.committed + 1, state.attempt
+    return f"the run is at round {number}, attempt {attempt}"
+
+
+def _listed(names: Collection[str], away: Mapping[str, int]) -> str:
+    shown = [f"{name} (away)" if name in away else name for name in list(names)[:NAMES_SHOWN]]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
