@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from coordinator.records import AttemptId
 from moonfed import CONTRACT_VERSION
 from moonfed.blobs import BlobRef
-from moonfed.errors import MoonfedError, VersionMismatch, WrongState
+from moonfed.errors import InvalidInput, MoonfedError, VersionMismatch, WrongState
+
+MAX_WORDS, MAX_WORD = 64, 200  # that a device may say of itself when it attends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,14 @@ class Introduction:
     contract_version: str
     plan_interfaces: tuple[str, ...]
     platform: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        told = [*self.plan_interfaces, *self.platform, *self.platform.values()]
+        if len(told) > MAX_WORDS or any(len(word) > MAX_WORD for word in told):
+            raise InvalidInput(
+                f"device {self.device!r} says {len(told)} words of itself; "
+                f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} characters"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ from coordinator.records import Answer, AttemptId, RunRecord, RunView
 from coordinator.reduction import Reduction, reduce_round
 from coordinator.run_state import OpenRound, State
 from coordinator.state_directory import StateDirectory
+from coordinator.timers import Timers
 from coordinator.updates import MODEL_ROLE
 from coordinator.views import run_view
 from coordinator.watchers import Watcher
@@ -78,7 +79,7 @@ class RunDriver:
         self._model = model
         self._directory, self._attendance, self.background = directory, attendance, background
         self._lock = asyncio.Lock()
-        self._timers: list[tuple[AttemptId, asyncio.TimerHandle]] = []
+        self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
         self._announcer = Announcer(record.run)
 
     # What happens to the run
@@ -184,8 +185,7 @@ class RunDriver:
 
     def close(self, reason: MoonfedError) -> None:
         """The coordinator stops; the run will go on after a restart."""
-        for _, timer in self._timers:
-            timer.cancel()
+        self._timers.cancel()
         self._announcer.watchers.close(reason)
 
     # From events to deeds
@@ -231,7 +231,7 @@ class RunDriver:
             case Assign():
                 self._assign(command)
             case StartTimer():
-                self._start_timer(command)
+                self._timers.start(command)
             case Lose():
                 self._announcer.lost(command)
             case Reduce():
@@ -257,16 +257,6 @@ class RunDriver:
                 seed=self.record.settings.seed,
             )
         )
-
-    def _start_timer(self, command: StartTimer) -> None:
-        attempt = self._id(command.event)
-        for other, timer in self._timers:
-            if other != attempt:  # its round is over
-                timer.cancel()
-        self._timers = [entry for entry in self._timers if entry[0] == attempt]
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(command.seconds, lambda: self.background.spawn(self._deliver(command.event)))
-        self._timers.append((attempt, timer))
 
     async def _reduce(self, command: Reduce) -> None:
         attempt = self._id(command)

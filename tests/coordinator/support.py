@@ -103,7 +103,6 @@ def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # no
             asyncio.run(serve())
         except BaseException as error:
             ready.put(error)
-            raise
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -115,6 +114,8 @@ def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # no
     finally:
         stop.set()
         thread.join()
+    if not ready.empty():
+        raise AssertionError(f"the coordinator failed: {ready.get()!r}")
 
 
 def operator(state: Path, port: int) -> OperatorCalls:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import queue
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -20,11 +22,12 @@ from moonfed.errors import (
     SchemaMismatch,
     WrongState,
 )
+from moonfed.status import from_rpc_error
 from moonfed.tensors import TensorSpec
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
-from tests.coordinator.support import SIZE, SPECS, Attending, Device, ask, model_bytes, model_values
+from tests.coordinator.support import SIZE, SPECS, WAIT, Attending, Device, ask, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
 ALL = control_pb2.Amount(fraction=1.0)
@@ -159,6 +162,61 @@ def test_an_upload_goes_on_where_it_broke_off(fleet: Fleet) -> None:
     assert dict(replies[0].resume.offsets) == {ref_of_bytes(content).sha256: 100}
     assert replies[1].receipt.sha256["model"] == ref_of_bytes(content).sha256
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def begun(device: Device, work: fleet_pb2.Assignment, content: bytes, send: int) -> Any:  # noqa: ANN401
+    """An upload that has sent some bytes and stays open: its call, its replies, and what it sends next."""
+    sha256, more = ref_of_bytes(content).sha256, queue.SimpleQueue[fleet_pb2.SubmitRequest | None]()
+    more.put(fleet_pb2.SubmitRequest(header=device.header(work, content)))
+    more.put(fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=0, data=content[:send])))
+    call = device.fleet.Submit(iter(more.get, None), timeout=WAIT)
+    assert next(iter(call)).HasField("resume")
+    return call, more
+
+
+def held(fleet: Fleet) -> list[int]:
+    """Bytes of the updates that are being received."""
+    return [path.stat().st_size for path in (fleet.state / "spool").rglob("incoming/*")]
+
+
+def test_a_device_that_dies_in_mid_upload_can_go_on(fleet: Fleet, until: Until) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    call, more = begun(devices[0], work, content, 70)
+    call.cancel()
+    more.put(None)
+    until(lambda: held(fleet) == [70])
+    assert not fleet.operator.run("run").open_round.reported
+    replies = devices[0].submit(work, content)
+    assert list(replies[0].resume.offsets.values()) == [70]
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_a_newer_stream_of_the_same_update_takes_over(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    call, more = begun(devices[0], work, content, 70)
+    devices[0].submit(work, content)
+    more.put(fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()))
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    more.put(None)
+    assert isinstance(from_rpc_error(caught.value), WrongState)
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_an_upload_ends_with_its_round(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    call, more = begun(devices[0], work, content, 70)
+    ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+    part = blob_pb2.Part(sha256=ref_of_bytes(content).sha256, offset=70, data=content[70:])
+    more.put(fleet_pb2.SubmitRequest(part=part))
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    more.put(None)
+    assert isinstance(from_rpc_error(caught.value), WrongState)
+    assert not held(fleet), "the slot is free"
 
 
 def test_bytes_that_are_not_what_was_declared_do_not_count(fleet: Fleet) -> None:

@@ -1,0 +1,159 @@
+"""State directories as a kill leaves them at each commit point: the old state or the new one, never a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.records import Answer, AttemptId, RunRecord
+from coordinator.reduction import cohort_metrics, reduce_round
+from coordinator.services import convert
+from coordinator.state_directory import StateDirectory, open_state
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import Corrupt, WrongState
+from moonfed.manifest import WEIGHTS_FILE
+from moonfed.v1 import control_pb2
+from tests.coordinator import support
+from tests.coordinator.support import SPECS, OperatorCalls, model_bytes, model_values
+
+FIRST = AttemptId(run="r", round=1, attempt=1)
+Until = Callable[[Callable[[], bool]], None]
+
+
+@dataclass
+class Left:
+    """What a killed coordinator left: an open round with two acknowledged updates, of 1.0 and 4.0."""
+
+    directory: StateDirectory
+
+    def __post_init__(self) -> None:
+        bundle = support.make_bundle()
+        for content in bundle.contents.values():
+            self.directory.blobs.put_bytes(content)
+        self.directory.store.add_run(
+            RunRecord(
+                run="r",
+                created=1.0,
+                status="running",
+                settings=convert.settings(support.settings(1, minimum_devices=2)),
+                manifest=bundle.ref,
+                method="fedavg",
+                initial=bundle.manifest.files[WEIGHTS_FILE],
+            )
+        )
+        self.directory.store.open_round(FIRST, ["cam-1", "cam-2"])
+        self.acknowledge("cam-1", model_bytes(1.0), 20)
+        self.acknowledge("cam-2", model_bytes(4.0), 10)
+
+    def acknowledge(self, device: str, content: bytes, samples: int) -> None:
+        checked = self.directory.root / "checked"
+        checked.write_bytes(content)
+        self.directory.put_update(FIRST, device, checked)
+        blobs = {"model": ref_of_bytes(content)}
+        answer = Answer(id=FIRST, device=device, outcome="accepted", samples=samples, steps=1, blobs=blobs)
+        self.directory.store.put_answer(answer)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def finished(state: Path) -> tuple[control_pb2.Run, bytes]:
+    """Starts a coordinator on what was left and waits for the run's end."""
+    with support.coordinator_in_process(state) as ports:
+        calls: OperatorCalls = support.operator(state, ports.fleet)
+        with calls.channel:
+            run = list(calls.watch("r"))[-1].run
+            return run, calls.model(run.model)
+
+
+def expect_round_1(state: Path) -> None:
+    run, content = finished(state)
+    assert run.status == control_pb2.RUN_STATUS_FINISHED
+    assert [list(entry.counted) for entry in run.rounds] == [["cam-1", "cam-2"]]
+    np.testing.assert_array_equal(model_values(content), np.float32(2.0))
+    assert not list((state / "spool").glob("*/*"))
+
+
+def test_killed_after_the_last_receipt(state: Path) -> None:
+    with open_state(state) as directory:
+        Left(directory)
+        (state / "authority").mkdir()
+    expect_round_1(state)
+
+
+def test_killed_while_reducing_before_the_commit(state: Path) -> None:
+    with open_state(state) as directory:
+        Left(directory)
+        reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
+        (directory.spool(FIRST) / "model").write_bytes(b"half a model")
+    expect_round_1(state)
+
+
+def test_killed_between_the_commit_and_the_end(state: Path) -> None:
+    with open_state(state) as directory:
+        Left(directory)
+        reduction = reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
+        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, reduction.metrics)
+    expect_round_1(state)
+
+
+def test_killed_after_everything(state: Path) -> None:
+    with open_state(state) as directory:
+        Left(directory)
+        reduction = reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
+        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, reduction.metrics)
+        directory.forget(FIRST)
+        directory.store.end_run("r", "finished")
+    expect_round_1(state)
+
+
+def test_a_damaged_spooled_update_is_never_merged(state: Path, until: Until) -> None:
+    with open_state(state) as directory:
+        Left(directory)
+        path = directory.update_file(FIRST, "cam-2")
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+    with support.coordinator_in_process(state) as ports:
+        calls = support.operator(state, ports.fleet)
+        with calls.channel:
+            until(lambda: len(calls.run("r").rounds) == 1)
+            run = calls.run("r")
+            assert run.rounds[0].status == control_pb2.ROUND_STATUS_ABANDONED
+            assert "the spooled update of 'cam-2' was damaged" in run.rounds[0].reason
+            assert run.round == 0
+
+
+def test_a_damaged_global_model_is_not_served(state: Path) -> None:
+    with open_state(state) as directory:
+        Left(directory)
+        path = directory.blobs.path(support.make_bundle().manifest.files[WEIGHTS_FILE].sha256)
+        path.write_bytes(model_bytes(7.0))
+    with pytest.raises(Corrupt, match="is damaged"), support.coordinator_in_process(state):
+        pass
+
+
+def test_one_coordinator_at_a_time(state: Path) -> None:
+    with open_state(state), pytest.raises(WrongState, match="another coordinator"), open_state(state):
+        pass
+    with open_state(state):
+        pass
+
+
+def test_metrics_of_a_cohort() -> None:
+    def answer(samples: int, **metrics: float) -> Answer:
+        return Answer(id=FIRST, device="a", outcome="accepted", samples=samples, metrics=metrics)
+
+    assert cohort_metrics([answer(1)]) == {}
+    told = [
+        answer(30, loss=1.0, holdout_accuracy=0.5, holdout_samples=10.0),
+        answer(10, loss=3.0, holdout_accuracy=1.0, holdout_samples=30.0),
+        answer(99, holdout_accuracy=0.0, holdout_samples=0.0),
+    ]
+    assert cohort_metrics(told) == {"train_loss": 1.5, "holdout_accuracy": 0.875}

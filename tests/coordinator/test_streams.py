@@ -1,0 +1,144 @@
+"""Watchers, sessions and uploads: what happens to those who are slow, and to those who come twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from coordinator.attendance import Assignment, Attendance, Introduction
+from coordinator.records import AttemptId, RunEvent
+from coordinator.uploads import Uploads
+from coordinator.watchers import PROGRESS_LENGTH, QUEUE_LENGTH, Watchers
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import InvalidInput, ResourceExhausted, WrongState
+
+T = TypeVar("T")
+
+
+async def collect(items: AsyncIterator[T], into: list[T]) -> None:
+    """Keeps what came before the error that ends it."""
+    async for item in items:
+        into.append(item)  # noqa: PERF401
+
+
+def test_a_watcher_that_falls_behind_is_cut_off_and_the_others_are_not() -> None:
+    async def scenario() -> None:
+        watchers = Watchers()
+        slow, quick = watchers.add(), watchers.add()
+        seen = []
+        for number in range(QUEUE_LENGTH + 10):
+            watchers.tell(RunEvent(kind="round_opened", round=number))
+            seen.append((await anext(quick.events())).round)
+        assert seen == list(range(QUEUE_LENGTH + 10))
+        received: list[RunEvent] = []
+        with pytest.raises(ResourceExhausted, match="fell behind"):
+            await collect(slow.events(), received)
+        assert len(received) == QUEUE_LENGTH
+
+    asyncio.run(scenario())
+
+
+def test_progress_is_dropped_first() -> None:
+    async def scenario() -> None:
+        watchers = Watchers()
+        watcher = watchers.add()
+        for _ in range(2 * QUEUE_LENGTH):
+            watchers.tell(RunEvent(kind="progress"))
+        watchers.tell(RunEvent(kind="ended"))
+        watchers.close()
+        kinds = [event.kind async for event in watcher.events()]
+        assert kinds == ["progress"] * PROGRESS_LENGTH + ["ended"]
+
+    asyncio.run(scenario())
+
+
+def introduction(device: str = "cam-1") -> Introduction:
+    return Introduction(device=device, contract_version="1.0", plan_interfaces=("torchscript/1",), platform={})
+
+
+def assignment(attempt: int) -> Assignment:
+    ref = ref_of_bytes(b"")
+    return Assignment(
+        id=AttemptId(run="r", round=1, attempt=attempt),
+        manifest=ref,
+        blobs={"model": ref},
+        epochs=1,
+        batch_size=1,
+        hyperparameters={},
+        seed=0,
+    )
+
+
+def test_an_assignment_is_sent_once_in_a_session() -> None:
+    async def scenario() -> None:
+        attendance = Attendance()
+        session = attendance.join(introduction())
+        for attempt in (1, 1, 2, 1):
+            session.offer(assignment(attempt))
+        session.close(WrongState("over"))
+        received: list[Assignment] = []
+        with pytest.raises(WrongState, match="over"):
+            await collect(session.assignments(), received)
+        assert [work.id.attempt for work in received] == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_leaving_late_does_not_end_the_newer_session() -> None:
+    async def scenario() -> None:
+        attendance = Attendance()
+        old = attendance.join(introduction())
+        new = attendance.join(introduction())
+        attendance.leave(old)
+        assert attendance.find("cam-1") is new
+        attendance.leave(new)
+        assert attendance.find("cam-1") is None
+
+    asyncio.run(scenario())
+
+
+def test_a_device_that_talks_too_much_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="'cam-1' says 200 words"):
+        Introduction(
+            device="cam-1",
+            contract_version="1.0",
+            plan_interfaces=(),
+            platform={str(number): "" for number in range(100)},
+        )
+
+
+def test_a_newer_upload_of_a_file_takes_over(tmp_path: Path) -> None:
+    content = b"0123456789"
+    ref = ref_of_bytes(content)
+
+    async def scenario() -> None:
+        uploads = Uploads()
+        old, offsets = await uploads.begin({ref: tmp_path / "file"})
+        assert offsets == {ref.sha256: 0}
+        await old.append(ref.sha256, 0, content[:4])
+        new, offsets = await uploads.begin({ref: tmp_path / "file"})
+        assert offsets == {ref.sha256: 4}
+        with pytest.raises(WrongState, match="taken over"):
+            await old.append(ref.sha256, 4, content[4:])
+        with pytest.raises(WrongState, match="taken over"):
+            await old.finish()
+        await new.append(ref.sha256, 4, content[4:])
+        await old.close()
+        assert (await new.finish())[ref.sha256].read_bytes() == content
+        await new.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_part_of_an_unknown_blob_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        upload, _ = await Uploads().begin({ref_of_bytes(b"abc"): tmp_path / "file"})
+        with pytest.raises(InvalidInput, match="still to be sent"):
+            await upload.append("0" * 64, 0, b"abc")
+        await upload.close()
+
+    asyncio.run(scenario())
