@@ -129,15 +129,11 @@ def evaluate(
 
     Example: moonfed-export evaluate my-run --data test.npz --follow
     """
-    from export.evaluator import Evaluator
-    from export.npz import read_test_data
+    from export.evaluator import open_evaluator
     from export.runs import connect
 
     with connect(identity, insecure=insecure, address=coordinator) as runs:
-        manifest = runs.manifest(runs.get(run))
-        evaluator = Evaluator(
-            runs, run, manifest, read_test_data(data, manifest), scored=_ScorePrinter(as_json), away=_print_away
-        )
+        evaluator = open_evaluator(runs, run, data, scored=_ScorePrinter(as_json), away=_print_away, patient=follow)
         if follow:
             evaluator.follow()
         else:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from export.binding import bind_file
-from export.npz import TestData
+from export.npz import TestData, read_test_data
 from export.runs import GlobalModel, Runs, global_models
 from export.scoring import Predictor, Score
 from moonfed.errors import Unavailable
@@ -40,6 +40,28 @@ class RoundScore:
 def score_model(graph: bytes, model: Path, manifest: Manifest, data: TestData) -> Score:
     """Accuracy and loss of a model file bound into a bundle's graph."""
     return Predictor(bind_file(graph, model, manifest)).score(data.inputs, data.labels)
+
+
+def open_evaluator(
+    runs: Runs,
+    run: str,
+    data: Path,
+    *,
+    scored: Callable[[RoundScore], None],
+    away: Callable[[Unavailable], None],
+    patient: bool,
+) -> Evaluator:
+    """An evaluator of a run on a .npz of test data; a patient one waits for a coordinator that is away."""
+    backoff = Backoff(limit=WAIT_LIMIT)
+    while True:
+        try:
+            manifest = runs.manifest(runs.get(run))
+            return Evaluator(runs, run, manifest, read_test_data(data, manifest), scored=scored, away=away)
+        except Unavailable as problem:
+            if not patient:
+                raise
+            away(problem)
+        time.sleep(backoff.next())
 
 
 class Evaluator:

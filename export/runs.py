@@ -12,7 +12,7 @@ import grpc
 
 from moonfed import transport
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import MoonfedError, NotFound, Unavailable
+from moonfed.errors import MoonfedError, NotFound, ResourceExhausted, Unavailable
 from moonfed.identity import Identity, load_identity
 from moonfed.manifest import WEIGHTS_FILE, Manifest
 from moonfed.v1 import control_pb2, control_pb2_grpc
@@ -64,7 +64,10 @@ class Runs:
         try:
             yield from self._control.WatchRun(control_pb2.WatchRunRequest(run=run))
         except grpc.RpcError as error:
-            raise transport.explained(error, self._explain) from error
+            reason = transport.explained(error, self._explain)
+            if isinstance(reason, ResourceExhausted):  # scoring took long, and the coordinator gave this watcher up
+                reason = Unavailable(str(reason))
+            raise reason from error
 
     def record(self, run: str, round_number: int, metrics: Mapping[str, float]) -> None:
         """Keeps metrics of a global model with the run."""

@@ -11,7 +11,7 @@ import grpc
 
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.bundle import Bundle
-from moonfed.errors import MoonfedError, NotFound
+from moonfed.errors import MoonfedError, NotFound, ResourceExhausted
 from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.status import to_status
 from moonfed.tensors import Vector, write_model
@@ -39,6 +39,7 @@ class Control(control_pb2_grpc.ControlServicer):
         self.recorded: queue.SimpleQueue[tuple[int, dict[str, float]]] = queue.SimpleQueue()
         self.events: queue.SimpleQueue[control_pb2.RunEvent | None] = queue.SimpleQueue()
         self.watched: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.give_up_watchers = 0  # so many of them
         self.port = 0
         self._server: grpc.Server | None = None
 
@@ -88,6 +89,9 @@ class Control(control_pb2_grpc.ControlServicer):
         self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
     ) -> Iterator[control_pb2.RunEvent]:
         self.watched.put(None)
+        if self.give_up_watchers:
+            self.give_up_watchers -= 1
+            _abort(context, ResourceExhausted("this watcher fell behind; watch again"))
         yield control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=self.run)
         while (event := self.events.get()) is not None:
             yield event

@@ -16,7 +16,7 @@ import torch
 from export.binding import read_metadata
 from export.bundling import build_bundle
 from export.checks import random_samples
-from export.evaluator import Evaluator, RoundScore
+from export.evaluator import Evaluator, RoundScore, open_evaluator
 from export.model_file import write_onnx
 from export.npz import TestData, read_test_data
 from export.parity import give_model
@@ -141,6 +141,35 @@ def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert [score.round for score in scores] == [0, 1, 2, 3]
+
+
+def test_an_evaluator_that_follows_waits_for_a_coordinator_that_is_not_there_yet(
+    control: Control, bundle: Bundle, data_file: Path
+) -> None:
+    control.stop()
+    control.end()
+    noticed, scores = threading.Event(), list[RoundScore]()
+
+    def follow() -> None:
+        with connect(NOWHERE, insecure=True, address=control.address) as runs:
+            waiting = open_evaluator(
+                runs, "r", data_file, scored=scores.append, away=lambda problem: noticed.set(), patient=True
+            )
+            waiting.follow()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert noticed.wait(PATIENCE)
+    control.serve()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert [score.round for score in scores] == [0]
+
+
+def test_a_watcher_that_fell_behind_watches_again(control: Control, bundle: Bundle, data: TestData) -> None:
+    control.give_up_watchers = 1
+    control.end()
+    assert [score.round for score in evaluate(control, data, follow=True)] == [0]
 
 
 def test_following_a_run_that_has_ended_scores_what_is_left(control: Control, bundle: Bundle, data: TestData) -> None:
