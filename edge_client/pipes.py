@@ -58,7 +58,7 @@ class Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Sends the record to the parent."""
-        self._parent.say("note", level=record.levelno, text=record.getMessage())
+        self._parent.say("note", level=record.levelno, text=self.format(record))
 
 
 def die_with(parent: int) -> None:

@@ -21,6 +21,8 @@ from moonfed.v1 import fleet_pb2
 
 LONGEST_ATTEND = 24 * 3600.0  # seconds; a fresh call now and then outlives what NATs and proxies do to long streams
 RENEWAL_RETRY = 3600.0  # seconds between two tries to renew a certificate
+# A shorter attendance does not reset the waiting times: two devices with one name would throw each other out in a rush.
+STEADY_SECONDS = 60.0
 # A coordinator that is just going down can look as if it refused a certificate; it is believed the third time.
 DISTRUSTED_TRIES = 3
 FINAL = (Denied, InvalidInput, VersionMismatch)  # trying again cannot help
@@ -54,6 +56,7 @@ class Session:
             self._link.close()
 
     def _attend_once(self) -> None:
+        began = time.monotonic()
         try:
             for reply in self._link.attend(self._platform, self._attend_seconds()):
                 self._hear(reply)
@@ -63,6 +66,8 @@ class Session:
         self._link.attending.clear()
         self._raise_if_final(reason)
         self._say_away(reason)
+        if time.monotonic() - began > STEADY_SECONDS:
+            self._backoff.reset()
         time.sleep(self._backoff.next())
 
     def _hear(self, reply: fleet_pb2.AttendReply) -> None:
@@ -80,7 +85,6 @@ class Session:
             log.info("%sattending the coordinator at %s (moonfed %s) as %s", back, self._link.address,
                      welcome.coordinator, self._link.device)  # fmt: skip
         self._away, self._distrusted = False, 0
-        self._backoff.reset()
         self._link.attending.set()
 
     def _raise_if_final(self, reason: MoonfedError) -> None:
@@ -91,7 +95,8 @@ class Session:
     def _say_away(self, reason: MoonfedError) -> None:
         """Once for each absence, not for each try."""
         if not self._away:
-            log.warning("the coordinator is away: %s; trying again until it is back", reason)
+            what = "is away" if isinstance(reason, (Unavailable, Untrusted)) else "does not let this device attend"
+            log.warning("the coordinator %s: %s; trying again until that changes", what, reason)
             self._away = True
 
     def _attend_seconds(self) -> float:

@@ -16,13 +16,15 @@ from edge_client.state import RunState, StoredRound, mark_acknowledged
 from edge_client.versions import require_runnable
 from edge_client.watch import Watch
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import Corrupt, MoonfedError, Unavailable, Untrusted
+from moonfed.errors import Corrupt, MoonfedError, ResourceExhausted, Unavailable, Untrusted
 from moonfed.manifest import PLAN_FILE, Manifest
 from moonfed.transport import Backoff
 
 IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
 
 Result = TypeVar("Result")
+Passing = tuple[type[MoonfedError], ...]
+AWAY: Passing = (Unavailable, Untrusted)
 log = logging.getLogger(__name__)
 
 
@@ -121,7 +123,8 @@ class Work:
 
     def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
         try:
-            self._patiently(lambda: self._link.submit(assignment, stored))
+            # A coordinator whose disk is full, or that takes no more uploads at once, may take this one later.
+            self._patiently(lambda: self._link.submit(assignment, stored), (*AWAY, ResourceExhausted))
         except MoonfedError as error:
             if not self._ending.is_set():
                 log.warning("%s: the coordinator refused the update: %s", assignment, error)
@@ -129,8 +132,8 @@ class Work:
         mark_acknowledged(stored)
         log.info("%s: submitted", assignment)
 
-    def _patiently(self, action: Callable[[], Result]) -> Result:
-        """Tries for as long as the coordinator is away and wants nothing newer.
+    def _patiently(self, action: Callable[[], Result], passing: Passing = AWAY) -> Result:
+        """Tries for as long as the trouble is a passing one and the coordinator wants nothing newer.
 
         Whether a coordinator is still to be trusted the attending thread finds out, so both are waited for here.
         """
@@ -138,7 +141,7 @@ class Work:
         while True:
             try:
                 return action()
-            except (Unavailable, Untrusted) as error:
+            except passing as error:
                 log.debug("trying again: %s", error)
             self._wait(backoff.next())
             while not self._link.attending.is_set():

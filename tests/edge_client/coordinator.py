@@ -32,6 +32,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.reports: list[fleet_pb2.ReportRequest] = []
         self.declined: list[fleet_pb2.DeclineRequest] = []
         self.updates: list[tuple[fleet_pb2.SubmitHeader, bytes]] = []
+        self.refused = 0  # uploads
         self.resumed: list[int] = []  # bytes that were already here when an upload began
         self.renewed: list[bytes] = []  # certificates
         self.stop_reason = ""
@@ -147,6 +148,8 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self, request_iterator: Iterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> Iterator[fleet_pb2.SubmitReply]:
         if self.submit_error:
+            self.refused += 1
+            self._tell()
             _abort(context, self.submit_error)
         header = next(request_iterator).header
         blob = header.blobs["model"]

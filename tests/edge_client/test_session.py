@@ -13,7 +13,7 @@ import pytest
 
 from edge_client.enrolment import read_identity
 from moonfed.blobs import ref_of_bytes
-from moonfed.errors import Denied, InvalidInput, MoonfedError, VersionMismatch, WrongState
+from moonfed.errors import Denied, InvalidInput, MoonfedError, ResourceExhausted, VersionMismatch, WrongState
 from moonfed.identity import subject_of
 from moonfed.transport import to_message
 from tests.edge_client.authority import DAY, Authority
@@ -295,9 +295,6 @@ def test_a_signal_in_mid_training_ends_everything(
     wait_until_gone(processes)
     assert "Traceback" not in log
     assert not coordinator.declined  # the device may be back within the round
-    coordinator.assign(bundle.assignment())
-    device.start(samples)
-    coordinator.wait_for_update()
 
 
 def test_a_signal_ends_a_device_that_cannot_reach_anybody(
@@ -381,7 +378,18 @@ def test_other_trouble_of_the_coordinator_is_waited_out(
     device.wait_for_log("back; attending")
     code, log = device.stop()
     assert code == 0
-    assert log.count("the coordinator is away") == 1
+    assert log.count("does not let this device attend: the coordinator has a problem of its own") == 1
+
+
+def test_an_update_waits_for_a_coordinator_whose_disk_is_full(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.submit_error = ResourceExhausted("the disk is full")
+    coordinator.assign(bundle.assignment())
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.refused >= 2, "two tries")
+    coordinator.submit_error = None
+    coordinator.wait_for_update()
 
 
 def test_a_certificate_is_renewed_before_it_expires(

@@ -1,0 +1,120 @@
+"""The device's calls, their errors, and the inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_client.assignment import Assignment, Inbox, read_assignment
+from edge_client.link import Link
+from edge_client.state import StoredRound, Update
+from edge_client.submission import submit
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
+from moonfed.transport import to_message
+from moonfed.v1 import blob_pb2, fleet_pb2
+from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.coordinator import Coordinator
+
+
+@pytest.fixture
+def link(device: Device) -> Iterator[Link]:
+    from edge_client.enrolment import read_identity
+
+    device.enrol()
+    identity = read_identity(device.state)
+    opened = Link(identity.address, identity.name, identity)
+    yield opened
+    opened.close()
+
+
+def test_attending_ends_quietly_when_its_time_is_over(link: Link) -> None:
+    replies = list(link.attend({}, 1.0))
+    assert [reply.WhichOneof("reply") for reply in replies] == ["welcome"]
+
+
+def test_a_coordinator_that_stops_is_unavailable(link: Link, coordinator: Coordinator) -> None:
+    replies = link.attend({}, 60.0)
+    next(replies)
+    coordinator.stop()
+    with pytest.raises(Unavailable):
+        next(replies)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> StoredRound:
+    (tmp_path / "model.safetensors").write_bytes(b"a model")
+    update = Update(started_from="0" * 64, model=ref_of_bytes(b"a model"), samples=3, steps=2, metrics={"loss": 1.5})
+    return StoredRound(tmp_path, 1, 1, update)
+
+
+def test_an_update_arrives_whole(link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound) -> None:
+    link.submit(read_assignment(bundle.assignment()), stored)
+    ((header, model),) = coordinator.updates
+    assert model == b"a model"
+    assert (header.samples, header.steps, dict(header.metrics)) == (3, 2, {"loss": 1.5})
+
+
+def test_a_refusal_keeps_its_class(link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound) -> None:
+    coordinator.submit_error = AlreadyExists("a different update already stands")
+    with pytest.raises(AlreadyExists, match="a different update already stands"):
+        link.submit(read_assignment(bundle.assignment()), stored)
+
+
+def header() -> fleet_pb2.SubmitHeader:
+    return fleet_pb2.SubmitHeader(blobs={"model": to_message(ref_of_bytes(b"mine"))})
+
+
+def test_a_receipt_for_something_else_is_none() -> None:
+    receipt = fleet_pb2.SubmitReply(receipt=fleet_pb2.Receipt(sha256={"model": "0" * 64}))
+    with pytest.raises(Corrupt, match="receipt is for"):
+        submit(lambda requests: [receipt], header(), {})
+
+
+def test_a_stream_that_ends_without_a_receipt_may_be_tried_again() -> None:
+    resume = fleet_pb2.SubmitReply(resume=blob_pb2.Resume())
+    with pytest.raises(Unavailable, match="without a receipt"):
+        submit(lambda requests: [resume], header(), {})
+
+
+@pytest.mark.parametrize("field", ["epochs", "batch_size", "round", "attempt"])
+def test_an_assignment_names_what_is_wrong(field: str, bundle: Bundle) -> None:
+    wrong = bundle.assignment()
+    wrong.ClearField(field)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=f"{field} is 0; it must be a whole number from 1"):
+        read_assignment(wrong)
+
+
+def test_an_assignment_needs_a_model_and_finite_hyperparameters(bundle: Bundle) -> None:
+    wrong = bundle.assignment()
+    wrong.hyperparameters["mu"] = float("nan")
+    with pytest.raises(InvalidInput, match="hyperparameter 'mu' is nan"):
+        read_assignment(wrong)
+    wrong = bundle.assignment()
+    del wrong.blobs["model"]
+    with pytest.raises(InvalidInput, match="'model' must be among them"):
+        read_assignment(wrong)
+    wrong = bundle.assignment()
+    wrong.manifest.sha256 = "../../etc/passwd"
+    with pytest.raises(InvalidInput, match="sha256 is"):
+        read_assignment(wrong)
+
+
+def test_the_inbox_keeps_the_newest_of_each_run(bundle: Bundle) -> None:
+    def assignment(run: str, number: int) -> Assignment:
+        return read_assignment(bundle.assignment(run=run, round=number))
+
+    inbox = Inbox()
+    for run, number in (("a", 1), ("b", 1), ("a", 2)):
+        inbox.put(assignment(run, number))
+    assert inbox.take(0.0) == assignment("a", 2)
+    inbox.put(assignment("a", 2))  # said again after a reconnect
+    assert not inbox.superseded()
+    inbox.put(assignment("a", 3))
+    assert inbox.superseded()
+    assert inbox.take(0.0) == assignment("b", 1)
+    assert not inbox.superseded()
+    assert inbox.take(0.0) == assignment("a", 3)
+    assert inbox.take(0.0) is None
