@@ -106,6 +106,16 @@ class Federation:
         with open_channel(identity.address, identity) as channel:
             return ControlStub(channel).GetRun(control_pb2.GetRunRequest(run=name), timeout=10)
 
+    def until_attending(self, number: int) -> None:
+        """Waits until that many devices attend."""
+        identity = load_identity(self.state / "operator")
+        deadline = time.monotonic() + PATIENCE
+        with open_channel(identity.address, identity) as channel:
+            control = ControlStub(channel)
+            while sum(d.attending for d in control.ListDevices(control_pb2.ListDevicesRequest()).devices) < number:
+                assert time.monotonic() < deadline, "the devices never came"
+                time.sleep(0.1)
+
     def until(self, name: str, condition: Callable[[control_pb2.Run], bool]) -> control_pb2.Run:
         """Waits for a run to reach a state."""
         deadline = time.monotonic() + PATIENCE

@@ -98,6 +98,7 @@ def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
     federation.enrol("cam-1", "cam-2", "cam-3")
     for name in ("cam-1", "cam-2", "cam-3"):
         federation.attend(name)
+    federation.until_attending(3)
     settings = ("--rounds", "5", "--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--grace", "1")
     federation.start_run(bundle, "r", *settings)
     federation.until("r", lambda seen: seen.round == 1)
@@ -160,7 +161,7 @@ def test_the_same_seed_gives_the_same_models_whoever_comes_first(
 def test_a_run_goes_from_devices_to_a_checked_onnx_file(
     federation: Federation, make_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
-    bundle = make_bundle("fedavg", epochs=EPOCHS)
+    bundle = make_bundle("fedavg", epochs=10, learning_rate=0.05)
     federation.serve()
     federation.enrol("cam-1", "cam-2")
     federation.attend("cam-1", "--holdout", "0.2")
