@@ -25,10 +25,10 @@ class Introduction:
 
     def __post_init__(self) -> None:
         told = [*self.plan_interfaces, *self.platform, *self.platform.values()]
-        if len(told) > MAX_WORDS or any(len(word) > MAX_WORD for word in told):
+        if len(told) > MAX_WORDS or any(len(word) > MAX_WORD or not word.isprintable() for word in told):
             raise InvalidInput(
                 f"device {self.device!r} says {len(told)} words of itself; "
-                f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} characters"
+                f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters"
             )
 
 

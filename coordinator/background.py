@@ -7,12 +7,14 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from moonfed.errors import MoonfedError
+
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Background:
-    """Running tasks; failures that nobody waits for are logged."""
+    """Running tasks; what fails unexpectedly is logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -37,5 +39,6 @@ class Background:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            _log.debug("a task ended with an error", exc_info=error)
+        error = None if task.cancelled() else task.exception()
+        if error and not isinstance(error, MoonfedError):  # one of ours reaches the caller it is meant for
+            _log.error("a task failed", exc_info=error)

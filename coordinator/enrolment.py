@@ -57,12 +57,12 @@ class Enrolment:
         require_name("device", device)
         key = key_digest(requested_key(signing_request))
         enrolled = self.store.enrolled_key(device)
-        self._check_token(secret, again=enrolled == key)
+        self._check_token(secret)
         if enrolled not in (None, key):
             raise AlreadyExists(f"there is already a device {device!r}; give another name")
         signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
         if enrolled is None and not self.store.enrol(device, key, _hash(secret), signed.expires):
-            raise _used_up()
+            raise Untrusted("the join token has been used as often as it may be; ask the operator for a new one")
         return signed
 
     def renew(self, device: str, signing_request: bytes) -> Signed:
@@ -71,18 +71,12 @@ class Enrolment:
         self.store.renewed(device, signed.expires)
         return signed
 
-    def _check_token(self, secret: str, *, again: bool) -> None:
+    def _check_token(self, secret: str) -> None:
         token = self.store.token(_hash(secret))
         if token is None:
             raise Untrusted("this coordinator did not issue the join token; ask its operator for a new one")
         if token.expires <= time.time():
             raise Untrusted("the join token has expired; ask the operator for a new one")
-        if token.uses_left < 1 and not again:
-            raise _used_up()
-
-
-def _used_up() -> Untrusted:
-    return Untrusted("the join token has been used as often as it may be; ask the operator for a new one")
 
 
 def _hash(secret: str) -> str:

@@ -92,7 +92,7 @@ class Federation:
         driver = await self._find_driver(attempt.run)
         if driver is None:
             raise WrongState(f"run {attempt.run!r} has ended")
-        answer = Answer(id=attempt, device=device, outcome="declined", reason=reason[:MAX_REASON])
+        answer = Answer(id=attempt, device=device, outcome="declined", reason=printable(reason)[:MAX_REASON])
         await self._background.finish(driver.decline(answer))
 
     # Blobs
@@ -229,6 +229,11 @@ class Federation:
             f"device {introduction.device!r} understands these plan interfaces: {understood}; "
             f"the running runs need {', '.join(wanted)}"
         )
+
+
+def printable(text: str) -> str:
+    """A device's own words without line breaks and the like, which could forge lines of the log."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _attempt(run: str, state: State) -> AttemptId:

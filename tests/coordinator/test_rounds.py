@@ -109,6 +109,8 @@ def test_a_round_without_quorum_is_abandoned_and_tried_again() -> None:
     state, commands = after(THREE, retry, state=state)
     assert commands[0] == Open(round=1, attempt=2, cohort=("a", "b", "c"))
     assert after(THREE, retry, state=state) == (state, []), "an old timer does nothing"
+    state, _ = after(THREE, DeadlinePassed(round=1, attempt=2), state=state)
+    assert after(THREE, retry, state=state) == (state, []), "nor does it end a later rest"
 
 
 def test_retries_grow_and_are_capped() -> None:
