@@ -78,7 +78,7 @@ def main() -> None:
     """Answers the parent's commands until its pipe closes."""
     die_with(int(sys.argv[2]))
     parent = Parent()
-    logging.basicConfig(handlers=[Notes(parent)], level=logging.INFO)
+    logging.basicConfig(handlers=[Notes(parent)], level=logging.INFO, format="%(message)s")
     worker = Worker(WorkerSettings(**json.loads(sys.argv[1])), parent)
     while True:
         kind, fields = parent.next_command()
