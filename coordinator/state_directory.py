@@ -44,7 +44,7 @@ class StateDirectory:
 
     def incoming_file(self, attempt: AttemptId, device: str, sha256: str) -> Path:
         """A device's update while it is received."""
-        return self.spool(attempt) / "incoming" / f"{device}.{sha256}"
+        return self.spool(attempt) / "incoming" / device / sha256
 
     def put_update(self, attempt: AttemptId, device: str, checked: Path) -> None:
         """Moves a checked, durable file to its place; what stood there had no receipt."""

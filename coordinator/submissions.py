@@ -28,6 +28,8 @@ class Submission:
         """Opens the spooled file, unless the update has its receipt already."""
         if self._driver:
             path = self._desk.directory.incoming_file(self._header.id, self._header.device, self._header.model.sha256)
+            # One at a time: a device cannot fill the disk with the beginnings of many updates.
+            await self._desk.uploads.drop([other for other in path.parent.glob("*") if other != path])
             self._upload, self.offsets = await self._desk.uploads.begin({self._header.model: path})
 
     async def append(self, sha256: str, offset: int, data: bytes) -> None:
@@ -55,10 +57,10 @@ class Submission:
             try:
                 path = (await upload.finish())[header.model.sha256]
                 await _refuse_unless(lambda: check_model(path, driver.manifest.tensors), driver, header)
-            except FileNotFoundError as error:  # the round closed meanwhile and took its spool along
+                await driver.accept(_accepted(header), path)
+            except FileNotFoundError as error:  # the file went with its round, or with a newer upload's beginning
                 driver.require_wanted(header.id, header.device)
-                raise WrongState(f"{header.id} has closed") from error
-            await driver.accept(_accepted(header), path)
+                raise WrongState(f"a newer update of {header.device!r} has taken over in {header.id}") from error
 
 
 class SubmissionDesk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from moonfed.blobs import BlobRef, Incoming
@@ -73,6 +73,13 @@ class Uploads:
                 await earlier.close()
             self._by_file[path] = upload
         return upload, await upload.open()
+
+    async def drop(self, paths: Sequence[Path]) -> None:
+        """Ends the uploads of these files and deletes what was received."""
+        for path in paths:
+            if upload := self._by_file.get(path):
+                await upload.close()
+            path.unlink(missing_ok=True)
 
     def forget(self, upload: Upload) -> None:
         """The upload is over."""

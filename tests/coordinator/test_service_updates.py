@@ -176,7 +176,7 @@ def begun(device: Device, work: fleet_pb2.Assignment, content: bytes, send: int)
 
 def held(fleet: Fleet) -> list[int]:
     """Bytes of the updates that are being received."""
-    return [path.stat().st_size for path in (fleet.state / "spool").rglob("incoming/*")]
+    return [path.stat().st_size for path in (fleet.state / "spool").rglob("incoming/*/*")]
 
 
 def test_a_device_that_dies_in_mid_upload_can_go_on(fleet: Fleet) -> None:
@@ -204,16 +204,19 @@ def test_a_newer_stream_of_the_same_update_takes_over(fleet: Fleet) -> None:
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
-def test_of_two_different_updates_under_way_the_first_to_commit_stands(fleet: Fleet) -> None:
+def test_of_two_different_updates_under_way_the_newer_goes_on(fleet: Fleet) -> None:
     devices, attending = two_devices(fleet)
     work, first, second = attending[0].assignment(), model_bytes(1.0), model_bytes(9.0)
     call, more = begun(devices[0], work, second, len(second))
+    with pytest.raises(InvalidInput, match="without a commit"):
+        devices[0].submit(work, first, send=10, commit=False)
+    assert held(fleet) == [10], "one update at a time is received from one device"
     devices[0].submit(work, first)
     more.put(fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()))
     with pytest.raises(grpc.RpcError) as caught:
         list(call)
     more.put(None)
-    assert isinstance(from_rpc_error(caught.value), AlreadyExists)
+    assert isinstance(from_rpc_error(caught.value), WrongState)
     devices[1].submit(attending[1].assignment(), model_bytes(1.0))
     ended = list(fleet.operator.watch("run"))[-1].run
     assert ended.rounds[0].counted == ["cam-1", "cam-2"]
