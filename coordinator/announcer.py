@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from coordinator.events import Abandon, Lose, Open
 from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView
@@ -21,8 +21,8 @@ class Announcer:
         self._waiting = ""  # the latest sentence on what the run waits for
         self.watchers = Watchers()
 
-    def answered(self, answer: Answer) -> None:
-        """A device delivered, was refused or declined."""
+    def answered(self, answer: Answer, outstanding: Sequence[str]) -> None:
+        """A device delivered, was refused or declined; the round still waits for the outstanding ones."""
         kinds: Mapping[str, EventKind] = {
             "accepted": "update_received",
             "refused": "update_refused",
@@ -31,7 +31,15 @@ class Announcer:
         level = logging.INFO if answer.outcome == "accepted" else logging.WARNING
         why = f": {answer.reason}" if answer.reason else ""
         _log.log(level, "%s: %s's update %s%s", answer.id, answer.device, answer.outcome, why)
-        self.watchers.tell(_event(kinds[answer.outcome], answer.id, device=answer.device, reason=answer.reason))
+        self.watchers.tell(
+            _event(
+                kinds[answer.outcome],
+                answer.id,
+                device=answer.device,
+                devices=tuple(outstanding),
+                reason=answer.reason,
+            )
+        )
 
     def progress(self, attempt: AttemptId, device: str, fraction: float) -> None:
         """How far a device is."""
@@ -68,10 +76,10 @@ class Announcer:
         """There are new metrics of a global model."""
         self.watchers.tell(RunEvent(kind="metrics", round=round_, metrics=metrics))
 
-    def waits(self, sentence: str, *, in_round: bool) -> None:
-        """What the run waits for, whenever that changes. Within a round the log has the devices' answers already."""
+    def waits(self, sentence: str) -> None:
+        """What the run waits for between two rounds, whenever that changes; within one the devices' answers tell."""
         if sentence and sentence != self._waiting:
-            _log.log(logging.DEBUG if in_round else logging.INFO, "run %r: %s", self._run, sentence)
+            _log.info("run %r: %s", self._run, sentence)
             self.watchers.tell(RunEvent(kind="waiting", reason=sentence))
         self._waiting = sentence
 

@@ -18,14 +18,12 @@ from coordinator.settings import Settings
 from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
-from moonfed.errors import MoonfedError, Unavailable, Untrusted
+from moonfed.errors import MoonfedError, Unavailable
 from moonfed.identity import Identity, load_identity
 from moonfed.tensors import open_model, require_finite
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
 UPLOAD_ATTEMPTS = 8
-# A coordinator that is just going down can look as if it refused a certificate; it is believed the third time.
-DISTRUSTED_TRIES = 3
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
@@ -72,18 +70,16 @@ class Console:
 
     def follow(self, run: str, away: Callable[[MoonfedError], None]) -> Iterator[control_pb2.RunEvent]:
         """A run's events until it has ended, over restarts of the coordinator; `away` is told of each break."""
-        backoff, distrusted = transport.Backoff(limit=10.0), 0
+        backoff = transport.Backoff(limit=10.0)
         while True:
             try:
                 for event in self.control.WatchRun(control_pb2.WatchRunRequest(run=run)):
                     backoff.reset()
-                    distrusted = 0
                     yield event
                 return
             except grpc.RpcError as error:
                 problem = transport.explained(error, self.explain)
-                distrusted = distrusted + 1 if isinstance(problem, Untrusted) else 0
-                if not isinstance(problem, (Unavailable, Untrusted)) or distrusted >= DISTRUSTED_TRIES:
+                if not isinstance(problem, Unavailable):
                     raise problem from error
             away(problem)
             time.sleep(backoff.next())

@@ -22,7 +22,9 @@ class Departed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """The run goes on after it was created or the coordinator restarted; nobody attends yet."""
+    """The run goes on, after it was created or the coordinator restarted, with the devices that attend then."""
+
+    attending: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def event_line(event: control_pb2.RunEvent) -> str:
         "waiting": lambda: event.reason,
         "round_opened": lambda: f"{where} opened for {names}",
         "progress": lambda: f"{where}: {event.device} is at {100 * event.fraction:.0f}%",
-        "update_received": lambda: f"{where}: {event.device} delivered its update",
+        "update_received": lambda: f"{where}: {event.device} delivered its update; {_outstanding(names)}",
         "update_refused": lambda: f"{where}: the update of {event.device} was refused: {event.reason}",
         "device_declined": lambda: f"{where}: {event.device} declined: {event.reason}",
         "device_lost": lambda: f"{where}: {event.device} is lost",
@@ -97,6 +97,10 @@ def event_line(event: control_pb2.RunEvent) -> str:
         "ended": lambda: snapshot_line(event.run),
     }
     return lines[kind]() if kind in lines else f"{where}: {kind}"
+
+
+def _outstanding(names: str) -> str:
+    return f"waiting for {names}" if names else "waiting for nobody"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

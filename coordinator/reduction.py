@@ -22,7 +22,8 @@ class Reduction:
     """The outcome of a round."""
 
     model: BlobRef
-    metrics: dict[str, float]
+    metrics: dict[str, float]  # of the round's training
+    holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
 
 
 def reduce_round(
@@ -37,25 +38,29 @@ def reduce_round(
     sync_file(path)
     model = ref_of_file(path)
     state.blobs.put_file(path, model)
-    return Reduction(model=model, metrics=cohort_metrics(counted))
+    return Reduction(model=model, metrics=train_metrics(counted), holdout=holdout_metrics(counted))
 
 
-def cohort_metrics(answers: Sequence[Answer]) -> dict[str, float]:
-    """`train_loss`, the devices' mean loss weighted by samples; `holdout_…` ones weighted by `holdout_samples`."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for answer in answers:
-        if "loss" in answer.metrics:
-            found.setdefault("train_loss", []).append((answer.samples, answer.metrics["loss"]))
-        held_out = answer.metrics.get(HOLDOUT_SAMPLES, 0)
-        for name, value in answer.metrics.items():
-            if name.startswith("holdout_") and name != HOLDOUT_SAMPLES:
-                found.setdefault(name, []).append((held_out, value))
-    weights = {name: sum(weight for weight, _ in pairs) for name, pairs in found.items()}
-    return {
-        name: sum(weight * value for weight, value in pairs) / weights[name]
-        for name, pairs in found.items()
-        if weights[name] > 0
-    }
+def train_metrics(answers: Sequence[Answer]) -> dict[str, float]:
+    """`train_loss`: the devices' mean loss weighted by their samples, if they told one."""
+    mean = _weighted_mean([(answer.samples, answer.metrics["loss"]) for answer in answers if "loss" in answer.metrics])
+    return {} if mean is None else {"train_loss": mean}
+
+
+def holdout_metrics(answers: Sequence[Answer]) -> dict[str, float]:
+    """The means of `holdout_accuracy` and its like, weighted by `holdout_samples`, which is their sum."""
+    told = [answer.metrics for answer in answers if answer.metrics.get(HOLDOUT_SAMPLES, 0) > 0]
+    names = {name for metrics in told for name in metrics if name.startswith("holdout_") and name != HOLDOUT_SAMPLES}
+    found = {HOLDOUT_SAMPLES: sum(metrics[HOLDOUT_SAMPLES] for metrics in told)} if told else {}
+    for name in sorted(names):
+        mean = _weighted_mean([(metrics[HOLDOUT_SAMPLES], metrics[name]) for metrics in told if name in metrics])
+        found |= {} if mean is None else {name: mean}
+    return found
+
+
+def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
+    weight = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / weight if weight > 0 else None
 
 
 def _contribution(state: StateDirectory, answer: Answer) -> Contribution:

@@ -75,8 +75,8 @@ def _apply(settings: Settings, state: State, event: Event) -> Step:
             return _attended(state, device)
         case Departed(device=device):
             return _departed(settings.grace_seconds, state, device)
-        case Resumed():
-            return _resumed(settings, state)
+        case Resumed(attending=attending):
+            return _resumed(settings, replace(state, attending=attending))
         case StopRequested():
             return _stopped(state)
     current = state.open
@@ -140,15 +140,16 @@ def _absent(grace_seconds: float, state: State, current: OpenRound, device: str)
 
 
 def _resumed(settings: Settings, state: State) -> Step:
-    """After a restart nobody attends yet; an open round's times start again."""
+    """An open round's times start again; whoever of its cohort is here is assigned again, the others may come back."""
     current = state.open
     if current is None:
         return state, ()
     overdue = DeadlinePassed(round=current.round, attempt=current.attempt)
     commands: tuple[Command, ...] = (StartTimer(seconds=settings.deadline_seconds, event=overdue),)
+    grace = max(settings.grace_seconds, RECONNECT_SECONDS)
     for device in current.outstanding:
-        grace = max(settings.grace_seconds, RECONNECT_SECONDS)
-        state, more = _absent(grace, state, state.open or current, device)
+        here = device in state.attending
+        state, more = _attended(state, device) if here else _absent(grace, state, state.open or current, device)
         commands += more
     return state, commands
 

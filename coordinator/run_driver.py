@@ -86,9 +86,12 @@ class RunDriver:
 
     async def start(self) -> None:
         """Begins, or goes on after a restart, with the devices that attend."""
-        await self._deliver(Resumed())
+        here = [session.device for session in self._attendance.sessions() if self.suits(session)]
+        await self._deliver(Resumed(attending=frozenset(here)))  # all at once: a cohort is drawn from all who are here
         for session in self._attendance.sessions():
             await self.refresh(session.device)
+        for device in here:  # who left meanwhile
+            await self.refresh(device)
 
     async def refresh(self, device: str) -> None:
         """Takes notice of whether a device attends now; the order of such calls does not matter."""
@@ -131,7 +134,8 @@ class RunDriver:
 
     async def _take(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
         await asyncio.to_thread(self._directory.store.put_answer, answer)
-        self._announcer.answered(answer)
+        outstanding = self.state.open.outstanding if self.state.open else ()
+        self._announcer.answered(answer, [device for device in outstanding if device != answer.device])
         await self._advance(event)
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> str | None:
@@ -202,8 +206,7 @@ class RunDriver:
         self.state = state
         for command in commands:
             self._perform(command)
-        sentence = sentences.waiting(self.record.settings, state)
-        self._announcer.waits(sentence, in_round=state.open is not None)
+        self._announcer.waits("" if state.open else sentences.waiting(self.record.settings, state))
 
     def _kept(self, commands: tuple[Command, ...]) -> bool:
         try:
@@ -269,12 +272,20 @@ class RunDriver:
             return
         self._model = reduction.model
         self._announcer.committed(attempt, command.devices, reduction.model, reduction.metrics)
+        if reduction.holdout:
+            self._announcer.measured(command.round - 1, reduction.holdout)
         await self._deliver(Reduced(round=command.round, attempt=command.attempt))
 
     def _reduce_and_commit(self, command: Reduce) -> Reduction:
         attempt = self._id(command)
         reduction = reduce_round(self._directory, attempt, command.devices, self.manifest.tensors)
-        self._directory.store.commit_round(attempt, command.devices, reduction.model, reduction.metrics)
+        self._directory.store.commit_round(
+            attempt,
+            command.devices,
+            reduction.model,
+            metrics=reduction.metrics,
+            metrics_before=reduction.holdout,
+        )
         self._directory.forget(attempt)
         return reduction
 

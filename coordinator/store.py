@@ -94,13 +94,20 @@ class Store:
             connection.execute(sql.insert(tables.rounds).values(row))
 
     def commit_round(
-        self, attempt: AttemptId, counted: Sequence[str], model: BlobRef, metrics: Mapping[str, float]
+        self,
+        attempt: AttemptId,
+        counted: Sequence[str],
+        model: BlobRef,
+        *,
+        metrics: Mapping[str, float],
+        metrics_before: Mapping[str, float],
     ) -> None:
-        """The round's global model, who is in it and its metrics, all at once."""
+        """The round's global model, who is in it, its metrics and more of the model before it, all at once."""
         with self._write() as connection:
             changes = {"counted": list(counted), **rows.ref_columns("model", model)}
             _close_round(connection, attempt, "committed", changes)
             _put_metrics(connection, attempt.run, attempt.round, metrics)
+            _put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
 
     def abandon_round(self, attempt: AttemptId, reason: str) -> None:
         """The round came to nothing."""

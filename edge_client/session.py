@@ -23,9 +23,7 @@ LONGEST_ATTEND = 24 * 3600.0  # seconds; a fresh call now and then outlives what
 RENEWAL_RETRY = 3600.0  # seconds between two tries to renew a certificate
 # A shorter attendance does not reset the waiting times: two devices with one name would throw each other out in a rush.
 STEADY_SECONDS = 60.0
-# A coordinator that is just going down can look as if it refused a certificate; it is believed the third time.
-DISTRUSTED_TRIES = 3
-FINAL = (Denied, InvalidInput, VersionMismatch)  # trying again cannot help
+FINAL = (Denied, InvalidInput, Untrusted, VersionMismatch)  # trying again cannot help
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,6 @@ class Session:
         self._work = Work(self._state, link, child, self._inbox)
         self._backoff = Backoff()
         self._away = False  # whether the operator was told that the coordinator is away
-        self._distrusted = 0
 
     def run(self) -> None:
         """Attends until something final happens, which is raised, or an exception comes from a signal."""
@@ -64,7 +61,8 @@ class Session:
         except MoonfedError as error:
             reason = error
         self._link.attending.clear()
-        self._raise_if_final(reason)
+        if isinstance(reason, FINAL):
+            raise reason
         self._say_away(reason)
         if time.monotonic() - began > STEADY_SECONDS:
             self._backoff.reset()
@@ -84,18 +82,13 @@ class Session:
             back = "back; " if self._away else ""
             log.info("%sattending the coordinator at %s (moonfed %s) as %s", back, self._link.address,
                      welcome.coordinator, self._link.device)  # fmt: skip
-        self._away, self._distrusted = False, 0
+        self._away = False
         self._link.attending.set()
-
-    def _raise_if_final(self, reason: MoonfedError) -> None:
-        self._distrusted = self._distrusted + 1 if isinstance(reason, Untrusted) else 0
-        if isinstance(reason, FINAL) or self._distrusted >= DISTRUSTED_TRIES:
-            raise reason
 
     def _say_away(self, reason: MoonfedError) -> None:
         """Once for each absence, not for each try."""
         if not self._away:
-            what = "is away" if isinstance(reason, (Unavailable, Untrusted)) else "does not let this device attend"
+            what = "is away" if isinstance(reason, Unavailable) else "does not let this device attend"
             log.warning("the coordinator %s: %s; trying again until that changes", what, reason)
             self._away = True
 

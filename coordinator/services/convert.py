@@ -159,6 +159,7 @@ def run(view: RunView, *, with_rounds: bool = True) -> control_pb2.Run:
         waiting=view.waiting,
         created=record.created,
         initial_metrics=dict(view.metrics.get(0, {})),
+        initial_model=to_message(record.initial),
     )
 
 

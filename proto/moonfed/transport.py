@@ -26,6 +26,7 @@ from moonfed.v1 import blob_pb2
 PART_SIZE = 1 << 20  # bytes in one message; gRPC's default limit is 4 MiB
 CALL_SECONDS = 30.0  # for a call without a stream
 PROBE_SECONDS = 5.0
+SECOND_LOOK_SECONDS = 1.0
 KEEPALIVE_SECONDS = 30  # NATs forget idle connections after a minute or more
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -88,6 +89,14 @@ def explain_enrolment_unavailable(address: str, ca: bytes) -> MoonfedError:
 
 
 def _explain(address: str, context: ssl.SSLContext | None, claim: str) -> MoonfedError:
+    reason = _look(address, context, claim)
+    if isinstance(reason, Untrusted):  # so does a coordinator look that is just going down: look again
+        time.sleep(SECOND_LOOK_SECONDS)
+        reason = _look(address, context, claim)
+    return reason
+
+
+def _look(address: str, context: ssl.SSLContext | None, claim: str) -> MoonfedError:
     host, port = parse_address(address)
     try:
         raw = socket.create_connection((host, port), PROBE_SECONDS)
@@ -114,7 +123,9 @@ def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str,
         return Untrusted(
             f"the server at {address} is not the coordinator that this {claim} belongs to: {error.verify_message}"
         )
-    except (ssl.SSLError, ConnectionResetError) as error:
+    except (ssl.SSLEOFError, ConnectionResetError, TimeoutError) as error:
+        return Unavailable(f"the coordinator at {address} broke off: {_reason(error)}")
+    except ssl.SSLError as error:
         return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
     except OSError as error:
         return Unavailable(f"the coordinator at {address} broke off: {error}")

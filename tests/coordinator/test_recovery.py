@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from coordinator.records import Answer, AttemptId, RunRecord
-from coordinator.reduction import cohort_metrics, reduce_round
+from coordinator.reduction import holdout_metrics, reduce_round, train_metrics
 from coordinator.services import convert
 from coordinator.state_directory import StateDirectory, open_state
 from moonfed.blobs import ref_of_bytes
@@ -99,7 +99,7 @@ def test_killed_between_the_commit_and_the_end(state: Path) -> None:
     with open_state(state) as directory:
         Left(directory)
         reduction = reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
-        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, reduction.metrics)
+        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, metrics={}, metrics_before={})
     expect_round_1(state)
 
 
@@ -107,7 +107,7 @@ def test_killed_after_everything(state: Path) -> None:
     with open_state(state) as directory:
         Left(directory)
         reduction = reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
-        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, reduction.metrics)
+        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, metrics={}, metrics_before={})
         directory.forget(FIRST)
         directory.store.end_run("r", "finished")
     expect_round_1(state)
@@ -150,10 +150,11 @@ def test_metrics_of_a_cohort() -> None:
     def answer(samples: int, **metrics: float) -> Answer:
         return Answer(id=FIRST, device="a", outcome="accepted", samples=samples, metrics=metrics)
 
-    assert cohort_metrics([answer(1)]) == {}
+    assert train_metrics([answer(1)]) == holdout_metrics([answer(1)]) == {}
     told = [
         answer(30, loss=1.0, holdout_accuracy=0.5, holdout_samples=10.0),
         answer(10, loss=3.0, holdout_accuracy=1.0, holdout_samples=30.0),
         answer(99, holdout_accuracy=0.0, holdout_samples=0.0),
     ]
-    assert cohort_metrics(told) == {"train_loss": 1.5, "holdout_accuracy": 0.875}
+    assert train_metrics(told) == {"train_loss": 1.5}
+    assert holdout_metrics(told) == {"holdout_accuracy": 0.875, "holdout_samples": 40}

@@ -201,6 +201,18 @@ def test_after_a_restart_the_open_round_goes_on() -> None:
     assert commands == [Reduce(round=2, attempt=3, devices=("a", "b"))]
 
 
+def test_a_run_that_starts_draws_its_cohort_from_all_who_are_there() -> None:
+    settings = Settings(rounds=1, minimum_devices=2)
+    _, commands = after(settings, Resumed(attending=frozenset("abc")))
+    assert only(commands, Open) == [Open(round=1, attempt=1, cohort=("a", "b", "c"))]
+
+
+def test_after_a_restart_those_of_the_cohort_who_are_there_are_assigned_again() -> None:
+    held = OpenRound(round=1, attempt=1, cohort=("a", "b", "c"), reported=frozenset("a"))
+    _, commands = after(THREE, Resumed(attending=frozenset("ab")), state=State(open=held))
+    assert only(commands, Assign) == [Assign(round=1, attempt=1, device="b")]
+
+
 def test_after_a_restart_a_complete_round_is_reduced_at_once() -> None:
     held = OpenRound(round=1, attempt=1, cohort=("a", "b"), reported=frozenset("ab"))
     _, commands = after(THREE, Resumed(), state=State(open=held))

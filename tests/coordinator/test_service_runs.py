@@ -172,7 +172,7 @@ def test_watching_shows_a_whole_run_in_order(fleet: Fleet) -> None:
     attending = device.attend()
     device.submit(attending.assignment(), model_bytes(1.0))
     kinds = [control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower() for event in watching]
-    assert kinds == ["round_opened", "waiting", "update_received", "round_committed", "metrics", "ended"]
+    assert kinds == ["round_opened", "update_received", "round_committed", "metrics", "ended"]
 
 
 def test_following_ends_at_once_for_what_is_final(fleet: Fleet) -> None:

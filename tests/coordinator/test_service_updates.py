@@ -91,7 +91,9 @@ def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
     np.testing.assert_array_equal(model_values(content), np.float32(2.0))
     run = fleet.operator.run("run")
     assert run.rounds[0].counted == ["cam-1", "cam-2"]
-    assert dict(run.rounds[0].metrics) == {"train_loss": 2.5, "holdout_accuracy": 0.9}
+    assert dict(run.rounds[0].metrics) == {"train_loss": 2.5}
+    # the held-out samples scored the model that the round began with
+    assert dict(run.initial_metrics) == {"holdout_accuracy": 0.9, "holdout_samples": 20.0}
     assert not list((fleet.state / "spool").rglob("updates/*")), "updates of a committed round are gone"
 
 

@@ -65,14 +65,14 @@ def test_a_committed_round_shows_who_counted_and_what_was_measured(store: Store)
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
     assert run_view(store, RUN, None).rounds == ()
-    store.commit_round(FIRST, ["a"], MODEL, {"train_loss": 0.5})
+    store.commit_round(FIRST, ["a"], MODEL, metrics={"train_loss": 0.5}, metrics_before={"holdout_loss": 2.0})
     store.put_metrics("digits", 0, {"accuracy": 0.1})
     store.put_metrics("digits", 1, {"accuracy": 0.8})
     store.put_metrics("digits", 1, {"accuracy": 0.9})
     view = run_view(store, RUN, None)
     assert view.rounds[0].missing == ("b",)
     assert (view.committed, view.model) == (1, MODEL)
-    assert view.metrics == {0: {"accuracy": 0.1}, 1: {"accuracy": 0.9, "train_loss": 0.5}}
+    assert view.metrics == {0: {"accuracy": 0.1, "holdout_loss": 2.0}, 1: {"accuracy": 0.9, "train_loss": 0.5}}
 
 
 def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Store) -> None:
@@ -84,7 +84,7 @@ def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Stor
     assert store.has_receipt(FIRST, "a", blobs)
     with pytest.raises(AlreadyExists, match="different update of 'a'"):
         store.has_receipt(FIRST, "a", update("a", b"other").blobs)
-    store.commit_round(FIRST, ["a"], MODEL, {})
+    store.commit_round(FIRST, ["a"], MODEL, metrics={}, metrics_before={})
     assert store.has_receipt(FIRST, "a", blobs)
     second = AttemptId(run="digits", round=2, attempt=1)
     store.open_round(second, ["a"])
@@ -115,7 +115,7 @@ def test_a_killed_coordinator_finds_its_round_again(tmp_path: Path) -> None:
     ]
     assert state.open.outstanding == ("a",)
     assert second.answers(again)[0] == update("b", attempt=again)
-    second.commit_round(again, ["b"], MODEL, {})
+    second.commit_round(again, ["b"], MODEL, metrics={}, metrics_before={})
     state = recovered_state(second, "digits")
     assert (state.committed, state.attempt, state.open) == (1, 1, None)
     first.close()

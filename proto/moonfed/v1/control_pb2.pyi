@@ -66,17 +66,17 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_SNAPSHOT: _EventKind.ValueType  # 1
     """run"""
     EVENT_KIND_WAITING: _EventKind.ValueType  # 2
-    """reason"""
+    """reason: for whom or what, between two rounds"""
     EVENT_KIND_ROUND_OPENED: _EventKind.ValueType  # 3
     """round, attempt, devices: the cohort"""
     EVENT_KIND_PROGRESS: _EventKind.ValueType  # 4
     """round, attempt, device, fraction"""
     EVENT_KIND_UPDATE_RECEIVED: _EventKind.ValueType  # 5
-    """round, attempt, device"""
+    """round, attempt, device, devices: whom the round still waits for"""
     EVENT_KIND_UPDATE_REFUSED: _EventKind.ValueType  # 6
-    """round, attempt, device, reason"""
+    """round, attempt, device, devices: whom the round still waits for, reason"""
     EVENT_KIND_DEVICE_DECLINED: _EventKind.ValueType  # 7
-    """round, attempt, device, reason"""
+    """round, attempt, device, devices: whom the round still waits for, reason"""
     EVENT_KIND_DEVICE_LOST: _EventKind.ValueType  # 8
     """round, attempt, device"""
     EVENT_KIND_ROUND_COMMITTED: _EventKind.ValueType  # 9
@@ -94,17 +94,17 @@ EVENT_KIND_UNSPECIFIED: EventKind.ValueType  # 0
 EVENT_KIND_SNAPSHOT: EventKind.ValueType  # 1
 """run"""
 EVENT_KIND_WAITING: EventKind.ValueType  # 2
-"""reason"""
+"""reason: for whom or what, between two rounds"""
 EVENT_KIND_ROUND_OPENED: EventKind.ValueType  # 3
 """round, attempt, devices: the cohort"""
 EVENT_KIND_PROGRESS: EventKind.ValueType  # 4
 """round, attempt, device, fraction"""
 EVENT_KIND_UPDATE_RECEIVED: EventKind.ValueType  # 5
-"""round, attempt, device"""
+"""round, attempt, device, devices: whom the round still waits for"""
 EVENT_KIND_UPDATE_REFUSED: EventKind.ValueType  # 6
-"""round, attempt, device, reason"""
+"""round, attempt, device, devices: whom the round still waits for, reason"""
 EVENT_KIND_DEVICE_DECLINED: EventKind.ValueType  # 7
-"""round, attempt, device, reason"""
+"""round, attempt, device, devices: whom the round still waits for, reason"""
 EVENT_KIND_DEVICE_LOST: EventKind.ValueType  # 8
 """round, attempt, device"""
 EVENT_KIND_ROUND_COMMITTED: EventKind.ValueType  # 9
