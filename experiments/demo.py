@@ -148,24 +148,32 @@ def train_federated(fleet: Fleet, settings: DemoSettings) -> list[float]:
     )
     identity = load_identity(settings.operator)
     with open_channel(identity.address, identity) as channel:
-        control = ControlStub(channel)
-        show_progress(control, settings.rounds)
+        show_progress(ControlStub(channel), settings.rounds)
     if fleet.programs["evaluator"].wait() != 0:
         raise MoonfedError(f"the evaluator failed: {fleet.last_words('evaluator')}")
-    return accuracy_by_round(identity)
+    accuracy = accuracy_by_round(identity)
+    show_accuracy(accuracy[-1])  # measured after the run had ended, so nobody was told
+    print()
+    return accuracy
 
 
 def show_progress(control: ControlStub, rounds: int) -> None:
-    """Prints who has reported, and every global model's accuracy, until the run ends."""
+    """A line for each round that grows as devices report, and one for its model's accuracy, until the run ends."""
+    shown = 0
     for event in control.WatchRun(control_pb2.WatchRunRequest(run=RUN)):
-        label = f"round {event.round:2d}/{rounds}"
         if event.kind == control_pb2.EVENT_KIND_UPDATE_RECEIVED:
-            print(f"  {label}  {event.device} has reported", flush=True)
+            label = "" if event.round == shown else f"\n  round {event.round:2d}/{rounds}  reported:"
+            print(f"{label} {event.device}", end="", flush=True)
+            shown = event.round
         elif event.kind == control_pb2.EVENT_KIND_METRICS and event.round and "accuracy" in event.metrics:
-            value = event.metrics["accuracy"]
-            print(f"  {label}  accuracy {value:.3f}  {'█' * round(40 * value)}", flush=True)
+            show_accuracy(event.metrics["accuracy"])
         elif event.kind != control_pb2.EVENT_KIND_WAITING and event.reason:
-            print(f"  {label}  {event.reason}", flush=True)
+            print(f"\n  {event.device or 'round abandoned'}: {event.reason}", end="", flush=True)
+
+
+def show_accuracy(accuracy: float) -> None:
+    """The accuracy of the newest global model, as a number and as a bar."""
+    print(f"\n               accuracy: {accuracy:.3f} {'█' * round(40 * accuracy)}", end="", flush=True)
 
 
 def accuracy_by_round(identity: Identity) -> list[float]:

@@ -141,11 +141,13 @@ class Federation:
 
     def kill(self, name: str) -> None:
         """kill -9 of a program and whatever it started: the power went."""
-        program = self.fleet.programs[name]
+        program = self.fleet.programs.pop(name)
         family = [psutil.Process(program.pid), *psutil.Process(program.pid).children(recursive=True)]
         for process in family:
             os.kill(process.pid, signal.SIGKILL)
         program.wait()
+        if program.stdout:
+            program.stdout.close()
 
     def global_model(self, name: str, round_number: int, bundle: Path) -> Vector:
         """The global model after a round, as a flat vector; round 0 is what the run started from."""
