@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from coordinator.events import Abandon, Lose, Open
 from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView
+from coordinator.rounds.events import Abandon, Lose, Open
 from coordinator.watchers import Watchers
 from moonfed.blobs import BlobRef
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.options import (
+from coordinator.commands.options import (
     DEFAULT_IDENTITY,
     DEFAULT_STATE,
     CoordinatorOption,
@@ -15,7 +15,7 @@ from coordinator.options import (
     InsecureOption,
     JsonOption,
 )
-from coordinator.run_commands import run_app
+from coordinator.commands.runs import run_app
 from moonfed.cli import new_app, print_json, run_program
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def create_token(
 
     Example: moonfed-coordinator token create --uses 5 --valid-hours 48
     """
-    from coordinator.console import connect
-    from coordinator.printing import moment
+    from coordinator.commands.console import connect
+    from coordinator.commands.printing import moment
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -108,8 +108,8 @@ def list_devices(
 
     Example: moonfed-coordinator device list
     """
-    from coordinator.console import connect
-    from coordinator.printing import device_document, moment, table
+    from coordinator.commands.console import connect
+    from coordinator.commands.printing import device_document, moment, table
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from coordinator.authority import Authority, Signed, key_digest, requested_key
-from coordinator.store import Store
+from coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, InvalidInput, Untrusted
 from moonfed.join_token import JoinToken
 

@@ -12,14 +12,14 @@ from coordinator.attendance import Attendance, Introduction, Session, require_co
 from coordinator.background import Background
 from coordinator.new_runs import new_record
 from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RunEvent, RunRecord, RunView
+from coordinator.rounds.settings import Settings
+from coordinator.rounds.state import State
 from coordinator.run_driver import RunDriver
-from coordinator.run_state import State
-from coordinator.settings import Settings
-from coordinator.state_directory import StateDirectory
+from coordinator.storage.state_directory import StateDirectory
+from coordinator.storage.views import recovered_state, run_view
 from coordinator.submissions import Submission, SubmissionDesk
 from coordinator.updates import UpdateHeader, check_metrics
 from coordinator.uploads import Upload, Uploads
-from coordinator.views import recovered_state, run_view
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, NotFound, Unavailable, VersionMismatch, WrongState
 from moonfed.manifest import Manifest

@@ -7,9 +7,9 @@ import time
 
 from coordinator.enrolment import require_name
 from coordinator.records import RunRecord
-from coordinator.settings import Settings
-from coordinator.state_directory import StateDirectory
-from coordinator.store import Store
+from coordinator.rounds.settings import Settings
+from coordinator.storage.state_directory import StateDirectory
+from coordinator.storage.store import Store
 from coordinator.updates import check_model
 from moonfed.errors import NotFound
 from moonfed.manifest import WEIGHTS_FILE, Manifest

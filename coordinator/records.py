@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from coordinator.run_state import OpenRound, Status
-from coordinator.settings import Settings
+from coordinator.rounds.settings import Settings
+from coordinator.rounds.state import OpenRound, Status
 from moonfed.blobs import BlobRef
 
 MAX_REASON = 1000  # characters kept of what a device is told or tells

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coordinator.aggregation import Contribution, weighted_mean
 from coordinator.records import Answer, AttemptId
-from coordinator.state_directory import StateDirectory
+from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import MODEL_ROLE
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import Corrupt

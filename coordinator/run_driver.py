@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
-from coordinator import rounds, sentences
 from coordinator.announcer import Announcer
 from coordinator.attendance import Assignment, Attendance, Session
 from coordinator.background import Background
-from coordinator.events import (
+from coordinator.records import Answer, AttemptId, RunRecord, RunView
+from coordinator.reduction import Reduction, reduce_round
+from coordinator.rounds import machine, sentences
+from coordinator.rounds.events import (
     Abandon,
     Assign,
     Attended,
@@ -37,13 +39,11 @@ from coordinator.events import (
     UpdateAccepted,
     UpdateRefused,
 )
-from coordinator.records import Answer, AttemptId, RunRecord, RunView
-from coordinator.reduction import Reduction, reduce_round
-from coordinator.run_state import OpenRound, State
-from coordinator.state_directory import StateDirectory
+from coordinator.rounds.state import OpenRound, State
+from coordinator.storage.state_directory import StateDirectory
+from coordinator.storage.views import run_view
 from coordinator.timers import Timers
 from coordinator.updates import MODEL_ROLE
-from coordinator.views import run_view
 from coordinator.watchers import Watcher
 from moonfed.blobs import BlobRef
 from moonfed.errors import MoonfedError, WrongState
@@ -200,7 +200,7 @@ class RunDriver:
 
     async def _advance(self, event: Event) -> None:
         """One step: keep what follows, then show the new state, then act. The caller holds the lock."""
-        state, commands = rounds.step(self.record.settings, self.state, event)
+        state, commands = machine.step(self.record.settings, self.state, event)
         while commands and not await asyncio.to_thread(self._kept, commands):
             await asyncio.sleep(TROUBLE_SECONDS)  # nobody would send a timer's event again
         self.state = state

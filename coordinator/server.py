@@ -22,7 +22,7 @@ from coordinator.services.control import ControlService
 from coordinator.services.enrolment import EnrolmentService
 from coordinator.services.error_handling import ErrorInterceptor
 from coordinator.services.fleet import FleetService
-from coordinator.state_directory import StateDirectory, open_state
+from coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from coordinator.background import Background
 from coordinator.records import MAX_REASON, Answer
 from coordinator.run_driver import RunDriver
-from coordinator.state_directory import StateDirectory
+from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import UpdateHeader, check_header, check_model
 from coordinator.uploads import Upload, Uploads
 from moonfed.errors import InvalidInput, ResourceExhausted, WrongState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from coordinator.events import Event, StartTimer
+from coordinator.rounds.events import Event, StartTimer
 
 Place = tuple[int, int]  # round and attempt
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from coordinator.attendance import Assignment, Introduction
 from coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
-from coordinator.run_state import OpenRound
-from coordinator.settings import Amount, Settings
+from coordinator.rounds.settings import Amount, Settings
+from coordinator.rounds.state import OpenRound
 from coordinator.updates import UpdateHeader
 from moonfed import CONTRACT_VERSION, RELEASE
 from moonfed.blobs import BlobRef

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.console import Console
+from coordinator.commands.console import Console
 from coordinator.server import Ports
 from coordinator.services import convert
 from moonfed import transport

@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 
 from coordinator.server import Ports, ServeSettings, running
-from coordinator.state_directory import open_state
+from coordinator.storage.state_directory import open_state
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle, write_bundle

@@ -12,7 +12,7 @@ import pytest
 from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.reduction import holdout_metrics, reduce_round, train_metrics
 from coordinator.services import convert
-from coordinator.state_directory import StateDirectory, open_state
+from coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import Corrupt, WrongState
 from moonfed.manifest import WEIGHTS_FILE

@@ -7,7 +7,7 @@ from hypothesis import given, strategies
 from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordinator.events import (
+from coordinator.rounds.events import (
     Abandon,
     Assign,
     Attended,
@@ -30,10 +30,10 @@ from coordinator.events import (
     UpdateAccepted,
     UpdateRefused,
 )
-from coordinator.rounds import draw_cohort, retry_seconds, step
-from coordinator.run_state import OpenRound, State
-from coordinator.sentences import objection, waiting
-from coordinator.settings import Amount, Settings
+from coordinator.rounds.machine import draw_cohort, retry_seconds, step
+from coordinator.rounds.sentences import objection, waiting
+from coordinator.rounds.settings import Amount, Settings
+from coordinator.rounds.state import OpenRound, State
 
 THREE = Settings(rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, grace_seconds=10, seed=1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.console import Console
+from coordinator.commands.console import Console
 from coordinator.services import convert
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, MoonfedError, NotFound, SchemaMismatch, Unavailable

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
-from coordinator.settings import Amount, Settings, parse_amount
+from coordinator.rounds.settings import Amount, Settings, parse_amount
 from moonfed.errors import InvalidInput
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.database import open_store
 from coordinator.records import Answer, AttemptId, RunRecord
-from coordinator.settings import Amount, Settings
-from coordinator.store import Store
-from coordinator.views import recovered_state, run_view
+from coordinator.rounds.settings import Amount, Settings
+from coordinator.storage.database import open_store
+from coordinator.storage.store import Store
+from coordinator.storage.views import recovered_state, run_view
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import AlreadyExists, Corrupt, NotFound, VersionMismatch
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from coordinator import rows, tables
 from coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
+from coordinator.storage import rows, tables
 from moonfed.blobs import BlobRef
 from moonfed.errors import AlreadyExists, NotFound
 
@@ -29,7 +29,7 @@ class Token:
 
 
 class Store:
-    """A database whose schema is already there; `coordinator.database` opens one."""
+    """A database whose schema is already there; `coordinator.storage.database` opens one."""
 
     def __init__(self, engine: sql.Engine) -> None:
         self._engine = engine

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator import sentences
 from coordinator.records import RunRecord, RunView
-from coordinator.run_state import OpenRound, State
-from coordinator.store import Store
+from coordinator.rounds import sentences
+from coordinator.rounds.state import OpenRound, State
+from coordinator.storage.store import Store
 
 
 def run_view(store: Store, record: RunRecord, state: State | None) -> RunView:

@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from coordinator import tables
-from coordinator.store import Store
+from coordinator.storage import tables
+from coordinator.storage.store import Store
 from moonfed.errors import Corrupt, VersionMismatch
 
 DATABASE_FILE = "coordinator.db"

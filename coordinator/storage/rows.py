@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
-from coordinator.settings import Settings
+from coordinator.rounds.settings import Settings
 from moonfed.blobs import BlobRef
 
 

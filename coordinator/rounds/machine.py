@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import replace
 
-from coordinator.events import (
+from coordinator.rounds.events import (
     Abandon,
     Assign,
     Attended,
@@ -34,9 +34,9 @@ from coordinator.events import (
     UpdateAccepted,
     UpdateRefused,
 )
-from coordinator.run_state import OpenRound, State
-from coordinator.sentences import shortage
-from coordinator.settings import Settings
+from coordinator.rounds.sentences import shortage
+from coordinator.rounds.settings import Settings
+from coordinator.rounds.state import OpenRound, State
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 60.0
 RECONNECT_SECONDS = 90.0  # devices wait up to a minute between their attempts to reach a restarted coordinator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from coordinator.run_state import OpenRound, State
-from coordinator.settings import Settings
+from coordinator.rounds.settings import Settings
+from coordinator.rounds.state import OpenRound, State
 
 NAMES_SHOWN = 8
 

@@ -1,6 +1,6 @@
 """The state directory: where everything of a coordinator lies, and the lock that keeps a second one out.
 
-coordinator.db   runs, rounds, receipts, devices (coordinator.database)
+coordinator.db   runs, rounds, receipts, devices (coordinator.storage.database)
 blobs/           models, plans, graphs, manifests, by sha256
 spool/           updates of open rounds: RUN/ROUND-ATTEMPT/updates/DEVICE
 authority/       the authority's and the server's keys and certificates
@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordinator.database import DATABASE_FILE, open_store
 from coordinator.records import AttemptId
-from coordinator.store import Store
+from coordinator.storage.database import DATABASE_FILE, open_store
+from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory
 from moonfed.errors import Corrupt, WrongState
 from moonfed.files import sync_directory

@@ -1,4 +1,4 @@
-"""What happens to a run (events) and what is to be done about it (commands): the language of rounds.py."""
+"""What happens to a run (events) and what is to be done about it (commands): the language of the machine."""
 
 from __future__ import annotations
 

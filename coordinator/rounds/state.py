@@ -1,4 +1,4 @@
-"""Where a run stands: the values that rounds.py steps from one to the next."""
+"""Where a run stands: the values that the machine steps from one to the next."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.options import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from coordinator.commands.options import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 from moonfed.cli import print_json
 
 run_app = typer.Typer(help="Runs: rounds of training, from a bundle to a finished model.", no_args_is_help=True)
@@ -37,9 +37,9 @@ def start(
 
     Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --minimum-devices 4
     """
-    from coordinator.console import connect
-    from coordinator.printing import run_document, snapshot_line
-    from coordinator.settings import Settings, parse_amount
+    from coordinator.commands.console import connect
+    from coordinator.commands.printing import run_document, snapshot_line
+    from coordinator.rounds.settings import Settings, parse_amount
     from moonfed.bundle import read_bundle
 
     settings = Settings(
@@ -71,8 +71,8 @@ def list_runs(
 
     Example: moonfed-coordinator run list
     """
-    from coordinator.console import connect
-    from coordinator.printing import moment, run_document, run_status, table
+    from coordinator.commands.console import connect
+    from coordinator.commands.printing import moment, run_document, run_status, table
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -106,8 +106,8 @@ def show(
 
     Example: moonfed-coordinator run show digits
     """
-    from coordinator.console import connect
-    from coordinator.printing import run_document, run_lines
+    from coordinator.commands.console import connect
+    from coordinator.commands.printing import run_document, run_lines
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -130,8 +130,8 @@ def watch(
 
     Example: moonfed-coordinator run watch digits
     """
-    from coordinator.console import connect
-    from coordinator.printing import event_document, event_line
+    from coordinator.commands.console import connect
+    from coordinator.commands.printing import event_document, event_line
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         for event in console.follow(run, lambda problem: typer.echo(f"{problem}; trying again", err=True)):
@@ -153,8 +153,8 @@ def stop(
 
     Example: moonfed-coordinator run stop digits
     """
-    from coordinator.console import connect
-    from coordinator.printing import run_document, snapshot_line
+    from coordinator.commands.console import connect
+    from coordinator.commands.printing import run_document, snapshot_line
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
