@@ -9,7 +9,7 @@ import torch
 
 from export.npz import Samples
 from export.scoring import Predictor
-from moonfed.errors import MoonfedError
+from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.manifest import Manifest
 from moonfed.plan import Plan
 from moonfed.tensors import Vector, split
@@ -21,8 +21,10 @@ BATCHES = (1, 5, 32)  # the batch dimension is dynamic: one size alone would not
 def require_parity(graph: bytes, plan: Plan, inputs: Samples, *, bound: float = BOUND) -> float:
     """The largest difference between the probabilities of the graph and of the plan as it is now.
 
-    `inputs`: raw samples [N, …], of which up to 32 are used. Raises MoonfedError beyond the bound.
+    `inputs`: raw samples [N, …], of which 32 are used. Raises InvalidInput for fewer, MoonfedError beyond the bound.
     """
+    if len(inputs) < max(BATCHES):
+        raise InvalidInput(f"data hold {len(inputs)} samples; the comparison with the plan needs {max(BATCHES)}")
     difference = largest_difference(graph, plan, inputs)
     if not difference <= bound:  # NaN is beyond every bound
         raise MoonfedError(

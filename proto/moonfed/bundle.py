@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.errors import Corrupt, InvalidInput, NotFound
-from moonfed.files import new_directory
+from moonfed.files import new_directory, write_durably
 from moonfed.manifest import MANIFEST_FILE, Manifest
 
 _Reader = Callable[[str], bytes]
@@ -43,17 +44,34 @@ def read_bundle(path: Path) -> Bundle:
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
     """Writes a bundle as a directory, or as a .zip if the path ends so; replaces a bundle, but nothing else."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-            for name, content in sorted(bundle.contents.items()):
-                # a fixed time stamp: the same bundle is the same bytes
-                archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
-        return
-    if path.exists() and not (path / MANIFEST_FILE).is_file() and (path.is_file() or any(path.iterdir())):
+    if not _may_be_replaced(path):
         raise InvalidInput(f"output is {str(path)!r}, which exists and is not a bundle; name a new directory or a .zip")
+    if path.suffix == ".zip":
+        write_durably(path, _zipped(bundle))
+        return
     with new_directory(path) as directory:
         for name, content in bundle.contents.items():
             (directory / name).write_bytes(content)
+
+
+def _may_be_replaced(path: Path) -> bool:
+    if path.is_dir():
+        return path.suffix != ".zip" and ((path / MANIFEST_FILE).is_file() or not any(path.iterdir()))
+    if not path.exists():
+        return True
+    if path.suffix != ".zip" or not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return MANIFEST_FILE in archive.namelist()
+
+
+def _zipped(bundle: Bundle) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sorted(bundle.contents.items()):
+            # a fixed time stamp: the same bundle is the same bytes
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+    return buffer.getvalue()
 
 
 def _checked(read: _Reader, path: Path) -> Bundle:

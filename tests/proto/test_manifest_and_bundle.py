@@ -110,3 +110,11 @@ def test_a_directory_that_is_no_bundle_is_not_overwritten(tmp_path: Path) -> Non
     with pytest.raises(InvalidInput, match="exists and is not a bundle"):
         write_bundle(tmp_path, Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("content", [b"years of work", b"PK\5\6" + bytes(18)])
+def test_a_zip_that_is_no_bundle_is_not_overwritten(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "thesis.zip").write_bytes(content)
+    with pytest.raises(InvalidInput, match="exists and is not a bundle"):
+        write_bundle(tmp_path / "thesis.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
+    assert (tmp_path / "thesis.zip").read_bytes() == content

@@ -95,7 +95,7 @@ def entries(**changes: object) -> dict[str, object]:
     [
         b"not json",
         b"[]",
-        b"{" * 100_000,
+        b"{" * 60_000,
         b'{"encoder.bias": 3}',
         json.dumps(entries(**{"norm.mean": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}})).encode(),
         json.dumps(entries(**{"norm.mean": {"dtype": "F32", "shape": [], "data_offsets": [40, 44]}})).encode(),
@@ -114,9 +114,9 @@ def test_a_body_of_the_wrong_length_is_refused(tmp_path: Path, body: int) -> Non
         open_model(path, SPECS)
 
 
-@pytest.mark.parametrize("length", [0, 1, 1 << 40])
+@pytest.mark.parametrize("length", [0, 1, 1 << 17, 1 << 40])
 def test_an_absurd_header_length_is_refused(tmp_path: Path, length: int) -> None:
-    (tmp_path / "m").write_bytes(length.to_bytes(8, "little") + b"{}")
+    (tmp_path / "m").write_bytes(length.to_bytes(8, "little") + b"{}" + b" " * min(length, 1 << 18))
     with pytest.raises(SchemaMismatch, match="header"):
         open_model(tmp_path / "m", SPECS)
 
