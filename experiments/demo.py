@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import numpy as np
 import numpy.typing as npt
 
@@ -21,14 +23,16 @@ from experiments.partition import PartitionSettings, write_partition
 from experiments.pictures import draw_demo
 from experiments.processes import Fleet, run
 from experiments.solo import train_solo
-from moonfed.errors import MoonfedError
+from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.files import write_durably
 from moonfed.identity import Identity, load_identity
+from moonfed.status import from_rpc_error
 from moonfed.transport import open_channel
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 
 RUN = "digits-moon"
+MARKER = ".moonfed-demo"  # in a directory that a demo may empty again
 DIGITS_MEAN, DIGITS_DEVIATION = "0.306", "0.376"  # of the training pixels, scaled to 0 to 1
 
 
@@ -67,9 +71,7 @@ class DemoSettings:
 def run_demo(settings: DemoSettings) -> None:
     """Runs the whole demonstration and leaves summary.json, model.onnx and demo.png in the output directory."""
     started = time.monotonic()
-    shutil.rmtree(settings.output, ignore_errors=True)
-    settings.output.mkdir(parents=True)
-
+    empty_directory(settings.output)
     say("Splitting 1,797 scanned digits unevenly over the devices")
     data = load_dataset("digits", None)
     partition = PartitionSettings(devices=settings.devices, beta=settings.beta, seed=settings.seed)
@@ -84,15 +86,25 @@ def run_demo(settings: DemoSettings) -> None:
         federated = train_federated(fleet, settings)
         say("Binding the last model into the ONNX graph and checking it against the plan")
         onnx = export_onnx(settings)
-    say(f"Training each device alone, {settings.rounds * settings.epochs} epochs, for comparison")
-    solo = train_solo(
-        settings.output / "fedavg",
-        [settings.parts / f"{name}.npz" for name in settings.names],
-        settings.parts / "test.npz",
-        epochs=settings.rounds * settings.epochs,
-        seed=settings.seed,
-    )
+        fleet.stop_all()
+        say(f"Training each device alone, {settings.rounds * settings.epochs} epochs, for comparison")
+        solo = train_solo(
+            settings.output / "fedavg",
+            [settings.parts / f"{name}.npz" for name in settings.names],
+            settings.parts / "test.npz",
+            epochs=settings.rounds * settings.epochs,
+            seed=settings.seed,
+        )
     summarise(settings, data, counts, federated, dict(zip(settings.names, solo, strict=True)), onnx, started)
+
+
+def empty_directory(path: Path) -> None:
+    """Makes the demo's directory, or empties an earlier demo's; InvalidInput if it holds anything else."""
+    if path.exists() and not (path.is_dir() and ((path / MARKER).exists() or not any(path.iterdir()))):
+        raise InvalidInput(f"output is {str(path)!r}, which holds something else than a demo; name a new directory")
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    (path / MARKER).touch()
 
 
 def build_bundle(settings: DemoSettings, data: DataSet, method: str, **hyperparameters: float) -> None:
@@ -148,7 +160,7 @@ def train_federated(fleet: Fleet, settings: DemoSettings) -> list[float]:
     )
     identity = load_identity(settings.operator)
     with open_channel(identity.address, identity) as channel:
-        show_progress(ControlStub(channel), settings.rounds)
+        show_progress(ControlStub(channel), fleet, settings.rounds)
     if fleet.programs["evaluator"].wait() != 0:
         raise MoonfedError(f"the evaluator failed: {fleet.last_words('evaluator')}")
     accuracy = accuracy_by_round(identity)
@@ -157,18 +169,41 @@ def train_federated(fleet: Fleet, settings: DemoSettings) -> list[float]:
     return accuracy
 
 
-def show_progress(control: ControlStub, rounds: int) -> None:
-    """A line for each round that grows as devices report, and one for its model's accuracy, until the run ends."""
+def show_progress(control: ControlStub, fleet: Fleet, rounds: int) -> None:
+    """Shows the run's events until it ends; MoonfedError if one of the programs ends before that."""
+    events = control.WatchRun(control_pb2.WatchRunRequest(run=RUN))
+    done = threading.Event()
+    guard = threading.Thread(target=_cancel_if_one_ends, args=(events.cancel, fleet, done), daemon=True)
+    guard.start()
+    try:
+        show_events(events, rounds)
+    except grpc.RpcError as error:
+        name = fleet.ended()
+        raise (MoonfedError(f"{name} ended: {fleet.last_words(name)}") if name else from_rpc_error(error)) from error
+    finally:
+        done.set()
+        guard.join()
+
+
+def _cancel_if_one_ends(cancel: Callable[[], object], fleet: Fleet, done: threading.Event) -> None:
+    while not done.wait(0.5):
+        if fleet.ended():
+            cancel()
+            return
+
+
+def show_events(events: Iterable[control_pb2.RunEvent], rounds: int) -> None:
+    """A line for each round that grows as devices report, and one for its model's accuracy."""
     shown = 0
-    for event in control.WatchRun(control_pb2.WatchRunRequest(run=RUN)):
+    for event in events:
         if event.kind == control_pb2.EVENT_KIND_UPDATE_RECEIVED:
             label = "" if event.round == shown else f"\n  round {event.round:2d}/{rounds}  reported:"
             print(f"{label} {event.device}", end="", flush=True)
             shown = event.round
         elif event.kind == control_pb2.EVENT_KIND_METRICS and event.round and "accuracy" in event.metrics:
             show_accuracy(event.metrics["accuracy"])
-        elif event.kind != control_pb2.EVENT_KIND_WAITING and event.reason:
-            print(f"\n  {event.device or 'round abandoned'}: {event.reason}", end="", flush=True)
+        elif event.reason:
+            print(f"\n  {event.device + ': ' if event.device else ''}{event.reason}", end="", flush=True)
 
 
 def show_accuracy(accuracy: float) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 from moonfed.errors import MoonfedError, Unavailable
 
@@ -24,22 +25,32 @@ class Fleet:
     def __init__(self, logs: Path) -> None:
         self.logs = logs
         self.programs: dict[str, subprocess.Popen[str]] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Fleet:
         self.logs.mkdir(parents=True, exist_ok=True)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
+        self._handlers = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not keep us from stopping the rest
-        for name in reversed(list(self.programs)):
-            self.ask_to_stop(name)
+        # A second Ctrl-C must not keep us from stopping the rest.
+        self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.stop_all()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def stop_all(self) -> None:
+        """Stops every program that still runs, the youngest first, and waits for their ends."""
+        for program in reversed(self.programs.values()):
+            _ask_to_stop(program)
         for program in self.programs.values():
             _wait_or_kill(program)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def ended(self) -> str | None:
+        """The name of a program that has ended by itself with an error, if there is one."""
+        return next((name for name, program in self.programs.items() if program.poll()), None)
 
     def start(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Starts a program; its standard error goes to LOGS/NAME.log, its standard output to a pipe."""
@@ -69,16 +80,6 @@ class Fleet:
         lines = (self.logs / f"{name}.log").read_text().strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
-    def ask_to_stop(self, name: str) -> None:
-        """Sends SIGTERM; `with` waits for the end."""
-        if self.programs[name].poll() is None:
-            self.programs[name].terminate()
-
-    def stop(self, name: str) -> None:
-        """Stops one program and waits for its end."""
-        self.ask_to_stop(name)
-        _wait_or_kill(self.programs[name])
-
 
 def run(*command: str) -> str:
     """Runs one of our programs to its end and returns its standard output; its error is ours if it fails."""
@@ -94,6 +95,11 @@ def run(*command: str) -> str:
 def our_program(name: str) -> str:
     """The path of a program that was installed together with this interpreter."""
     return str(Path(sys.executable).parent / name)
+
+
+def _ask_to_stop(program: subprocess.Popen[str]) -> None:
+    if program.poll() is None:
+        program.terminate()
 
 
 def _wait_or_kill(program: subprocess.Popen[str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +28,13 @@ def train_solo(bundle: Path, samples: Sequence[Path], test: Path, *, epochs: int
     """Accuracy of each device's own model on the whole test set; one single-threaded process per core."""
     jobs = [SoloTraining(bundle=bundle, samples=path, test=test, epochs=epochs, seed=seed) for path in samples]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(len(jobs), os.cpu_count() or 1), mp_context=context) as pool:
-        return list(pool.map(_train, jobs))
+    # Leaving a Pool ends its processes at once, also in the middle of their work.
+    with context.Pool(min(len(jobs), os.cpu_count() or 1), initializer=_leave_interrupts_to_the_parent) as pool:
+        return pool.map(_train, jobs, chunksize=1)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _train(job: SoloTraining) -> float:

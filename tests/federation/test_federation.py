@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
 from edge_client.training import RoundSettings, Samples, train_round
-from experiments.processes import our_program, run
+from experiments.processes import run
 from moonfed.bundle import read_bundle
 from moonfed.manifest import PLAN_FILE
 from moonfed.plan import load_plan
@@ -206,41 +205,6 @@ def test_a_run_goes_on_from_given_weights(
     safetensors.numpy.save_file({name: value for name, value in weights.items() if "bias" not in name}, given)
     with pytest.raises(Exception, match="is missing"):
         federation.start_run(bundle, "s", "--rounds", "1", "--from", str(given))
-
-
-def test_the_demo_leaves_no_process_behind_when_interrupted(tmp_path: Path) -> None:
-    output = tmp_path / "demo"
-    demo = subprocess.Popen(
-        [our_program("moonfed-experiments"), "demo", "--output", str(output)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert demo.stdout
-    for line in demo.stdout:
-        if "accuracy:" in line:
-            break
-    assert len(ours(output)) > 6, "coordinator, evaluator and devices should be running"
-    demo.send_signal(signal.SIGINT)
-    rest = demo.stdout.read()
-    demo.stdout.close()
-    assert demo.wait() == 130, rest
-    assert "Traceback" not in rest
-    assert ours(output) == []
-
-
-def ours(output: Path) -> list[list[str]]:
-    """Command lines of processes that name the demo's directory."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-        except psutil.Error:
-            continue
-        if any(str(output) in word for word in command) and "demo" not in command[1:3]:
-            found.append(command)
-    return found
 
 
 def test_the_programs_start_without_torch() -> None:

@@ -1,0 +1,112 @@
+"""The demo: what it leaves when it is done, and what it leaves when it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import psutil
+import pytest
+
+from experiments.demo import DemoSettings, empty_directory, run_demo, start_devices
+from experiments.processes import Fleet, our_program
+from moonfed.errors import InvalidInput, MoonfedError
+
+
+def ours(output: Path) -> list[list[str]]:
+    """Command lines of processes that name the demo's directory, the demo itself left out."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command = process.cmdline()
+        except psutil.Error:
+            continue
+        if any(str(output) in word for word in command) and "demo" not in command[1:3]:
+            found.append(command)
+    return found
+
+
+def test_a_small_demo_leaves_a_true_summary_and_no_process(tmp_path: Path) -> None:
+    output = tmp_path / "demo"
+    run_demo(DemoSettings(output=output, devices=2, rounds=3, epochs=8))
+    assert ours(output) == []
+    summary = json.loads((output / "summary.json").read_text())
+    assert summary["dataset"] == "digits"
+    assert (summary["devices"], summary["rounds"], len(summary["accuracy"])) == (2, 3, 3)
+    assert summary["final_accuracy"] == summary["accuracy"][-1]
+    assert 0 < summary["solo_accuracy_mean"] < 1
+    assert 0 < summary["onnx_max_abs_diff"] <= 1e-5
+    assert summary["seconds"] > 1
+    assert (output / "demo.png").read_bytes().startswith(b"\x89PNG")
+    session = onnxruntime.InferenceSession(str(output / "model.onnx"), providers=["CPUExecutionProvider"])
+    with np.load(output / "data" / "test.npz") as test:
+        predicted = session.run(["probabilities"], {"inputs": test["inputs"]})[0].argmax(axis=1)
+        assert np.mean(predicted == test["labels"]) == pytest.approx(summary["final_accuracy"])
+
+
+@pytest.mark.parametrize(("moment", "number"), [("reported:", signal.SIGINT), ("alone", signal.SIGTERM)])
+def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, moment: str, number: signal.Signals) -> None:
+    output = tmp_path / "demo"
+    settings = "rounds=1, devices=2, epochs=50" if moment == "alone" else "rounds=99, devices=2"
+    code = (
+        "import pathlib, typer\n"
+        "from moonfed.cli import run_program\n"
+        "from experiments.demo import DemoSettings, run_demo\n"
+        "app = typer.Typer()\n"
+        f"app.command()(lambda: run_demo(DemoSettings(output=pathlib.Path({str(output)!r}), {settings})))\n"
+        "run_program(app, 'demo')\n"
+    )
+    demo = subprocess.Popen(
+        [our_program("python"), "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+    )
+    assert demo.stdout
+    seen = b""
+    while moment.encode() not in seen:
+        piece = os.read(demo.stdout.fileno(), 4096)
+        assert piece, seen.decode()
+        seen += piece
+    demo.send_signal(number)
+    rest = demo.stdout.read().decode()
+    demo.stdout.close()
+    assert demo.wait() != 0
+    assert "Traceback" not in rest
+    assert ours(output) == []
+    assert [child for child in psutil.process_iter() if _session(child) == demo.pid] == []
+
+
+def _session(process: psutil.Process) -> int:
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return 0
+
+
+def test_a_demo_whose_device_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_and_spoil(fleet: Fleet, settings: DemoSettings) -> None:
+        start_devices(fleet, settings)
+        fleet.programs["device-1"].kill()
+
+    monkeypatch.setattr("experiments.demo.start_devices", start_and_spoil)
+    with pytest.raises(MoonfedError, match="device-1 ended"):
+        run_demo(DemoSettings(output=tmp_path / "demo", devices=2, rounds=3, epochs=8))
+    assert ours(tmp_path / "demo") == []
+
+
+def test_the_demo_empties_no_directory_but_its_own(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(InvalidInput, match="holds something else than a demo"):
+        empty_directory(tmp_path)
+    assert (tmp_path / "thesis.txt").exists()
+    empty_directory(tmp_path / "demo")
+    (tmp_path / "demo" / "summary.json").touch()
+    empty_directory(tmp_path / "demo")
+    assert not (tmp_path / "demo" / "summary.json").exists()
