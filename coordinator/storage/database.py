@@ -21,6 +21,7 @@ def open_store(path: Path) -> Store:
     """
     engine = sql.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False})
     sql.event.listen(engine, "connect", _configure)
+    sql.event.listen(engine, "begin", _begin)
     try:
         _prepare(engine, path)
     except sql.exc.DatabaseError as error:
@@ -33,8 +34,13 @@ def open_store(path: Path) -> Store:
 
 
 def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    connection.isolation_level = None  # else sqlite3 begins transactions by itself, and none for CREATE TABLE
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: sql.Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
 
 
 def _prepare(engine: sql.Engine, path: Path) -> None:

@@ -77,9 +77,10 @@ def open_state(root: Path) -> Iterator[StateDirectory]:
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(root):
         database = root / DATABASE_FILE
-        if not database.exists() and any((root / name).exists() for name in ("authority", "blobs")):
+        # The database is whole before anything else is made, so a first start that was killed can be made again.
+        if _is_empty(database) and any((root / name).exists() for name in ("authority", "blobs")):
             raise Corrupt(
-                f"{database} is gone, though {root} was in use: restore the database from a backup, "
+                f"{database} is gone or empty, though {root} was in use: restore the database from a backup, "
                 "or move the whole state directory away to start anew"
             )
         store = open_store(database)
@@ -87,6 +88,10 @@ def open_state(root: Path) -> Iterator[StateDirectory]:
             yield StateDirectory(root=root, store=store, blobs=BlobDirectory(root / "blobs"))
         finally:
             store.close()
+
+
+def _is_empty(path: Path) -> bool:
+    return not path.is_file() or path.stat().st_size == 0
 
 
 @contextmanager

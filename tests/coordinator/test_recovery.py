@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +138,41 @@ def test_a_damaged_global_model_is_not_served(state: Path) -> None:
         path = directory.blobs.path(support.make_bundle().manifest.files[WEIGHTS_FILE].sha256)
         path.write_bytes(model_bytes(7.0))
     with pytest.raises(Corrupt, match="is damaged"), support.coordinator_in_process(state):
+        pass
+
+
+def test_a_kill_before_or_after_any_file_of_the_first_start_leaves_a_directory_that_starts(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[Path] = []
+    replace = os.replace
+
+    def copy() -> None:
+        copies.append(tmp_path / str(len(copies)))
+        shutil.copytree(state, copies[-1])
+
+    def replaced(old: Path, new: Path) -> None:
+        copy()
+        replace(old, new)
+        copy()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", replaced)
+        with support.coordinator_in_process(state):
+            pass
+    assert len(copies) == 2 * 8, "the authority's, the server's and the operator's files"
+    for directory in copies:
+        with support.coordinator_in_process(directory) as ports:
+            calls = support.operator(directory, ports.fleet)
+            with calls.channel:
+                assert calls.token()
+
+
+def test_an_empty_database_in_a_directory_that_was_used_is_no_fresh_start(state: Path) -> None:
+    with support.coordinator_in_process(state):
+        pass
+    (state / "coordinator.db").write_bytes(b"")
+    with pytest.raises(Corrupt, match="is gone or empty, though"), open_state(state):
         pass
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sql
 
 from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.rounds.settings import Amount, Settings
@@ -199,3 +201,24 @@ def test_another_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 1"):
         open_store(path)
+
+
+def test_a_kill_after_any_statement_of_the_first_start_leaves_a_database_that_opens(tmp_path: Path) -> None:
+    copies: list[Path] = []
+    (tmp_path / "first").mkdir()
+
+    def copy(*_: object) -> None:
+        copies.append(tmp_path / str(len(copies)))
+        shutil.copytree(tmp_path / "first", copies[-1])
+
+    sql.event.listen(sql.Engine, "after_cursor_execute", copy)
+    try:
+        open_store(tmp_path / "first" / "coordinator.db").close()
+    finally:
+        sql.event.remove(sql.Engine, "after_cursor_execute", copy)
+    assert len(copies) > 8, "there are eight statements at least: a table each, and the version"
+    for directory in copies:
+        store = open_store(directory / "coordinator.db")
+        store.add_run(RUN)
+        assert store.runs() == [RUN]
+        store.close()
