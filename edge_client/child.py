@@ -70,7 +70,7 @@ class Child:
         process, self._process = self._process, None
         if process is None:
             return
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):  # macOS denies signals to a group of zombies
             os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
         process.wait()
         if process.stdin:
@@ -92,7 +92,18 @@ class Child:
             process.stdin.flush()
 
     def _answer(self, command: bytes, wanted: Callable[[Sign | None], bool]) -> str:
-        """Sends a command and waits for its last message."""
+        """Sends a command and waits for its last message; whatever is raised, the child is ended first.
+
+        A child whose answer nobody waited for would give it to the next command. One that failed may have left torch
+        or the accelerator in a bad state.
+        """
+        try:
+            return self._await_answer(command, wanted)
+        except BaseException:
+            self.end()
+            raise
+
+    def _await_answer(self, command: bytes, wanted: Callable[[Sign | None], bool]) -> str:
         process = self._process or self._start()
         self._send(process, command)
         deadline = time.monotonic() + self._silence_seconds
@@ -105,13 +116,12 @@ class Child:
             if kind in ("ready", "trained", "stopped"):
                 return kind
             if kind == "failed":
-                self.end()  # whatever broke may have left torch or the accelerator in a bad state
                 raise _ERRORS.get(fields["error"], errors.TrainingFailed)(fields["reason"])
             if kind == "note":
                 log.log(int(fields["level"]), "%s", fields["text"])
             if time.monotonic() > deadline:
-                self.end()
                 if stopping:
+                    self.end()
                     return "stopped"
                 raise errors.TrainingFailed(
                     f"the training process gave no sign of life for {self._silence_seconds:g} seconds and was ended"
@@ -127,9 +137,7 @@ class Child:
         except queue.Empty:
             return None
         if line is None:
-            code = process.wait()
-            self.end()
-            raise errors.TrainingFailed(f"the training process {_ending(code)}")
+            raise errors.TrainingFailed(f"the training process {_ending(process.wait())}")
         return decode(line)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import grpc
 
@@ -21,6 +21,8 @@ from moonfed.v1 import fleet_pb2, fleet_pb2_grpc
 REPORT_TIMEOUT = 10.0  # seconds; a late report is worth nothing
 DECLINE_ATTEMPTS = 3
 
+Reply = TypeVar("Reply")
+
 
 class Link:
     """One channel, opened again after the certificate was renewed. All calls raise MoonfedError."""
@@ -30,6 +32,7 @@ class Link:
         self.address, self.device = address, device
         self.attending = threading.Event()  # set while the coordinator knows that this device waits for work
         self.identity = identity
+        self._closed = False
         self._channel = transport.open_channel(address, identity)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
 
@@ -39,9 +42,12 @@ class Link:
         self._channel = transport.open_channel(self.address, identity)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
         before.close()
+        if self._closed:  # in the meantime, by another thread
+            self._channel.close()
 
     def close(self) -> None:
-        """Ends all calls."""
+        """Ends all calls, for good."""
+        self._closed = True
         self._channel.close()
 
     def attend(self, platform: Mapping[str, str], seconds: float) -> Iterator[fleet_pb2.AttendReply]:
@@ -53,7 +59,7 @@ class Link:
             platform=platform,
         )
         try:
-            yield from self._fleet.Attend(request, timeout=seconds)
+            yield from self._method(lambda fleet: fleet.Attend)(request, timeout=seconds)
         except grpc.RpcError as error:
             if cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                 return
@@ -62,7 +68,7 @@ class Link:
 
     def fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
         """Brings a blob into the directory and returns its checked file."""
-        return transport.fetch_blob(self._fleet.Fetch, ref, blobs, device=self.device)
+        return transport.fetch_blob(self._method(lambda fleet: fleet.Fetch), ref, blobs, device=self.device)
 
     def report(self, assignment: Assignment, fraction: float) -> str | None:
         """Tells how far training is; returns the reason if the coordinator says stop."""
@@ -70,7 +76,7 @@ class Link:
         request = fleet_pb2.ReportRequest(
             device=self.device, run=run, round=round_number, attempt=attempt, fraction=fraction
         )
-        reply = transport.call(self._fleet.Report, request, timeout=REPORT_TIMEOUT)
+        reply = transport.call(self._method(lambda fleet: fleet.Report), request, timeout=REPORT_TIMEOUT)
         return (reply.reason or "no reason given") if reply.stop else None
 
     def decline(self, assignment: Assignment, reason: str) -> None:
@@ -79,7 +85,7 @@ class Link:
         request = fleet_pb2.DeclineRequest(
             device=self.device, run=run, round=round_number, attempt=attempt, reason=reason
         )
-        transport.call(self._fleet.Decline, request, attempts=DECLINE_ATTEMPTS)
+        transport.call(self._method(lambda fleet: fleet.Decline), request, attempts=DECLINE_ATTEMPTS)
 
     def submit(self, assignment: Assignment, stored: StoredRound) -> None:
         """Hands in an update; returns when the coordinator has it for good."""
@@ -96,7 +102,7 @@ class Link:
             metrics=update.metrics,
         )
         try:
-            submit(self._fleet.Submit, header, {update.model: stored.model_file})
+            submit(self._method(lambda fleet: fleet.Submit), header, {update.model: stored.model_file})
         except grpc.RpcError as error:
             raise self._explained(error) from error
 
@@ -104,8 +110,19 @@ class Link:
         """A fresh certificate and its key, both PEM."""
         key = new_key()
         request = fleet_pb2.RenewRequest(device=self.device, signing_request=signing_request(key, self.device))
-        reply = transport.call(self._fleet.Renew, request, explain=self._why_unavailable)
+        reply = transport.call(self._method(lambda fleet: fleet.Renew), request, explain=self._why_unavailable)
         return reply.certificate, key_bytes(key)
+
+    def _method(self, choose: Callable[[fleet_pb2_grpc.FleetStub], Callable[..., Reply]]) -> Callable[..., Reply]:
+        """A method of the Fleet service on the channel of the moment: between two tries `reopen` may replace it."""
+
+        def call(*request: object, **options: object) -> Reply:
+            try:
+                return choose(self._fleet)(*request, **options)
+            except ValueError as error:  # what grpc says of a channel that was closed a moment ago
+                raise Unavailable("the connection to the coordinator has just been closed") from error
+
+        return call
 
     def _explained(self, error: grpc.RpcError) -> MoonfedError:
         return transport.explained(error, self._why_unavailable)

@@ -46,6 +46,7 @@ class Session:
             self._child.check()
             self._work.start()
             while True:
+                self._work.require_running()
                 self._renew_if_due()
                 self._attend_once()
         finally:
@@ -61,6 +62,7 @@ class Session:
         except MoonfedError as error:
             reason = error
         self._link.attending.clear()
+        self._work.require_running()
         if isinstance(reason, FINAL):
             raise reason
         self._say_away(reason)

@@ -16,7 +16,7 @@ from edge_client.state import RunState, StoredRound, mark_acknowledged
 from edge_client.versions import require_runnable
 from edge_client.watch import Watch
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import Corrupt, MoonfedError, ResourceExhausted, Unavailable, Untrusted
+from moonfed.errors import Corrupt, MoonfedError, ResourceExhausted, TrainingFailed, Unavailable, Untrusted
 from moonfed.manifest import PLAN_FILE, Manifest
 from moonfed.transport import Backoff
 
@@ -41,15 +41,33 @@ class Work:
         self._models = BlobDirectory(state / "models")  # global models, each of use in one round
         self._link, self._child, self._inbox = link, child, inbox
         self._ending = threading.Event()
+        self._failure: BaseException | None = None
 
     def start(self) -> None:
         """Starts the thread, which ends with the process."""
-        threading.Thread(target=self._work, name="work", daemon=True).start()
+        threading.Thread(target=self._run, name="work", daemon=True).start()
+
+    def require_running(self) -> None:
+        """Raises TrainingFailed if the thread has ended by surprise: a device must not attend and never train."""
+        if self._failure is not None:
+            raise TrainingFailed(
+                f"the device's work ended unexpectedly, with {type(self._failure).__name__}: {self._failure}; "
+                "start the device again"
+            ) from self._failure
 
     def end(self) -> None:
         """Ends the child; nothing is declined, so that the coordinator may wait for this device to come back."""
         self._ending.set()
         self._child.end()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            if not self._ending.is_set():
+                log.exception("the device's work ended unexpectedly")
+            self._failure = error
+            self._link.close()  # ends the attendance; the session then asks require_running
 
     def _work(self) -> None:
         while not self._ending.is_set():
@@ -159,8 +177,8 @@ class Work:
         log.warning("%s: declined; %s", assignment, reason)
         try:
             self._link.decline(assignment, reason)
-        except MoonfedError as error:
-            log.warning("%s: the coordinator did not hear that: %s", assignment, error)
+        except Exception as error:  # the round then ends without this device, at its deadline
+            log.warning("%s: the coordinator could not be told: %s", assignment, error)
 
     def _keep_models(self, wanted: BlobRef | None) -> None:
         for file in self._models.root.glob("*/*"):

@@ -13,7 +13,8 @@ import numpy as np
 import psutil
 import pytest
 
-from edge_client.enrolment import keep_identity
+from edge_client.enrolment import keep_identity, read_identity
+from edge_client.link import Link
 from export.methods import METHODS
 from export.models import build_network
 from export.network import exchanged_tensors, tensor_specs
@@ -184,6 +185,16 @@ def device(tmp_path: Path, coordinator: Coordinator) -> Iterator[Device]:
         made.process.kill()
     if made.process:
         made.finish()
+
+
+@pytest.fixture
+def link(device: Device) -> Iterator[Link]:
+    """An enrolled device's connection, in this process."""
+    device.enrol()
+    identity = read_identity(device.state)
+    opened = Link(identity.address, identity.name, identity)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

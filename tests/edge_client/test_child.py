@@ -202,6 +202,23 @@ def test_training_that_nobody_wants_stops_and_the_child_goes_on(
     assert process_of(child).pid == pid
 
 
+def test_a_child_whose_answer_nobody_waited_for_gives_it_to_nobody(
+    new_child: NewChild, new_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    child = new_child(samples)
+
+    def stumble(sign: Sign | None) -> bool:
+        if sign:
+            raise ValueError("trouble in the parent")
+        return True
+
+    with pytest.raises(ValueError, match="trouble in the parent"):
+        child.train(new_job(epochs=1_000_000), stumble)
+    assert not child.running
+    assert child.train(new_job(round=2), always)
+    assert RunState(tmp_path / "state" / "runs", "tested").find(2, 1, GLOBAL) is not None
+
+
 def test_a_child_that_does_not_hear_stop_is_ended(
     new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:

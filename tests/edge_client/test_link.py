@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,23 +11,12 @@ from edge_client.assignment import Assignment, Inbox, read_assignment
 from edge_client.link import Link
 from edge_client.state import StoredRound, Update
 from edge_client.submission import submit
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
-from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.conftest import Bundle
 from tests.edge_client.coordinator import Coordinator
-
-
-@pytest.fixture
-def link(device: Device) -> Iterator[Link]:
-    from edge_client.enrolment import read_identity
-
-    device.enrol()
-    identity = read_identity(device.state)
-    opened = Link(identity.address, identity.name, identity)
-    yield opened
-    opened.close()
 
 
 def test_attending_ends_quietly_when_its_time_is_over(link: Link) -> None:
@@ -61,6 +50,26 @@ def test_a_refusal_keeps_its_class(link: Link, coordinator: Coordinator, bundle:
     coordinator.submit_error = AlreadyExists("a different update already stands")
     with pytest.raises(AlreadyExists, match="a different update already stands"):
         link.submit(read_assignment(bundle.assignment()), stored)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda link, assignment, stored: next(link.attend({}, 60.0)),
+        lambda link, assignment, stored: link.fetch(ref_of_bytes(b"nowhere"), BlobDirectory(stored.directory)),
+        lambda link, assignment, stored: link.report(assignment, 0.5),
+        lambda link, assignment, stored: link.decline(assignment, "no"),
+        lambda link, assignment, stored: link.submit(assignment, stored),
+        lambda link, assignment, stored: link.renew(),
+    ],
+    ids=["attend", "fetch", "report", "decline", "submit", "renew"],
+)
+def test_a_call_on_a_channel_that_was_just_closed_may_be_tried_again(
+    call: Callable[[Link, Assignment, StoredRound], object], link: Link, bundle: Bundle, stored: StoredRound
+) -> None:
+    link.close()
+    with pytest.raises(Unavailable, match="has just been closed"):
+        call(link, read_assignment(bundle.assignment()), stored)
 
 
 def header() -> fleet_pb2.SubmitHeader:

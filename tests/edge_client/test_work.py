@@ -1,0 +1,47 @@
+"""The work thread, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_client.assignment import Inbox, read_assignment
+from edge_client.child import Child
+from edge_client.link import Link
+from edge_client.messages import WorkerSettings
+from edge_client.session import Session
+from edge_client.work import Work
+from moonfed.errors import TrainingFailed
+from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.coordinator import Coordinator
+
+
+@pytest.fixture
+def settings(device: Device, samples: Path) -> WorkerSettings:
+    return WorkerSettings(
+        state=str(device.state), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.0, threads=1
+    )
+
+
+def test_a_device_whose_work_ends_by_surprise_does_not_attend_for_ever(
+    link: Link, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(inbox: Inbox, seconds: float) -> None:
+        coordinator.wait_for(lambda: coordinator.attended, "the device")
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Inbox, "take", stumble)
+    with pytest.raises(TrainingFailed, match="work ended unexpectedly, with ValueError: a bug; start the device again"):
+        Session(settings, link, Child(settings)).run()
+
+
+def test_a_decline_that_fails_costs_nothing(
+    link: Link, settings: WorkerSettings, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(link, "decline", stumble)
+    work = Work(Path(settings.state), link, Child(settings), Inbox())
+    work._decline(read_assignment(bundle.assignment()), "no reason")
