@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coordinator.aggregation import Contribution, weighted_mean
 from coordinator.records import Answer, AttemptId
 from coordinator.storage.state_directory import StateDirectory
-from coordinator.updates import MODEL_ROLE
+from coordinator.updates import HOLDOUT_SAMPLES, MODEL_ROLE
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import Corrupt
 from moonfed.files import sync_file
 from moonfed.tensors import TensorSpec, write_model
-
-HOLDOUT_SAMPLES = "holdout_samples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +58,10 @@ def holdout_metrics(answers: Sequence[Answer]) -> dict[str, float]:
 
 
 def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """None if there is no mean, or none that the store could keep."""
     weight = sum(weight for weight, _ in pairs)
-    return sum(weight * value for weight, value in pairs) / weight if weight > 0 else None
+    mean = sum(weight * value for weight, value in pairs) / weight if weight > 0 else math.nan
+    return mean if math.isfinite(mean) else None
 
 
 def _contribution(state: StateDirectory, answer: Answer) -> Contribution:

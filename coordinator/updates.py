@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,8 @@ ROLES = (MODEL_ROLE,)  # what a device may hand in under the rule "mean"
 MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
 MAX_STEPS = 1_000_000_000
 MAX_METRICS, MAX_METRIC_NAME = 64, 64
+MAX_METRIC = 1e12  # far from where a weighted sum of a whole fleet's would overflow
+HOLDOUT_SAMPLES = "holdout_samples"  # the metric that the other held-out ones are weighted by
 HEADER_ALLOWANCE = 1 << 16  # bytes: other writers' white space and metadata
 
 
@@ -59,14 +60,15 @@ def check_model(path: Path, specs: Sequence[TensorSpec]) -> None:
 
 
 def check_metrics(metrics: Mapping[str, float]) -> None:
-    """Refuses metrics that are not finite, or too many."""
+    """Refuses metrics that are no usable numbers, or too many."""
     if len(metrics) > MAX_METRICS:
         raise InvalidInput(f"metrics has {len(metrics)} entries; at most {MAX_METRICS} are allowed")
     for name, value in metrics.items():
         if not 0 < len(name) <= MAX_METRIC_NAME or not name.isprintable():
             raise InvalidInput(f"the metric's name {name!r} must have 1 to {MAX_METRIC_NAME} printable characters")
-        if not math.isfinite(value):
-            raise InvalidInput(f"metric {name!r} is {value}; it must be a finite number")
+        least, most = (0, MAX_SAMPLES) if name == HOLDOUT_SAMPLES else (-MAX_METRIC, MAX_METRIC)
+        if not least <= value <= most:
+            raise InvalidInput(f"metric {name!r} is {value}; it must be a number from {least:g} to {most:g}")
 
 
 def _check_range(name: str, value: int, limit: int) -> None:

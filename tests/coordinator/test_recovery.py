@@ -195,3 +195,6 @@ def test_metrics_of_a_cohort() -> None:
     ]
     assert train_metrics(told) == {"train_loss": 1.5}
     assert holdout_metrics(told) == {"holdout_accuracy": 0.875, "holdout_samples": 40}
+    huge = [answer(1, loss=sign * 1.7e308, holdout_loss=1.7e308, holdout_samples=9.0) for sign in (1, 1, -1)]
+    assert train_metrics(huge) == {}
+    assert holdout_metrics(huge) == {"holdout_samples": 27}

@@ -125,6 +125,13 @@ def test_a_bad_update_is_refused_by_name_and_the_round_goes_on(fleet: Fleet, kin
         ({"samples": 2**63}, InvalidInput, "samples is"),
         ({"steps": 0}, InvalidInput, "steps is 0"),
         ({"metrics": {"loss": float("nan")}}, InvalidInput, "metric 'loss' is nan"),
+        (
+            {"metrics": {"loss": 1.7e308}},
+            InvalidInput,
+            r"metric 'loss' is 1\.7e\+308; it must be a number from -1e\+12",
+        ),
+        ({"metrics": {"holdout_samples": -1.0}}, InvalidInput, r"must be a number from 0 to 1e\+07"),
+        ({"metrics": {"holdout_samples": 1e12}}, InvalidInput, "metric 'holdout_samples' is 1000000000000"),
         ({"metrics": {f"m{number}": 1.0 for number in range(65)}}, InvalidInput, "metrics has 65 entries"),
         ({"blobs": {}}, InvalidInput, "blobs is \\[\\]"),
         ({"blobs": {"model": to_message(BlobRef("0" * 64, 10**12))}}, ResourceExhausted, "1000000000000 bytes"),
