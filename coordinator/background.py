@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from moonfed.errors import MoonfedError
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs blocking work; whoever is cancelled meanwhile still leaves after its end, with nothing left under way."""
+    thread = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.wait([thread])
+        raise
 
 
 class Background:

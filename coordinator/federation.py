@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from coordinator.attendance import Attendance, Introduction, Session, require_contract
-from coordinator.background import Background
+from coordinator.background import Background, in_thread
 from coordinator.new_runs import new_record
 from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RunEvent, RunRecord, RunView
 from coordinator.rounds.settings import Settings
@@ -92,7 +92,7 @@ class Federation:
         driver = await self._find_driver(attempt.run)
         if driver is None:
             raise WrongState(f"run {attempt.run!r} has ended")
-        answer = Answer(id=attempt, device=device, outcome="declined", reason=printable(reason)[:MAX_REASON])
+        answer = Answer(id=attempt, device=device, outcome="declined", reason=printable(reason[:MAX_REASON]))
         await self._background.finish(driver.decline(answer))
 
     # Blobs
@@ -106,8 +106,9 @@ class Federation:
     async def store(self, upload: Upload, refs: Sequence[BlobRef]) -> None:
         """Ends an upload: the blobs are checked, durable and can be fetched."""
         by_digest = {ref.sha256: ref for ref in refs}
-        for sha256, path in (await upload.finish()).items():
-            await asyncio.to_thread(self._blobs.put_file, path, by_digest[sha256])
+        async with upload.held():
+            for sha256, path in (await upload.finish()).items():
+                await in_thread(self._blobs.put_file, path, by_digest[sha256])
 
     # Runs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from coordinator.background import Background
 from coordinator.records import MAX_REASON, Answer
@@ -11,7 +12,7 @@ from coordinator.run_driver import RunDriver
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import UpdateHeader, check_header, check_model
 from coordinator.uploads import Upload, Uploads
-from moonfed.errors import InvalidInput, ResourceExhausted, WrongState
+from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
 
 CHECKED_AT_ONCE = 2  # updates hashed and checked at the same time: bounds memory and leaves threads to the others
 
@@ -26,11 +27,23 @@ class Submission:
 
     async def begin(self) -> None:
         """Opens the spooled file, unless the update has its receipt already."""
-        if self._driver:
-            path = self._desk.directory.incoming_file(self._header.id, self._header.device, self._header.model.sha256)
-            # One at a time: a device cannot fill the disk with the beginnings of many updates.
-            await self._desk.uploads.drop([other for other in path.parent.glob("*") if other != path])
-            self._upload, self.offsets = await self._desk.uploads.begin({self._header.model: path})
+        if self._driver is None:
+            return
+        header, uploads = self._header, self._desk.uploads
+        path = self._desk.directory.incoming_file(header.id, header.device, header.model.sha256)
+        # One at a time: a device cannot fill the disk with the beginnings of many updates.
+        await uploads.drop([other for other in path.parent.glob("*") if other != path])
+        self._upload, offsets = await uploads.begin({header.model: path})
+        try:
+            if await self._desk.has_receipt(header):  # from an earlier stream, whose end this one has waited for
+                await self.close()
+                self._upload = None
+                return
+            self._driver.require_wanted(header.id, header.device)
+        except BaseException:
+            await self.close()
+            raise
+        self.offsets = offsets
 
     async def append(self, sha256: str, offset: int, data: bytes) -> None:
         """Adds the next bytes; WrongState as soon as the round has closed."""
@@ -52,15 +65,19 @@ class Submission:
 
     async def _finish(self, driver: RunDriver, upload: Upload) -> None:
         header = self._header
-        async with self._desk.checking:
-            driver.require_wanted(header.id, header.device)
+        async with upload.held():
             try:
-                path = (await upload.finish())[header.model.sha256]
-                await _refuse_unless(lambda: check_model(path, driver.manifest.tensors), driver, header)
+                async with self._desk.checking:
+                    driver.require_wanted(header.id, header.device)
+                    path = (await upload.finish())[header.model.sha256]
+                    problem = await _problem(lambda: check_model(path, driver.manifest.tensors))
+                # The slot is free again: a run in trouble may keep us waiting, and others must not wait for that.
+                if problem:
+                    await _refuse(problem, driver, header)
                 await driver.accept(_accepted(header), path)
-            except FileNotFoundError as error:  # the file went with its round, or with a newer upload's beginning
+            except FileNotFoundError as error:  # the file went with its round
                 driver.require_wanted(header.id, header.device)
-                raise WrongState(f"a newer update of {header.device!r} has taken over in {header.id}") from error
+                raise WrongState(f"the round of {header.id} has ended") from error
 
 
 class SubmissionDesk:
@@ -75,25 +92,36 @@ class SubmissionDesk:
 
         Raises AlreadyExists if another update of this device stands, WrongState if the round does not want it.
         """
-        if await asyncio.to_thread(self.directory.store.has_receipt, header.id, header.device, header.blobs):
+        if await self.has_receipt(header):
             return Submission(self, None, header)
         if driver is None:
             raise WrongState(f"run {header.id.run!r} has ended")
         driver.require_wanted(header.id, header.device)
-        await _refuse_unless(lambda: check_header(header, driver.manifest.tensors), driver, header)
+        if problem := await _problem(lambda: check_header(header, driver.manifest.tensors)):
+            await _refuse(problem, driver, header)
         submission = Submission(self, driver, header)
         await submission.begin()
         return submission
 
+    async def has_receipt(self, header: UpdateHeader) -> bool:
+        """Whether this very update counts already; AlreadyExists if another one of its device does."""
+        return await asyncio.to_thread(self.directory.store.has_receipt, header.id, header.device, header.blobs)
 
-async def _refuse_unless(check: Callable[[], None], driver: RunDriver, header: UpdateHeader) -> None:
-    """Runs a check in a thread; what it objects to is an event of the round as well as the caller's error."""
+
+async def _problem(check: Callable[[], None]) -> MoonfedError | None:
+    """What a check objects to, if it does."""
     try:
         await asyncio.to_thread(check)
     except (InvalidInput, ResourceExhausted) as error:
-        refused = Answer(id=header.id, device=header.device, outcome="refused", reason=str(error)[:MAX_REASON])
-        await driver.background.finish(driver.refuse(refused))
-        raise
+        return error
+    return None
+
+
+async def _refuse(problem: MoonfedError, driver: RunDriver, header: UpdateHeader) -> NoReturn:
+    """What a check objects to is an event of the round as well as the caller's error."""
+    refused = Answer(id=header.id, device=header.device, outcome="refused", reason=str(problem)[:MAX_REASON])
+    await driver.background.finish(driver.refuse(refused))
+    raise problem
 
 
 def _accepted(header: UpdateHeader) -> Answer:

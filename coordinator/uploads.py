@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from coordinator.background import in_thread
 from moonfed.blobs import BlobRef, Incoming
 from moonfed.errors import InvalidInput, WrongState
 
@@ -23,8 +25,12 @@ class Upload:
         """Opens the files; bytes already held of each, by sha256."""
         async with self._busy:
             for ref, path in self._files.items():
-                self._incoming[ref.sha256] = await asyncio.to_thread(Incoming, path, ref)
+                self._require_open()
+                await in_thread(self._open, ref, path)
         return {sha256: incoming.offset for sha256, incoming in self._incoming.items()}
+
+    def _open(self, ref: BlobRef, path: Path) -> None:
+        self._incoming[ref.sha256] = Incoming(path, ref)
 
     async def append(self, sha256: str, offset: int, data: bytes) -> None:
         """Adds the next bytes of one file."""
@@ -33,23 +39,27 @@ class Upload:
             incoming = self._incoming.get(sha256)
             if incoming is None:
                 raise InvalidInput(f"part is of blob {sha256[:12]!r}; it must be of a blob that is still to be sent")
-            await asyncio.to_thread(incoming.append, offset, data)
+            await in_thread(incoming.append, offset, data)
 
-    async def finish(self) -> dict[str, Path]:
-        """Checks length and sha256 of every file and makes it durable."""
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keeps newer uploads of these files waiting: what was checked inside is what is put to its place inside."""
         async with self._busy:
             self._require_open()
-            incoming = self._incoming.items()
-            return {sha256: await asyncio.to_thread(file.finish) for sha256, file in incoming}
+            yield
+
+    async def finish(self) -> dict[str, Path]:
+        """Checks length and sha256 of every file and makes it durable. To be called while it is held."""
+        return {sha256: await in_thread(file.finish) for sha256, file in self._incoming.items()}
 
     async def close(self) -> None:
         """Keeps what was received for a later resume."""
         async with self._busy:
             if not self._closed:
                 self._closed = True
-                self._uploads.forget(self)
                 for file in self._incoming.values():
-                    await asyncio.to_thread(file.close)
+                    await in_thread(file.close)
+                self._uploads.forget(self)  # not earlier: until here it may still write
 
     def _require_open(self) -> None:
         if self._closed:
@@ -66,18 +76,25 @@ class Uploads:
         """An upload, and the bytes already held of each of its blobs. Earlier uploads of its files end.
 
         A device whose connection broke comes back before the coordinator notices: the newer stream is the live one.
+        Raises InvalidInput if one blob is announced with two sizes.
         """
+        if len(set(files.values())) < len(files):
+            raise InvalidInput("an upload announces one blob with two sizes")
         upload = Upload(self, files)
-        for path in files.values():
-            if earlier := self._by_file.get(path):
-                await earlier.close()
-            self._by_file[path] = upload
-        return upload, await upload.open()
+        try:
+            for path in files.values():
+                while earlier := self._by_file.get(path):  # several may have waited for the same one
+                    await earlier.close()
+                self._by_file[path] = upload
+            return upload, await upload.open()
+        except BaseException:  # a caller that was cancelled will not close it
+            await upload.close()
+            raise
 
     async def drop(self, paths: Sequence[Path]) -> None:
         """Ends the uploads of these files and deletes what was received."""
         for path in paths:
-            if upload := self._by_file.get(path):
+            while upload := self._by_file.get(path):
                 await upload.close()
             path.unlink(missing_ok=True)
 
