@@ -1,4 +1,4 @@
-"""Reduces a closed round: its spooled updates become the next global model, a durable blob."""
+"""Reduces a closed round: its spooled updates become the next global model, a durable blob, and the round's record."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from coordinator.records import Answer, AttemptId
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import HOLDOUT_SAMPLES, MODEL_ROLE
 from moonfed.blobs import BlobRef, ref_of_file
-from moonfed.errors import Corrupt
 from moonfed.files import sync_file
 from moonfed.tensors import TensorSpec, write_model
+
+
+class DamagedUpdates(Exception):
+    """Spooled updates are not what was acknowledged; `devices` delivered them."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        super().__init__(f"the spooled updates of {', '.join(devices)} were damaged on the coordinator's disk")
+        self.devices = tuple(devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +32,28 @@ class Reduction:
     holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
 
 
+def commit_round(
+    state: StateDirectory, attempt: AttemptId, devices: Sequence[str], specs: Sequence[TensorSpec]
+) -> Reduction:
+    """Reduces a round and records its outcome, durably. Blocking; raises DamagedUpdates."""
+    reduction = reduce_round(state, attempt, devices, specs)
+    state.store.commit_round(
+        attempt, devices, reduction.model, metrics=reduction.metrics, metrics_before=reduction.holdout
+    )
+    return reduction
+
+
 def reduce_round(
     state: StateDirectory, attempt: AttemptId, devices: Sequence[str], specs: Sequence[TensorSpec]
 ) -> Reduction:
-    """The weighted mean of these devices' updates, in this order; Corrupt if a spooled update is damaged."""
+    """The weighted mean of these devices' updates, in this order; DamagedUpdates, naming all of them."""
     answers = {answer.device: answer for answer in state.store.answers(attempt)}
     counted = [answers[device] for device in devices]
-    contributions = [_contribution(state, answer) for answer in counted]
+    if damaged := [answer.device for answer in counted if not _is_whole(state, answer)]:
+        raise DamagedUpdates(damaged)
+    contributions = [
+        Contribution(path=state.update_file(attempt, answer.device), samples=answer.samples) for answer in counted
+    ]
     path = state.spool(attempt) / "model"
     write_model(path, specs, weighted_mean(contributions, specs))
     sync_file(path)
@@ -64,8 +86,8 @@ def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def _contribution(state: StateDirectory, answer: Answer) -> Contribution:
-    path = state.update_file(answer.id, answer.device)
-    if not path.is_file() or ref_of_file(path) != answer.blobs[MODEL_ROLE]:
-        raise Corrupt(f"the spooled update of {answer.device!r} was damaged on the coordinator's disk: {path}")
-    return Contribution(path=path, samples=answer.samples)
+def _is_whole(state: StateDirectory, answer: Answer) -> bool:
+    try:
+        return ref_of_file(state.update_file(answer.id, answer.device)) == answer.blobs[MODEL_ROLE]
+    except OSError:  # gone, or on a bad sector
+        return False

@@ -16,15 +16,17 @@ from coordinator.announcer import Announcer
 from coordinator.attendance import Assignment, Attendance, Session
 from coordinator.background import Background
 from coordinator.records import Answer, AttemptId, RunRecord, RunView
-from coordinator.reduction import Reduction, reduce_round
+from coordinator.reduction import DamagedUpdates, commit_round
 from coordinator.rounds import machine, sentences
 from coordinator.rounds.events import (
     Abandon,
     Assign,
     Attended,
     Command,
+    Damaged,
     Declined,
     Departed,
+    Discard,
     End,
     Event,
     InAttempt,
@@ -122,7 +124,7 @@ class RunDriver:
         """Notes that a device will deliver no update; saying so again changes nothing."""
         async with self._lock:
             current = self.state.open
-            if current and self._id(current) == answer.id and answer.device in current.declined:
+            if current and not self.is_over(answer.id) and answer.device in current.declined:
                 return
             self.require_wanted(answer.id, answer.device)
             if self._has_reported(answer):
@@ -165,6 +167,10 @@ class RunDriver:
         problem = sentences.objection(self.state, attempt.round, attempt.attempt, device)
         return f"run {self.record.run!r}: {problem}" if problem else None
 
+    def is_over(self, attempt: AttemptId) -> bool:
+        """Whether that attempt is not, or no longer, the open one."""
+        return self.state.open is None or self._id(self.state.open) != attempt
+
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""
         if problem := self.objection(attempt, device):
@@ -203,7 +209,10 @@ class RunDriver:
         state, commands = machine.step(self.record.settings, self.state, event)
         while commands and not await asyncio.to_thread(self._kept, commands):
             await asyncio.sleep(TROUBLE_SECONDS)  # nobody would send a timer's event again
-        self.state = state
+        past, self.state = self.state.open, state
+        if past and self.is_over(self._id(past)):
+            # Only now: whoever begins an upload looks at the state after making a directory, so none is left behind.
+            await asyncio.to_thread(self._directory.forget, self._id(past))
         for command in commands:
             self._perform(command)
         self._announcer.waits("" if state.open else sentences.waiting(self.record.settings, state))
@@ -223,7 +232,8 @@ class RunDriver:
                 self._directory.store.open_round(self._id(command), command.cohort)
             case Abandon():
                 self._directory.store.abandon_round(self._id(command), command.reason)
-                self._directory.forget(self._id(command))
+            case Discard():
+                self._directory.store.put_answer(self._discarded(command))
             case End():
                 self._directory.store.end_run(self.record.run, command.status)
 
@@ -237,6 +247,8 @@ class RunDriver:
                 self._timers.start(command)
             case Lose():
                 self._announcer.lost(command)
+            case Discard():
+                self._announcer.answered(self._discarded(command), ())
             case Reduce():
                 self.background.spawn(self._reduce(command))
             case Abandon():
@@ -263,8 +275,12 @@ class RunDriver:
 
     async def _reduce(self, command: Reduce) -> None:
         attempt = self._id(command)
+        work = (self._directory, attempt, command.devices, self.manifest.tensors)
         try:
-            reduction = await asyncio.to_thread(self._reduce_and_commit, command)
+            reduction = await asyncio.to_thread(commit_round, *work)
+        except DamagedUpdates as error:
+            await self._deliver(Damaged(round=command.round, attempt=command.attempt, devices=error.devices))
+            return
         except Exception as error:
             _log.exception("%s cannot be reduced", attempt)
             reason = str(error) if isinstance(error, MoonfedError) else "the updates could not be reduced; see the log"
@@ -276,18 +292,9 @@ class RunDriver:
             self._announcer.measured(command.round - 1, reduction.holdout)
         await self._deliver(Reduced(round=command.round, attempt=command.attempt))
 
-    def _reduce_and_commit(self, command: Reduce) -> Reduction:
-        attempt = self._id(command)
-        reduction = reduce_round(self._directory, attempt, command.devices, self.manifest.tensors)
-        self._directory.store.commit_round(
-            attempt,
-            command.devices,
-            reduction.model,
-            metrics=reduction.metrics,
-            metrics_before=reduction.holdout,
-        )
-        self._directory.forget(attempt)
-        return reduction
+    def _discarded(self, command: Discard) -> Answer:
+        reason = "it was damaged on the coordinator's disk"
+        return Answer(id=self._id(command), device=command.device, outcome="refused", reason=reason)
 
     async def _end(self) -> None:
         self._announcer.ended(await self.view())

@@ -42,6 +42,8 @@ class Submission:
             self._driver.require_wanted(header.id, header.device)
         except BaseException:
             await self.close()
+            if self._driver.is_over(header.id):  # its spool was deleted, and we have just made it again
+                await asyncio.to_thread(self._desk.directory.forget, header.id)
             raise
         self.offsets = offsets
 

@@ -85,6 +85,13 @@ class Reduced(InAttempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged(InAttempt):
+    """These devices' accepted updates turned out to be damaged when they were to be reduced."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReducingFailed(InAttempt):
     """The updates could not be reduced."""
 
@@ -103,6 +110,7 @@ Event = (
     | GracePassed
     | RetryTimePassed
     | Reduced
+    | Damaged
     | ReducingFailed
 )
 
@@ -137,6 +145,13 @@ class Lose(InAttempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Discard(InAttempt):
+    """Record that a device's accepted update counts as refused, since it was damaged."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce(InAttempt):
     """Reduce these devices' updates, commit the round, and say so."""
 
@@ -158,4 +173,4 @@ class End:
     status: Literal["finished", "stopped"]
 
 
-Command = Open | Assign | StartTimer | Lose | Reduce | Abandon | End
+Command = Open | Assign | StartTimer | Lose | Discard | Reduce | Abandon | End

@@ -16,9 +16,11 @@ from coordinator.rounds.events import (
     Assign,
     Attended,
     Command,
+    Damaged,
     DeadlinePassed,
     Declined,
     Departed,
+    Discard,
     End,
     Event,
     GracePassed,
@@ -166,6 +168,10 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
     match event:
         case Reduced():
             return replace(state, open=None, committed=current.round, attempt=1), ()
+        case Damaged(devices=devices):  # the round closes once more, without them
+            reported, refused = current.reported - set(devices), current.refused | set(devices)
+            discards = tuple(Discard(round=current.round, attempt=current.attempt, device=name) for name in devices)
+            return replace(state, open=replace(current, reported=reported, refused=refused, reducing=False)), discards
         case ReducingFailed(reason=reason):
             return _abandoned(state, current, reason)
     return state, ()
@@ -174,8 +180,11 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
 def _proceed(settings: Settings, state: State) -> Step:
     """What follows from where the run stands: close the round, open the next one, or end."""
     if state.open:
-        closed = not state.open.reducing and (state.open.overdue or not state.open.outstanding)
-        return _close(settings, state, state.open) if closed else (state, ())
+        if state.open.reducing or (state.open.outstanding and not state.open.overdue):
+            return state, ()
+        state, commands = _close(settings, state, state.open)
+        state, more = (state, ()) if state.open else _proceed(settings, state)
+        return state, commands + more
     if state.committed >= settings.rounds:
         return replace(state, status="finished"), (End(status="finished"),)
     if state.stopping:

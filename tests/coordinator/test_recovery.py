@@ -31,6 +31,7 @@ class Left:
     """What a killed coordinator left: an open round with two acknowledged updates, of 1.0 and 4.0."""
 
     directory: StateDirectory
+    quorum: float = 0.5
 
     def __post_init__(self) -> None:
         bundle = support.make_bundle()
@@ -41,7 +42,9 @@ class Left:
                 run="r",
                 created=1.0,
                 status="running",
-                settings=convert.settings(support.settings(1, minimum_devices=2)),
+                settings=convert.settings(
+                    support.settings(1, minimum_devices=2, quorum=control_pb2.Amount(fraction=self.quorum))
+                ),
                 manifest=bundle.ref,
                 method="fedavg",
                 initial=bundle.manifest.files[WEIGHTS_FILE],
@@ -115,20 +118,44 @@ def test_killed_after_everything(state: Path) -> None:
     expect_round_1(state)
 
 
-def test_a_damaged_spooled_update_is_never_merged(state: Path, until: Until) -> None:
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
+    state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with open_state(state) as directory:
         Left(directory)
-        path = directory.update_file(FIRST, "cam-2")
-        content = bytearray(path.read_bytes())
-        content[-1] ^= 1
-        path.write_bytes(content)
+        damage(directory.update_file(FIRST, "cam-2"))
+    run, content = finished(state)
+    assert run.status == control_pb2.RUN_STATUS_FINISHED
+    assert [list(entry.counted) for entry in run.rounds] == [["cam-1"]]
+    assert [list(entry.missing) for entry in run.rounds] == [["cam-2"]]
+    np.testing.assert_array_equal(model_values(content), np.float32(1.0))
+    assert "cam-2's update refused: it was damaged on the coordinator's disk" in caplog.text
+    with open_state(state) as directory:
+        assert [answer.outcome for answer in directory.store.answers(FIRST)] == ["accepted", "refused"]
+
+
+@pytest.mark.parametrize("fault", [damage, Path.unlink])
+def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
+    state: Path, until: Until, fault: Callable[[Path], None]
+) -> None:
+    with open_state(state) as directory:
+        Left(directory, quorum=1.0)
+        fault(directory.update_file(FIRST, "cam-2"))
     with support.coordinator_in_process(state) as ports:
         calls = support.operator(state, ports.fleet)
         with calls.channel:
             until(lambda: len(calls.run("r").rounds) == 1)
             run = calls.run("r")
             assert run.rounds[0].status == control_pb2.ROUND_STATUS_ABANDONED
-            assert "the spooled update of 'cam-2' was damaged" in run.rounds[0].reason
+            assert run.rounds[0].reason == (
+                "1 of the 2 updates needed when the last device had answered; refused: cam-2"
+            )
             assert run.round == 0
 
 

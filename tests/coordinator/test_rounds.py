@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies
 from hypothesis import settings as hypothesis_settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coordinator.rounds.events import (
     Abandon,
     Assign,
     Attended,
     Command,
+    Damaged,
     DeadlinePassed,
     Declined,
     Departed,
+    Discard,
     End,
     Event,
     GracePassed,
@@ -180,11 +182,30 @@ def test_a_round_that_is_being_reduced_is_committed_before_the_run_stops() -> No
     assert state.committed == 1
 
 
+def test_a_stopped_run_ends_at_once_when_a_damaged_update_costs_its_last_round_the_quorum() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
+    state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a", "b")), state=state)
+    assert only(commands, Abandon)
+    assert commands[-1] == End(status="stopped")
+
+
 def test_a_failed_reduction_abandons_the_round() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     state, commands = after(THREE, ReducingFailed(round=1, attempt=1, reason="disk"), state=state)
     assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="disk")
     assert (state.committed, state.attempt) == (0, 2)
+
+
+def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_quorum() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("b",)), state=state)
+    assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
+    state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a",)), state=state)
+    reason = "1 of the 2 updates needed when the last device had answered; refused: a, b"
+    assert commands[:2] == [
+        Discard(round=1, attempt=1, device="a"),
+        Abandon(round=1, attempt=1, missing=("a", "b"), reason=reason),
+    ]
 
 
 def test_after_a_restart_the_open_round_goes_on() -> None:
@@ -253,11 +274,14 @@ class Runs(RuleBasedStateMachine):
         )
         self.state = State()
         self.acknowledged: dict[tuple[int, int], set[str]] = {}
+        self.damaged: dict[tuple[int, int], set[str]] = {}
+        self.stopping = False
         self.timers: list[Event] = []
         self.reducing: Reduce | None = None
         self.committed: list[tuple[str, ...]] = []
         self.cohorts: dict[tuple[int, int], tuple[str, ...]] = {}
         self.here: set[str] = set()
+        self.stops_at_all = False
 
     def send(self, event: Event) -> None:
         again = step(self.settings, self.state, event)
@@ -283,15 +307,19 @@ class Runs(RuleBasedStateMachine):
             case Reduce():
                 assert self.reducing is None
                 key = (command.round, command.attempt)
-                assert set(command.devices) == self.acknowledged.get(key, set()), "each acknowledged update once"
+                whole = self.acknowledged.get(key, set()) - self.damaged.get(key, set())
+                assert set(command.devices) == whole, "each acknowledged update once"
                 assert len(command.devices) == len(set(command.devices))
                 assert len(command.devices) >= self.settings.quorum.of(len(self.cohorts[key]))
                 self.reducing = command
             case Abandon():
-                counted = set(self.cohorts[command.round, command.attempt]) - set(command.missing)
-                assert counted == self.acknowledged.get((command.round, command.attempt), set())
+                key = (command.round, command.attempt)
+                counted = set(self.cohorts[key]) - set(command.missing)
+                assert counted == self.acknowledged.get(key, set()) - self.damaged.get(key, set())
             case End():
-                assert len(self.committed) == self.settings.rounds
+                assert self.stopping or len(self.committed) == self.settings.rounds
+                finished = len(self.committed) == self.settings.rounds
+                assert command.status == ("finished" if finished else "stopped")
 
     @rule(device=strategies.sampled_from(DEVICES))
     def attends(self, device: str) -> None:
@@ -334,6 +362,47 @@ class Runs(RuleBasedStateMachine):
         else:
             self.send(ReducingFailed(round=done.round, attempt=done.attempt, reason="because"))
 
+    @precondition(lambda self: self.reducing is not None)
+    @rule(data=strategies.data())
+    def updates_are_damaged(self, data: strategies.DataObject) -> None:
+        assert self.reducing
+        done, self.reducing = self.reducing, None
+        devices = data.draw(strategies.lists(strategies.sampled_from(done.devices), min_size=1, unique=True))
+        self.damaged.setdefault((done.round, done.attempt), set()).update(devices)
+        self.send(Damaged(round=done.round, attempt=done.attempt, devices=tuple(devices)))
+
+    @precondition(lambda self: self.state.status == "running")
+    @rule(devices=strategies.sets(strategies.sampled_from(DEVICES)))
+    def restarts(self, devices: set[str]) -> None:
+        """As `recovered_state` finds it: timers, losses and a stop that was not recorded are gone."""
+        current = self.state.open
+        kept = current and OpenRound(
+            round=current.round,
+            attempt=current.attempt,
+            cohort=current.cohort,
+            reported=current.reported,
+            refused=current.refused,
+            declined=current.declined,
+        )
+        self.here, self.timers, self.reducing, self.stopping = set(devices), [], None, False
+        self.state = State(committed=self.state.committed, attempt=self.state.attempt, open=kept)
+        self.send(Resumed(attending=frozenset(devices)))
+
+    @precondition(lambda self: self.stops_at_all)
+    @rule()
+    def is_stopped(self) -> None:
+        self.stopping = True
+        self.send(StopRequested())
+
+    @initialize(stops=strategies.booleans())
+    def decide(self, stops: bool) -> None:
+        """Most of what can happen happens to runs that are never stopped."""
+        self.stops_at_all = stops
+
+    @invariant()
+    def a_stop_waits_for_a_reduction_alone(self) -> None:
+        assert not self.stopping or self.reducing or self.state.status != "running"
+
     @invariant()
     def committed_rounds_agree(self) -> None:
         assert self.state.committed == len(self.committed)
@@ -357,7 +426,7 @@ class Runs(RuleBasedStateMachine):
                     self.delivers(device, 0)
             else:
                 self.send(RetryTimePassed(round=self.state.committed + 1, attempt=self.state.attempt))
-        assert self.state.status == "finished"
+        assert self.state.status == ("stopped" if self.stopping and len(self.committed) < 3 else "finished")
 
 
 TestRuns = Runs.TestCase

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import queue
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
+from coordinator.uploads import Upload, Uploads
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.errors import (
     AlreadyExists,
@@ -244,6 +249,29 @@ def test_an_upload_ends_with_its_round(fleet: Fleet) -> None:
     more.put(None)
     assert isinstance(from_rpc_error(caught.value), WrongState)
     assert not held(fleet), "the slot is free"
+
+
+def test_an_upload_that_begins_while_its_round_ends_leaves_nothing(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended, begin = threading.Event(), threading.Event(), Uploads.begin
+
+    async def late(self: Uploads, files: Mapping[BlobRef, Path]) -> tuple[Upload, dict[str, int]]:
+        begun.set()
+        await asyncio.to_thread(ended.wait, WAIT)
+        return await begin(self, files)
+
+    devices, attending = two_devices(fleet)
+    work = attending[0].assignment()
+    monkeypatch.setattr(Uploads, "begin", late)
+    with ThreadPoolExecutor(1) as threads:
+        submitting = threads.submit(devices[0].submit, work, model_bytes(1.0))
+        assert begun.wait(WAIT)
+        ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+        ended.set()
+        with pytest.raises(WrongState, match="has been stopped"):
+            submitting.result(WAIT)
+    assert not list((fleet.state / "spool").glob("*/*"))
 
 
 def test_bytes_that_are_not_what_was_declared_do_not_count(fleet: Fleet) -> None:
