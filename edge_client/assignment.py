@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import threading
 from collections.abc import Mapping
@@ -43,6 +45,12 @@ class Assignment:
         """Names the assignment."""
         return self.run, self.round, self.attempt
 
+    @property
+    def digest(self) -> str:
+        """Stands for all that a trained model depends on: a new run with an old name has work of the same place."""
+        what = [self.manifest.sha256, self.model.sha256, self.epochs, self.batch_size, self.seed]
+        return hashlib.sha256(json.dumps([*what, sorted(self.hyperparameters.items())]).encode()).hexdigest()
+
 
 def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
     """Checks what came off the network; InvalidInput names what is wrong."""
@@ -72,7 +80,7 @@ class Inbox:
     def put(self, assignment: Assignment) -> None:
         """Adds an assignment; the coordinator says it again when a device comes back, which changes nothing."""
         with self._changed:
-            if self._current is None or self._current.place != assignment.place:
+            if assignment != self._current:
                 self._waiting[assignment.run] = assignment
                 self._changed.notify_all()
 

@@ -35,7 +35,7 @@ class Job:
     batch_size: int
     hyperparameters: Mapping[str, float]
     seed: int
-    started_from: str  # sha256 of the global model
+    digest: str  # the assignment's
     manifest_file: str
     plan_file: str
     model_file: str

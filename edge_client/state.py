@@ -12,13 +12,13 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import InvalidInput
-from moonfed.files import new_directory, write_durably
+from moonfed.files import new_directory
 
 MODEL_FILE, UPDATE_FILE = "model.safetensors", "update.json"
 RUNS_KEPT = 8  # directories of runs; the ones used longest ago go first
@@ -32,12 +32,11 @@ log = logging.getLogger(__name__)
 class Update:
     """The facts about one trained model."""
 
-    started_from: str  # sha256 of the global model that was trained
+    assignment: str  # the digest of what was trained
     model: BlobRef
     samples: int
     steps: int
     metrics: Mapping[str, float]
-    acknowledged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,11 @@ class RunState:
             )
         self.directory = root / run
 
-    def find(self, round_number: int, attempt: int, started_from: str) -> StoredRound | None:
-        """The model trained for that round from that global model, if it is whole."""
+    def find(self, round_number: int, attempt: int, assignment: str) -> StoredRound | None:
+        """The model trained for that round and exactly that assignment, given its digest, if it is whole."""
         wanted = (round_number, attempt)
         found = [stored for stored in self._stored() if stored.place == wanted and _is_whole(stored)]
-        return found[0] if found and found[0].update.started_from == started_from else None
+        return found[0] if found and found[0].update.assignment == assignment else None
 
     def previous(self, round_number: int, attempt: int, count: int) -> list[StoredRound]:
         """The newest `count` models trained before that round and attempt, newest first, counted or not."""
@@ -96,7 +95,7 @@ class RunState:
         attempt: int,
         *,
         write: Callable[[Path], None],
-        started_from: str,
+        assignment: str,
         samples: int,
         steps: int,
         metrics: Mapping[str, float],
@@ -107,7 +106,7 @@ class RunState:
         with new_directory(directory) as temporary:
             write(temporary / MODEL_FILE)
             update = Update(
-                started_from=started_from,
+                assignment=assignment,
                 model=ref_of_file(temporary / MODEL_FILE),
                 samples=samples,
                 steps=steps,
@@ -127,12 +126,6 @@ class RunState:
             if match and update:
                 stored.append(StoredRound(directory, int(match[1]), int(match[2]), update))
         return sorted(stored, key=lambda entry: entry.place, reverse=True)
-
-
-def mark_acknowledged(stored: StoredRound) -> None:
-    """Notes that the coordinator has this update for good."""
-    update = replace(stored.update, acknowledged=True)
-    write_durably(stored.directory / UPDATE_FILE, json.dumps(asdict(update)).encode())
 
 
 def tidy(root: Path) -> None:

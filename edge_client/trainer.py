@@ -138,7 +138,7 @@ def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained) -> No
         job.round,
         job.attempt,
         write=write,
-        started_from=job.started_from,
+        assignment=job.digest,
         samples=trained.samples,
         steps=trained.steps,
         metrics=metrics,

@@ -12,19 +12,35 @@ from edge_client.assignment import Assignment, Inbox
 from edge_client.child import Child
 from edge_client.link import Link
 from edge_client.messages import Job
-from edge_client.state import RunState, StoredRound, mark_acknowledged
+from edge_client.state import RunState, StoredRound
 from edge_client.versions import require_runnable
 from edge_client.watch import Watch
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import Corrupt, MoonfedError, ResourceExhausted, TrainingFailed, Unavailable, Untrusted
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    Denied,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    ResourceExhausted,
+    TrainingFailed,
+    Unavailable,
+    Untrusted,
+    VersionMismatch,
+    WrongState,
+)
 from moonfed.manifest import PLAN_FILE, Manifest
 from moonfed.transport import Backoff
 
 IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
 
 Result = TypeVar("Result")
-Passing = tuple[type[MoonfedError], ...]
-AWAY: Passing = (Unavailable, Untrusted)
+Kinds = tuple[type[MoonfedError], ...]
+AWAY: Kinds = (Unavailable, Untrusted)  # the attending thread tells the operator, and whether it is final
+REFUSALS: Kinds = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
+# Of a fetch, beside refusals: bytes that need a fresh copy, and a full disk of this device.
+UNFETCHED: Kinds = (*REFUSALS, Corrupt, ResourceExhausted)
 log = logging.getLogger(__name__)
 
 
@@ -89,7 +105,7 @@ class Work:
     def _deliver(self, assignment: Assignment) -> None:
         run = RunState(self._runs, assignment.run)
         run.forget_later(assignment.round, assignment.attempt)
-        stored = run.find(assignment.round, assignment.attempt, assignment.model.sha256)
+        stored = run.find(assignment.round, assignment.attempt, assignment.digest)
         if stored:
             log.info("%s: assigned again; it is already trained", assignment)
         else:
@@ -102,7 +118,7 @@ class Work:
         if not self._child.train(job, Watch(assignment, self._link, self._inbox).wants):
             raise Superseded("training was stopped")
         self._keep_models(None)  # the global model has served
-        stored = run.find(assignment.round, assignment.attempt, assignment.model.sha256)
+        stored = run.find(assignment.round, assignment.attempt, assignment.digest)
         if stored is None:
             raise Corrupt("the trained model cannot be read back; the disk may be damaged")
         log.info("%s: trained on %d samples, loss %.4f", assignment, stored.update.samples,
@@ -125,7 +141,7 @@ class Work:
             batch_size=assignment.batch_size,
             hyperparameters=assignment.hyperparameters,
             seed=assignment.seed,
-            started_from=assignment.model.sha256,
+            digest=assignment.digest,
             manifest_file=str(manifest_file),
             plan_file=str(plan_file),
             model_file=str(model_file),
@@ -133,34 +149,36 @@ class Work:
 
     def _fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
         try:
-            return self._patiently(lambda: self._link.fetch(ref, blobs))
+            return self._patiently(lambda: self._link.fetch(ref, blobs), UNFETCHED)
         except Corrupt as error:  # on the way, or on this disk: a fresh copy mends both
             log.warning("%s; fetching it again", error)
             blobs.path(ref.sha256).unlink(missing_ok=True)
-            return self._patiently(lambda: self._link.fetch(ref, blobs))
+            return self._patiently(lambda: self._link.fetch(ref, blobs), UNFETCHED)
 
     def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
         try:
-            # A coordinator whose disk is full, or that takes no more uploads at once, may take this one later.
-            self._patiently(lambda: self._link.submit(assignment, stored), (*AWAY, ResourceExhausted))
-        except MoonfedError as error:
+            self._patiently(lambda: self._link.submit(assignment, stored), REFUSALS)
+        except REFUSALS as error:
             if not self._ending.is_set():
                 log.warning("%s: the coordinator refused the update: %s", assignment, error)
             return
-        mark_acknowledged(stored)
         log.info("%s: submitted", assignment)
 
-    def _patiently(self, action: Callable[[], Result], passing: Passing = AWAY) -> Result:
-        """Tries for as long as the trouble is a passing one and the coordinator wants nothing newer.
+    def _patiently(self, action: Callable[[], Result], final: Kinds) -> Result:
+        """Tries until it succeeds, the trouble is a final one, or the coordinator wants something newer.
 
-        Whether a coordinator is still to be trusted the attending thread finds out, so both are waited for here.
+        A coordinator's trouble passes: its disk has room again, it is restarted, a problem of its own is mended.
         """
-        backoff = Backoff()
+        backoff, told = Backoff(), ""
         while True:
             try:
                 return action()
-            except passing as error:
-                log.debug("trying again: %s", error)
+            except final:
+                raise
+            except MoonfedError as error:
+                if not isinstance(error, AWAY) and str(error) != told:
+                    told = str(error)
+                    log.warning("the coordinator cannot serve this device at present: %s; trying again", told)
             self._wait(backoff.next())
             while not self._link.attending.is_set():
                 self._wait(1.0)

@@ -15,6 +15,7 @@ import pytest
 
 from edge_client.enrolment import keep_identity, read_identity
 from edge_client.link import Link
+from edge_client.state import StoredRound, Update
 from export.methods import METHODS
 from export.models import build_network
 from export.network import exchanged_tensors, tensor_specs
@@ -195,6 +196,14 @@ def link(device: Device) -> Iterator[Link]:
     opened = Link(identity.address, identity.name, identity)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> StoredRound:
+    """An update that nobody trained."""
+    (tmp_path / "model.safetensors").write_bytes(b"a model")
+    update = Update(assignment="0" * 64, model=ref_of_bytes(b"a model"), samples=3, steps=2, metrics={"loss": 1.5})
+    return StoredRound(tmp_path, 1, 1, update)
 
 
 @pytest.fixture

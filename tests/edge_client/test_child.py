@@ -23,7 +23,7 @@ from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed
 from tests.edge_client.conftest import Bundle, wait_until_gone, write_samples
 
-GLOBAL = "0" * 64
+TASK = "0" * 64
 GOOD = "x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32); return x, np.arange(40) % 3"
 UserModule = Callable[[str], str]
 NewChild = Callable[..., Child]
@@ -66,7 +66,7 @@ def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
             "batch_size": 8,
             "hyperparameters": dict(bundle.manifest.hyperparameters),
             "seed": 1,
-            "started_from": GLOBAL,
+            "digest": TASK,
             "manifest_file": str(blobs.path(manifest.sha256)),
             "plan_file": str(blobs.path(bundle.manifest.files["plan.pt"].sha256)),
             "model_file": str(blobs.path(ref_of_bytes(bundle.weights).sha256)),
@@ -90,7 +90,7 @@ def test_a_round_is_trained_and_stored(
 ) -> None:
     child = new_child(samples, holdout=0.1)
     assert child.train(new_job(), always)
-    stored = RunState(tmp_path / "state" / "runs", "tested").find(1, 1, GLOBAL)
+    stored = RunState(tmp_path / "state" / "runs", "tested").find(1, 1, TASK)
     assert stored is not None
     assert (stored.update.samples, stored.update.steps) == (36, 8)
     assert set(stored.update.metrics) == {"loss", "holdout_accuracy", "holdout_loss", "holdout_samples"}
@@ -106,7 +106,7 @@ def test_the_second_round_begins_with_the_first_ones_model_even_in_a_new_child(
     def train(run: str, child: Child, *rounds: int) -> bytes:
         for number in rounds:
             assert child.train(new_job(run=run, round=number), always)
-        stored = RunState(runs, run).find(rounds[-1], 1, GLOBAL)
+        stored = RunState(runs, run).find(rounds[-1], 1, TASK)
         assert stored is not None
         return stored.model_file.read_bytes()
 
@@ -216,7 +216,7 @@ def test_a_child_whose_answer_nobody_waited_for_gives_it_to_nobody(
         child.train(new_job(epochs=1_000_000), stumble)
     assert not child.running
     assert child.train(new_job(round=2), always)
-    assert RunState(tmp_path / "state" / "runs", "tested").find(2, 1, GLOBAL) is not None
+    assert RunState(tmp_path / "state" / "runs", "tested").find(2, 1, TASK) is not None
 
 
 def test_a_child_that_does_not_hear_stop_is_ended(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from edge_client.assignment import Assignment, Inbox, read_assignment
 from edge_client.link import Link
-from edge_client.state import StoredRound, Update
+from edge_client.state import StoredRound
 from edge_client.submission import submit
 from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
@@ -30,13 +30,6 @@ def test_a_coordinator_that_stops_is_unavailable(link: Link, coordinator: Coordi
     coordinator.stop()
     with pytest.raises(Unavailable):
         next(replies)
-
-
-@pytest.fixture
-def stored(tmp_path: Path) -> StoredRound:
-    (tmp_path / "model.safetensors").write_bytes(b"a model")
-    update = Update(started_from="0" * 64, model=ref_of_bytes(b"a model"), samples=3, steps=2, metrics={"loss": 1.5})
-    return StoredRound(tmp_path, 1, 1, update)
 
 
 def test_an_update_arrives_whole(link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound) -> None:
@@ -111,6 +104,21 @@ def test_an_assignment_needs_a_model_and_finite_hyperparameters(bundle: Bundle) 
         read_assignment(wrong)
 
 
+def test_the_digest_of_an_assignment_covers_all_that_a_trained_model_depends_on(bundle: Bundle) -> None:
+    assigned = read_assignment(bundle.assignment())
+    others = [
+        replace(assigned, manifest=ref_of_bytes(b"other")),
+        replace(assigned, model=ref_of_bytes(b"other")),
+        replace(assigned, epochs=assigned.epochs + 1),
+        replace(assigned, batch_size=assigned.batch_size + 1),
+        replace(assigned, hyperparameters={**assigned.hyperparameters, "mu": 9.0}),
+        replace(assigned, seed=assigned.seed + 1),
+    ]
+    assert len({assigned.digest, *(other.digest for other in others)}) == 1 + len(others)
+    backwards = dict(sorted(assigned.hyperparameters.items(), reverse=True))
+    assert replace(assigned, hyperparameters=backwards).digest == assigned.digest
+
+
 def test_the_inbox_keeps_the_newest_of_each_run(bundle: Bundle) -> None:
     def assignment(run: str, number: int) -> Assignment:
         return read_assignment(bundle.assignment(run=run, round=number))
@@ -121,6 +129,8 @@ def test_the_inbox_keeps_the_newest_of_each_run(bundle: Bundle) -> None:
     assert inbox.take(0.0) == assignment("a", 2)
     inbox.put(assignment("a", 2))  # said again after a reconnect
     assert not inbox.superseded()
+    inbox.put(replace(assignment("a", 2), seed=8))  # a new run with the old one's name
+    assert inbox.superseded()
     inbox.put(assignment("a", 3))
     assert inbox.superseded()
     assert inbox.take(0.0) == assignment("b", 1)

@@ -13,7 +13,7 @@ import pytest
 
 from edge_client.enrolment import read_identity
 from moonfed.blobs import ref_of_bytes
-from moonfed.errors import Denied, InvalidInput, MoonfedError, ResourceExhausted, VersionMismatch, WrongState
+from moonfed.errors import Corrupt, Denied, InvalidInput, MoonfedError, ResourceExhausted, VersionMismatch, WrongState
 from moonfed.identity import subject_of
 from moonfed.transport import to_message
 from tests.edge_client.authority import DAY, Authority
@@ -140,20 +140,20 @@ def test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_withou
     assert "it is already trained" in device.stop()[1]
 
 
-def test_another_global_model_is_trained_even_if_the_round_has_the_same_name(
+def test_other_work_is_trained_even_if_the_round_has_the_same_name(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     coordinator.assign(bundle.assignment())
     device.start(samples)
-    coordinator.wait_for_update()
-    device.stop()
+    _, model = coordinator.wait_for_update()
     other = bundle.assignment()
-    _, model = coordinator.updates.pop()
     other.blobs["model"].CopyFrom(to_message(coordinator.blobs.put_bytes(model)))
-    coordinator.assign(other)
-    device.start(samples)
-    _, again = coordinator.wait_for_update()
-    assert again != model
+    models = [model]
+    for count, again in enumerate((bundle.assignment(seed=8), bundle.assignment(epochs=1), other), start=2):
+        coordinator.updates.clear()  # a coordinator that has forgotten everything begins a new run with the old name
+        coordinator.assign(again)
+        models.append(coordinator.wait_for_update()[1])
+        assert len({digest(model) for model in models}) == count
     assert "already trained" not in device.stop()[1]
 
 
@@ -381,15 +381,20 @@ def test_other_trouble_of_the_coordinator_is_waited_out(
     assert log.count("does not let this device attend: the coordinator has a problem of its own") == 1
 
 
-def test_an_update_waits_for_a_coordinator_whose_disk_is_full(
+def test_an_update_waits_until_the_coordinators_trouble_has_passed(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
-    coordinator.submit_error = ResourceExhausted("the disk is full")
+    problems = [ResourceExhausted("the disk is full"), Corrupt("another sha256"), MoonfedError("internal")]
+    coordinator.submit_error = problems[0]
     coordinator.assign(bundle.assignment())
     device.start(samples)
-    coordinator.wait_for(lambda: coordinator.refused >= 2, "two tries")
-    coordinator.submit_error = None
+    for count, following in enumerate([*problems[1:], None], start=1):
+        coordinator.wait_for(lambda wanted=count: coordinator.refused >= wanted, "another try")  # type: ignore[misc]
+        coordinator.submit_error = following
     coordinator.wait_for_update()
+    device.wait_for_log("submitted")
+    assert "cannot serve this device at present: the disk is full; trying again" in device.stop()[1]
+    assert not coordinator.declined
 
 
 def test_a_certificate_is_renewed_before_it_expires(

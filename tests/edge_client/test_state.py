@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.state import RUNS_KEPT, RunState, StoredRound, mark_acknowledged, tidy
+from edge_client.state import RUNS_KEPT, RunState, StoredRound, tidy
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import InvalidInput
 
-GLOBAL = "a" * 64
+TASK = "a" * 64
 
 
 def save(state: RunState, round_number: int, attempt: int = 1, *, keep: int = 3) -> StoredRound:
@@ -24,7 +24,7 @@ def save(state: RunState, round_number: int, attempt: int = 1, *, keep: int = 3)
         round_number,
         attempt,
         write=write,
-        started_from=GLOBAL,
+        assignment=TASK,
         samples=10,
         steps=4,
         metrics={"loss": 0.5},
@@ -43,30 +43,23 @@ def places(found: list[StoredRound]) -> list[tuple[int, int]]:
 
 def test_an_update_survives_a_restart(state: RunState, tmp_path: Path) -> None:
     save(state, 1)
-    found = RunState(tmp_path / "runs", "run-1").find(1, 1, GLOBAL)
+    found = RunState(tmp_path / "runs", "run-1").find(1, 1, TASK)
     assert found is not None
     assert found.model_file.read_bytes() == b"model of 1-1"
     assert found.update.model == ref_of_bytes(b"model of 1-1")
     assert (found.update.samples, found.update.steps, found.update.metrics) == (10, 4, {"loss": 0.5})
-    assert not found.update.acknowledged
-    mark_acknowledged(found)
-    again = RunState(tmp_path / "runs", "run-1").find(1, 1, GLOBAL)
-    assert again is not None
-    assert again.update.acknowledged
 
 
-def test_an_update_is_found_only_for_its_round_attempt_and_global_model(state: RunState) -> None:
+def test_an_update_is_found_only_for_its_round_attempt_and_assignment(state: RunState) -> None:
     save(state, 2, 1)
-    assert state.find(2, 2, GLOBAL) is None
-    assert state.find(1, 1, GLOBAL) is None
+    assert state.find(2, 2, TASK) is None
+    assert state.find(1, 1, TASK) is None
     assert state.find(2, 1, "b" * 64) is None
 
 
-def test_previous_models_are_the_newest_before_the_round_counted_or_not(state: RunState) -> None:
+def test_previous_models_are_the_newest_before_the_round(state: RunState) -> None:
     for round_number, attempt in ((1, 1), (2, 1), (2, 2), (10, 1)):
-        stored = save(state, round_number, attempt, keep=10)
-        if round_number == 2:
-            mark_acknowledged(stored)
+        save(state, round_number, attempt, keep=10)
     assert places(state.previous(11, 1, 2)) == [(10, 1), (2, 2)]
     assert places(state.previous(10, 1, 9)) == [(2, 2), (2, 1), (1, 1)]
     assert places(state.previous(2, 2, 1)) == [(2, 1)]
@@ -112,7 +105,7 @@ def test_damaged_directories_are_skipped_with_a_warning(
     stored = save(state, 2)
     damage(stored)  # type: ignore[operator]
     with caplog.at_level(logging.WARNING):
-        assert state.find(2, 1, GLOBAL) is None
+        assert state.find(2, 1, TASK) is None
         assert places(state.previous(3, 1, 5)) == [(1, 1)]
     assert "skipping the damaged" in caplog.text
 
@@ -123,7 +116,7 @@ def test_a_half_written_model_is_no_model(state: RunState, tmp_path: Path) -> No
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="full"):
-        state.save(1, 1, write=fail, started_from=GLOBAL, samples=1, steps=1, metrics={}, keep=2)
+        state.save(1, 1, write=fail, assignment=TASK, samples=1, steps=1, metrics={}, keep=2)
     assert list(state.directory.iterdir()) == []
     (state.directory / ".1-1.123").mkdir()  # killed while it wrote
     tidy(tmp_path / "runs")

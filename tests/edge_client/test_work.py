@@ -11,8 +11,9 @@ from edge_client.child import Child
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
 from edge_client.session import Session
+from edge_client.state import StoredRound
 from edge_client.work import Work
-from moonfed.errors import TrainingFailed
+from moonfed.errors import AlreadyExists, Denied, InvalidInput, MoonfedError, NotFound, TrainingFailed
 from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.coordinator import Coordinator
 
@@ -34,6 +35,23 @@ def test_a_device_whose_work_ends_by_surprise_does_not_attend_for_ever(
     monkeypatch.setattr(Inbox, "take", stumble)
     with pytest.raises(TrainingFailed, match="work ended unexpectedly, with ValueError: a bug; start the device again"):
         Session(settings, link, Child(settings)).run()
+
+
+@pytest.mark.parametrize(
+    "error", [AlreadyExists("another stands"), Denied("not in the cohort"), NotFound("no run"), InvalidInput("NaN")]
+)
+def test_a_refused_update_is_not_sent_again(
+    error: MoonfedError,
+    link: Link,
+    settings: WorkerSettings,
+    coordinator: Coordinator,
+    bundle: Bundle,
+    stored: StoredRound,
+) -> None:
+    coordinator.submit_error = error
+    work = Work(Path(settings.state), link, Child(settings), Inbox())
+    work._submit(read_assignment(bundle.assignment()), stored)
+    assert coordinator.refused == 1
 
 
 def test_a_decline_that_fails_costs_nothing(
