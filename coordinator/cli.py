@@ -31,7 +31,7 @@ app.add_typer(device_app, name="device")
 
 def main() -> None:
     """The entry point of moonfed-coordinator."""
-    run_program(app, "moonfed-coordinator")
+    run_program(app, "moonfed-coordinator", extra="coordinator")
 
 
 @app.command()

@@ -60,4 +60,4 @@ def demo(
 
 def main() -> NoReturn:
     """Runs the program."""
-    run_program(app, "moonfed-experiments")
+    run_program(app, "moonfed-experiments", extra="experiments")

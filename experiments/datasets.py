@@ -39,11 +39,9 @@ def load_dataset(name: str, root: Path | None, *, download: bool = False) -> Dat
     """
     if name not in LOADERS:
         raise InvalidInput(f"data set is {name!r}; it must be one of {', '.join(LOADERS)}")
-    if name == "digits":
-        return _digits()
-    if root is None:
+    if root is None and name != "digits":
         raise InvalidInput(f"data is not given; data set {name!r} needs the folder that holds its files")
-    return LOADERS[name](root, download)
+    return LOADERS[name](root or Path(), download)
 
 
 def _digits() -> DataSet:

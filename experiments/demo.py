@@ -214,8 +214,8 @@ def show_accuracy(accuracy: float) -> None:
 def accuracy_by_round(identity: Identity) -> list[float]:
     """The evaluator's accuracy of each committed round's model."""
     with open_channel(identity.address, identity) as channel:
-        reply = ControlStub(channel).GetRun(control_pb2.GetRunRequest(run=RUN))
-    committed = (entry for entry in reply.rounds if entry.status == control_pb2.ROUND_STATUS_COMMITTED)
+        rounds = list(ControlStub(channel).ListRounds(control_pb2.ListRoundsRequest(run=RUN)))
+    committed = (entry for entry in rounds if entry.status == control_pb2.ROUND_STATUS_COMMITTED)
     return [entry.metrics["accuracy"] for entry in committed]
 
 

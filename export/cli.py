@@ -64,7 +64,8 @@ def bundle(
     """Build a bundle: a training plan, an ONNX graph, initial weights and a manifest.
 
     A MODULE:CALLABLE is called with a raw sample's shape, such as (32, 32, 3), and the number of classes; it returns
-    three torch modules: encoder, projection head, output layer. Pictures reach the encoder as float [B, C, H, W].
+    three torch modules: encoder, projection head, output layer. Pictures reach the encoder as float [B, C, H, W], with
+    sides under 16 pixels resized to 32.
 
     Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
     """
@@ -133,11 +134,14 @@ def evaluate(
     from export.runs import connect
 
     with connect(identity, insecure=insecure, address=coordinator) as runs:
-        evaluator = open_evaluator(runs, run, data, scored=_ScorePrinter(as_json), away=_print_away, patient=follow)
+        printer = _ScorePrinter(as_json)
+        evaluator = open_evaluator(runs, run, data, scored=printer, away=_print_away, patient=follow)
         if follow:
             evaluator.follow()
         else:
             evaluator.catch_up()
+        if not printer.used and not as_json:
+            print(f"{PROGRAM}: every global model of run {run!r} has its metrics already", file=sys.stderr)
 
 
 @app.command()
@@ -172,7 +176,7 @@ def onnx(
 
 def main() -> None:
     """The program's entry point."""
-    run_program(app, PROGRAM)
+    run_program(app, PROGRAM, extra="export")
 
 
 def _pairs(settings: list[str]) -> dict[str, str]:
@@ -194,8 +198,10 @@ class _ScorePrinter:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self.used = False
 
     def __call__(self, result: RoundScore) -> None:
+        self.used = True
         if self._as_json:
             print_json({"round": result.round, **asdict(result.score), "seconds": round(result.seconds, 3)})
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -136,7 +137,13 @@ def _users_own(model: str, module: str, name: str, sample: InputSpec, classes: i
         factory: Callable[[tuple[int, ...], int], object] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidInput(f"model is {model!r}, which cannot be imported: {error}") from error
-    parts = factory(sample.shape, classes)
+    try:
+        parts = factory(sample.shape, classes)
+    except Exception as error:  # whatever the user's code raises, it is the user who can mend it
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise InvalidInput(
+            f"model is {model!r}, which raised {type(error).__name__} in {place.filename}, line {place.lineno}: {error}"
+        ) from error
     if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
         raise InvalidInput(f"model is {model!r}; it must return three modules: encoder, projection head, output layer")
     return parts

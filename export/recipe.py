@@ -81,7 +81,10 @@ def read_classes(text: str) -> tuple[str, ...]:
     """`cat,dog,bird`, or a number N for classes called 0 to N-1."""
     if text.isdigit():
         return tuple(str(index) for index in range(int(text)))
-    return tuple(name.strip() for name in text.split(","))
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise InvalidInput(f"classes is {text!r}, in which a name is empty; give names with commas between them")
+    return names
 
 
 def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:

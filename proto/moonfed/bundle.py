@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,3 +90,5 @@ def _read(read: _Reader, name: str, path: Path) -> bytes:
         return read(name)
     except (FileNotFoundError, KeyError) as error:
         raise NotFound(f"{path} has no {name}: it is not a bundle, or not a whole one") from error
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise Corrupt(f"{name} in {path} cannot be read: the bundle is damaged") from error

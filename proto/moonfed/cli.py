@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -36,24 +37,43 @@ def exit_code(error: errors.MoonfedError) -> int:
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
 
 
-def run_program(app: typer.Typer, name: str) -> NoReturn:
-    """Runs a program: a MoonfedError becomes `name: one sentence` on standard error and its exit code."""
+def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
+    """Runs a program: a MoonfedError becomes `name: one sentence` on standard error and its exit code.
+
+    `extra`: moonfed's optional dependencies that the program needs, for the advice when one is missing.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
     with errors_as_exit_codes(name):
-        app(prog_name=name)
+        try:
+            app(prog_name=name)
+        except ModuleNotFoundError as error:
+            raise errors.NotFound(_missing_package(error, extra)) from error
     sys.exit(0)
 
 
 @contextmanager
 def errors_as_exit_codes(name: str) -> Iterator[None]:
-    """Ends the process as `run_program` does if the body raises a MoonfedError."""
+    """Ends the process as `run_program` does if the body raises a MoonfedError, or an OSError about a file."""
     try:
         yield
     except errors.MoonfedError as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def _missing_package(error: ModuleNotFoundError, extra: str) -> str:
+    return f"the package {error.name!r} is not installed; this command needs: pip install 'moonfed[{extra}]'"
 
 
 def new_app(help_text: str) -> typer.Typer:

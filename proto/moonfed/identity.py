@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from moonfed.errors import InvalidInput, NotFound, Untrusted
+from moonfed.errors import Corrupt, InvalidInput, NotFound, Untrusted
 from moonfed.files import write_durably
 
 Role = Literal["device", "operator"]
@@ -69,7 +69,7 @@ class Identity:
 
 
 def load_identity(directory: Path) -> Identity:
-    """Reads an identity directory; NotFound says what is missing."""
+    """Reads an identity directory; NotFound says what is missing, Corrupt that a file is damaged."""
     contents = {}
     for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE):
         path = directory / name
@@ -80,6 +80,12 @@ def load_identity(directory: Path) -> Identity:
         address = str(json.loads(contents[COORDINATOR_FILE])["address"])
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f'{directory / COORDINATOR_FILE} must hold {{"address": "host:port"}}') from error
+    try:
+        x509.load_pem_x509_certificate(contents[CERTIFICATE_FILE])
+        x509.load_pem_x509_certificate(contents[CA_FILE])
+        serialization.load_pem_private_key(contents[KEY_FILE], None)
+    except ValueError as error:
+        raise Corrupt(f"{directory} holds a damaged certificate or key; replace the identity") from error
     return Identity(
         directory=directory,
         address=address,

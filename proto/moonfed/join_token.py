@@ -11,6 +11,8 @@ import binascii
 import json
 from dataclasses import dataclass
 
+from cryptography import x509
+
 from moonfed.errors import InvalidInput
 
 PREFIX = "moonfed-join-1."
@@ -37,6 +39,8 @@ def parse_token(text: str) -> JoinToken:
     body = text[len(PREFIX) :]
     try:
         fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        return JoinToken(address=str(fields["address"]), ca=str(fields["ca"]).encode(), secret=str(fields["secret"]))
+        token = JoinToken(address=str(fields["address"]), ca=str(fields["ca"]).encode(), secret=str(fields["secret"]))
+        x509.load_pem_x509_certificate(token.ca)
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
         raise InvalidInput("the join token is damaged or cut off; paste all of it") from error
+    return token

@@ -92,6 +92,7 @@ class Manifest:
         _check(bool(self.name), "name", self.name, "a name that is not empty")
         _check(self.server_rule == "mean", "server_rule", self.server_rule, "'mean'")
         _check(len(self.classes) >= 2, "classes", self.classes, "at least two names")
+        _check(all(name.strip() for name in self.classes), "classes", self.classes, "names that are not empty")
         _check(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
         _check(self.previous_models >= 0, "previous_models", self.previous_models, "a whole number from 0")
         names = [tensor.name for tensor in self.tensors]

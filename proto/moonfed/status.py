@@ -52,5 +52,7 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
         if key == ERROR_KEY and value in _BY_NAME:
             return _BY_NAME[str(value)](details)
     if code == grpc.StatusCode.UNIMPLEMENTED:
-        return errors.VersionMismatch(f"the coordinator does not know this call: {details}")
+        return errors.VersionMismatch(
+            f"this port does not know the call ({details}); is it the coordinator's port for it, and its version ours?"
+        )
     return _BY_CODE.get(code, errors.MoonfedError)(details)

@@ -27,6 +27,7 @@ PART_SIZE = 1 << 20  # bytes in one message; gRPC's default limit is 4 MiB
 CALL_SECONDS = 30.0  # for a call without a stream
 PROBE_SECONDS = 5.0
 SECOND_LOOK_SECONDS = 1.0
+JOIN_TOKEN = "join token"  # noqa: S105 - what a caller without a certificate claims to belong to
 KEEPALIVE_SECONDS = 30  # NATs forget idle connections after a minute or more
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -85,7 +86,7 @@ def explain_unavailable(address: str, identity: Identity | None) -> MoonfedError
 
 def explain_enrolment_unavailable(address: str, ca: bytes) -> MoonfedError:
     """The same for a caller that has no certificate yet, only its join token's authority (PEM)."""
-    return _explain(address, ssl.create_default_context(cadata=ca.decode()), "join token")
+    return _explain(address, ssl.create_default_context(cadata=ca.decode()), JOIN_TOKEN)
 
 
 def _explain(address: str, context: ssl.SSLContext | None, claim: str) -> MoonfedError:
@@ -129,6 +130,8 @@ def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str,
         return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
     except OSError as error:
         return Unavailable(f"the coordinator at {address} broke off: {error}")
+    if not answer and claim == JOIN_TOKEN:
+        return Untrusted(f"the server at {address} asks for a certificate; enrolment has a port of its own")
     if not answer:
         return Untrusted(
             f"the coordinator at {address} refused this certificate: expired, or signed by another authority"

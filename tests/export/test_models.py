@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,3 +84,10 @@ def test_torchvision_imports_in_a_fresh_process_without_a_warning() -> None:
     code = "from export.torchvision_import import import_torchvision as i; i().models.resnet18(weights=None)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_users_model_that_raises_is_told_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_broken_model.py").write_text("def boom(shape, classes):\n    return {}['layers']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidInput, match=r"raised KeyError in .*my_broken_model\.py, line 2: 'layers'"):
+        build_network("my_broken_model:boom", IMAGE, 10)

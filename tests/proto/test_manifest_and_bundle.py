@@ -53,6 +53,7 @@ def test_reading_and_writing_gives_the_same_bytes() -> None:
         ({"format": "moonfed-bundle/9"}, "format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/1'"),
         ({"classes": ["a"]}, "classes is .* at least two"),
         ({"classes": ["a", "a"]}, "all differ"),
+        ({"classes": ["a", " "]}, "not empty"),
         ({"classes": ...}, "lacks the field 'classes'"),
         ({"training.epochs": 0}, "epochs is 0"),
         ({"training.batch_size": "many"}, "wrong type"),
@@ -98,6 +99,11 @@ def test_a_damaged_or_incomplete_bundle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b" / "plan.pt").write_bytes(b"other")
     with pytest.raises(Corrupt, match=r"plan\.pt"):
         read_bundle(tmp_path / "b")
+    write_bundle(tmp_path / "b.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
+    damaged = (tmp_path / "b.zip").read_bytes().replace(b"plan.ptplan.pt", b"plan.ptplam.pt")
+    (tmp_path / "b.zip").write_bytes(damaged)
+    with pytest.raises(Corrupt, match=r"plan\.pt in .* the bundle is damaged"):
+        read_bundle(tmp_path / "b.zip")
     (tmp_path / "b" / "plan.pt").unlink()
     with pytest.raises(NotFound, match=r"has no plan\.pt"):
         read_bundle(tmp_path / "b")

@@ -277,6 +277,9 @@ def test_a_certificate_is_renewed_in_the_last_third_of_its_life(served: Served) 
 def test_an_identity_says_what_is_missing_and_guards_its_key(served: Served, tmp_path: Path) -> None:
     directory = served.identity().directory
     assert (directory / "key.pem").stat().st_mode & 0o077 == 0
+    (directory / "key.pem").write_bytes(b"junk")
+    with pytest.raises(errors.Corrupt, match="damaged certificate or key"):
+        load_identity(directory)
     (directory / "ca.pem").unlink()
     with pytest.raises(errors.NotFound, match=r"holds no identity: ca\.pem is missing"):
         load_identity(directory)
@@ -288,6 +291,9 @@ def test_a_join_token_survives_line_breaks_and_says_when_it_is_damaged() -> None
     assert parse_token(text[:100] + "\n  " + text[100:]) == token
     with pytest.raises(errors.InvalidInput, match="damaged or cut off"):
         parse_token(text[:-20])
+    damaged = JoinToken(address="hub.example:7444", ca=b"no certificate", secret="s3cret")
+    with pytest.raises(errors.InvalidInput, match="damaged or cut off"):
+        parse_token(str(damaged))
     with pytest.raises(errors.InvalidInput, match="must start with"):
         parse_token("hello")
 

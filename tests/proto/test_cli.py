@@ -1,0 +1,39 @@
+"""Errors of a program become one sentence and an exit code; what is not ours to explain stays a traceback."""
+
+import pytest
+
+from moonfed import errors
+from moonfed.cli import errors_as_exit_codes, exit_code, run_program
+
+
+@pytest.mark.parametrize("kind", errors.MoonfedError.__subclasses__())
+def test_every_error_has_an_exit_code_of_its_own_kind(kind: type[errors.MoonfedError]) -> None:
+    assert 2 <= exit_code(kind("x")) <= 10
+
+
+def test_an_error_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"), errors_as_exit_codes("moonfed-test"):
+        raise errors.InvalidInput("mu is -1; it must be a number from 0")
+    assert capsys.readouterr().err == "moonfed-test: mu is -1; it must be a number from 0\n"
+
+
+def test_a_file_that_cannot_be_used_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="1"), errors_as_exit_codes("moonfed-test"):
+        open("/nowhere/at/all").close()  # noqa: PTH123
+    assert capsys.readouterr().err == "moonfed-test: /nowhere/at/all: No such file or directory\n"
+
+
+def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str]) -> None:
+    def app(prog_name: str) -> None:
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+
+    with pytest.raises(SystemExit, match="3"):
+        run_program(app, "moonfed-test", extra="experiments")  # type: ignore[arg-type] # any callable does
+    assert (
+        "'sklearn' is not installed; this command needs: pip install 'moonfed[experiments]'" in capsys.readouterr().err
+    )
+
+
+def test_a_fault_of_ours_stays_a_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), errors_as_exit_codes("moonfed-test"):
+        print(1 / 0)
