@@ -7,8 +7,11 @@ replacement of bytes. Optimising comes after binding.
 from __future__ import annotations
 
 import copy
+import io
+import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr
 
 import onnx
 import torch
@@ -55,8 +58,7 @@ def export_graph(network: Network, sample: InputSpec, *, model: str) -> bytes:
 
 def _exported(graph: torch.nn.Module, example: torch.Tensor, model: str) -> onnx.ModelProto:
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", _NOISE, FutureWarning)
+        with _quiet_exporter():
             program = torch.onnx.export(
                 graph,
                 (example,),
@@ -74,6 +76,18 @@ def _exported(graph: torch.nn.Module, example: torch.Tensor, model: str) -> onnx
     assert program is not None  # noqa: S101 - only None when asked to write a file
     proto: onnx.ModelProto = program.model_proto
     return proto
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Keeps what the exporter writes on the way off the terminal; what goes wrong is in the exception."""
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        warnings.filterwarnings("ignore", _NOISE, FutureWarning)
+        logging.disable(logging.ERROR)
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 def _remove_traces(message: Message) -> None:
