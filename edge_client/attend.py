@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from edge_client.messages import WorkerSettings
 from edge_client.settings import DeviceSettings
+from edge_client.state import writing
 from moonfed.cli import INTERRUPTED, errors_as_exit_codes
 from moonfed.errors import WrongState
 
@@ -70,8 +71,10 @@ def _open_link(settings: DeviceSettings) -> Link:
 @contextmanager
 def _sole_user(state: Path) -> Iterator[None]:
     """Holds STATE's lock; WrongState if another process runs with this directory."""
-    state.mkdir(parents=True, exist_ok=True)
-    with (state / "lock").open("w") as file:
+    with writing(state):
+        state.mkdir(parents=True, exist_ok=True)
+        lock = (state / "lock").open("w")
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -83,7 +86,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     """Ends the session from wherever it is; SIGTERM is how services are stopped, so it is no failure."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is quick, and must not be cut short
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print(f"{NAME}: stopped", file=sys.stderr)
+    os.write(2, f"{NAME}: stopped\n".encode())  # sys.stderr may be in the midst of a line, and takes no other then
     sys.exit(INTERRUPTED if number == signal.SIGINT else 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -29,12 +28,12 @@ app = new_app(HELP)
 @app.command("enrol")
 def enrol_command(
     token: str = typer.Argument(..., metavar="TOKEN_OR_FILE", help="A join token, or a file that holds one."),
-    name: str = typer.Option(socket.gethostname(), help="The device's name in the fleet."),
+    name: str = typer.Option("", help="The device's name in the fleet. Default: the host's."),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the join token's address."),
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Exchange a join token for this device's certificate.
+    """Exchange a join token for this device's certificate; also when that has expired.
 
     \b
     Examples:

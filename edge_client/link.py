@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import grpc
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from edge_client.assignment import Assignment
 from edge_client.state import StoredRound
@@ -15,7 +16,7 @@ from edge_client.submission import submit
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import MoonfedError, Unavailable
-from moonfed.identity import Identity, key_bytes, new_key, signing_request
+from moonfed.identity import Identity, signing_request
 from moonfed.v1 import fleet_pb2, fleet_pb2_grpc
 
 REPORT_TIMEOUT = 10.0  # seconds; a late report is worth nothing
@@ -106,12 +107,12 @@ class Link:
         except grpc.RpcError as error:
             raise self._explained(error) from error
 
-    def renew(self) -> tuple[bytes, bytes]:
-        """A fresh certificate and its key, both PEM."""
-        key = new_key()
+    def renew(self, key: EllipticCurvePrivateKey) -> bytes:
+        """A fresh certificate for that key, PEM."""
         request = fleet_pb2.RenewRequest(device=self.device, signing_request=signing_request(key, self.device))
-        reply = transport.call(self._method(lambda fleet: fleet.Renew), request, explain=self._why_unavailable)
-        return reply.certificate, key_bytes(key)
+        return transport.call(
+            self._method(lambda fleet: fleet.Renew), request, explain=self._why_unavailable
+        ).certificate
 
     def _method(self, choose: Callable[[fleet_pb2_grpc.FleetStub], Callable[..., Reply]]) -> Callable[..., Reply]:
         """A method of the Fleet service on the channel of the moment: between two tries `reopen` may replace it."""

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from edge_client.assignment import Inbox, read_assignment
 from edge_client.child import Child
-from edge_client.enrolment import keep_identity, read_identity
+from edge_client.enrolment import keep_identity, pending_key
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
 from edge_client.state import tidy
 from edge_client.versions import describe_platform
 from edge_client.work import Work
 from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch
+from moonfed.identity import Identity, key_bytes
 from moonfed.transport import Backoff
 from moonfed.v1 import fleet_pb2
 
@@ -102,7 +103,7 @@ class Session:
         return min(left, LONGEST_ATTEND) if left > 0 else RENEWAL_RETRY
 
     def _renew_if_due(self) -> None:
-        """Gets a fresh certificate; raises Untrusted if the present one has expired."""
+        """Gets a fresh certificate, in good time; raises Untrusted if the present one has expired."""
         identity = self._link.identity
         if identity is None:
             return
@@ -110,11 +111,25 @@ class Session:
         if not identity.is_due_for_renewal():
             return
         try:
-            certificate, key = self._link.renew()
-        except (Unavailable, Untrusted) as error:  # attending tells which of the two it is
-            log.debug("not renewed yet: %s", error)
-            return
-        keep_identity(self._state, address=identity.address, ca=identity.ca, certificate=certificate, key=key)
-        renewed = read_identity(self._state)
-        self._link.reopen(renewed)
-        log.info("renewed the certificate; it is good until %s UTC", f"{renewed.expires:%Y-%m-%d %H:%M}")
+            renewed = self._renew(identity)
+        except FINAL:
+            raise
+        except Unavailable as error:  # attending says so, once
+            log.debug("the certificate is not renewed yet: %s", error)
+        except (MoonfedError, OSError) as error:  # such as a full disk, here or there
+            log.warning("the certificate cannot be renewed at present: %s; it is good until %s and will be tried again",
+                        error, _when(identity))  # fmt: skip
+        else:
+            self._link.reopen(renewed)
+            log.info("renewed the certificate; it is good until %s", _when(renewed))
+
+    def _renew(self, identity: Identity) -> Identity:
+        key = pending_key(self._state)
+        certificate = self._link.renew(key)
+        return keep_identity(
+            self._state, address=identity.address, ca=identity.ca, certificate=certificate, key=key_bytes(key)
+        )
+
+
+def _when(identity: Identity) -> str:
+    return f"{identity.expires:%Y-%m-%d %H:%M} UTC"

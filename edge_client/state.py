@@ -11,7 +11,8 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -126,6 +127,15 @@ class RunState:
             if match and update:
                 stored.append(StoredRound(directory, int(match[1]), int(match[2]), update))
         return sorted(stored, key=lambda entry: entry.place, reverse=True)
+
+
+@contextmanager
+def writing(state: Path) -> Iterator[None]:
+    """Says in one sentence that the state directory cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(f"state is {str(state)!r}, which cannot be written: {error.strerror}") from error
 
 
 def tidy(root: Path) -> None:

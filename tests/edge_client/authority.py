@@ -16,6 +16,21 @@ from moonfed.identity import key_bytes, new_key
 DAY = timedelta(days=1)
 
 
+def requested_key(request: bytes) -> bytes:
+    """The public key in a PEM signing request."""
+    return public_bytes(x509.load_pem_x509_csr(request).public_key())
+
+
+def certified_key(certificate: bytes) -> bytes:
+    """The public key in a PEM certificate."""
+    return public_bytes(x509.load_pem_x509_certificate(certificate).public_key())
+
+
+def public_bytes(key: object) -> bytes:
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
 @dataclass
 class Authority:
     key: ec.EllipticCurvePrivateKey = field(default_factory=new_key)

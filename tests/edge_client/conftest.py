@@ -26,7 +26,7 @@ from moonfed.manifest import FILES, PLAN_FILE, InputSpec, LocalTraining, Manifes
 from moonfed.tensors import write_model
 from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
-from tests.edge_client.authority import DAY, Authority
+from tests.edge_client.authority import DAY, Authority, certified_key
 from tests.edge_client.coordinator import PATIENCE, Coordinator
 
 FEATURES = InputSpec(kind="features", shape=(6,))
@@ -131,6 +131,7 @@ class Device:
     def enrol(self, authority: Authority | None = None, **ages: timedelta) -> None:
         key, certificate = self.coordinator.authority.issue("cam-1", "device", **ages)
         ca = (authority or self.coordinator.authority).pem
+        self.coordinator.keys["cam-1"] = certified_key(certificate)
         keep_identity(self.state, address=self.coordinator.address, ca=ca, certificate=certificate, key=key)
 
     def start(self, data: str | Path, *options: str) -> None:

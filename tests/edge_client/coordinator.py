@@ -11,10 +11,10 @@ from typing import NoReturn
 import grpc
 
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.errors import MoonfedError, Unavailable
+from moonfed.errors import AlreadyExists, MoonfedError, Unavailable
 from moonfed.status import to_status
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
-from tests.edge_client.authority import Authority
+from tests.edge_client.authority import Authority, requested_key
 
 PATIENCE = 60.0  # seconds; nothing takes that long unless it is broken
 CHUNK = 1 << 12  # small, so that a small model travels in several
@@ -39,6 +39,9 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.attend_error: MoonfedError | None = None
         self.submit_error: MoonfedError | None = None
         self.enrol_error: MoonfedError | None = None
+        self.renew_error: MoonfedError | None = None
+        self.keys: dict[str, object] = {}  # by name: a name stays with its key
+        self.before_enrol_reply: Callable[[], object] = lambda: None
         self.break_upload_after: int | None = None  # bytes, once
         self.break_fetch_after: int | None = None  # bytes, once
         self.port = 0
@@ -140,6 +143,11 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         return fleet_pb2.DeclineReply()
 
     def Renew(self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext) -> fleet_pb2.RenewReply:  # noqa: N802
+        if self.renew_error:
+            self.refused += 1
+            self._tell()
+            _abort(context, self.renew_error)
+        self.keys[request.device] = requested_key(request.signing_request)
         certificate = self.authority.sign(request.signing_request, request.device)
         self._tell(lambda: self.renewed.append(certificate))
         return fleet_pb2.RenewReply(certificate=certificate)
@@ -175,7 +183,11 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     def Enrol(self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext) -> enrolment_pb2.EnrolReply:  # noqa: N802
         if self.enrol_error:
             _abort(context, self.enrol_error)
+        key = requested_key(request.signing_request)
+        if self.keys.setdefault(request.device, key) != key:
+            _abort(context, AlreadyExists(f"there is already a device {request.device!r}"))
         certificate = self.authority.sign(request.signing_request, request.device)
+        self.before_enrol_reply()
         return enrolment_pb2.EnrolReply(device=request.device, certificate=certificate, fleet_port=self.port)
 
 

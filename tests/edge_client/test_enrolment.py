@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from edge_client import enrolment
-from edge_client.enrolment import keep_identity, read_identity
+from edge_client.enrolment import keep_identity, pending_key, read_identity
 from moonfed.errors import Untrusted
-from moonfed.identity import save_identity
+from moonfed.identity import key_bytes, save_identity
 from moonfed.join_token import JoinToken
-from tests.edge_client.authority import Authority
+from tests.edge_client.authority import Authority, certified_key, public_bytes
 from tests.edge_client.conftest import PROGRAM, Device
 from tests.edge_client.coordinator import PATIENCE, Coordinator
 
@@ -64,6 +66,65 @@ def test_an_enrolled_device_keeps_its_identity(device: Device, token: JoinToken)
     assert read_identity(device.state) == before
 
 
+def test_an_expired_identity_is_enrolled_again_with_its_name_and_key(
+    coordinator: Coordinator, token: JoinToken, device: Device, samples: Path
+) -> None:
+    device.enrol(left=-timedelta(minutes=1))
+    before = read_identity(device.state)
+    done = enrol(str(token), "--name", "cam-2", "--state", device.state)
+    assert done.returncode == 4
+    assert "holds the expired identity of 'cam-1'; enrol it again under that name" in done.stderr
+    done = enrol(str(token), "--state", device.state)
+    assert done.returncode == 0, done.stderr
+    after = read_identity(device.state)
+    assert (after.name, after.key) == ("cam-1", before.key)
+    assert after.expires > before.expires
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+
+
+def test_a_device_that_is_killed_before_it_has_its_certificate_keeps_its_name(
+    coordinator: Coordinator, token: JoinToken, device: Device
+) -> None:
+    arguments = [str(PROGRAM), "enrol", str(token), "--name", "cam-1", "--state", str(device.state)]
+    first = subprocess.Popen(arguments, stderr=subprocess.PIPE)
+    coordinator.before_enrol_reply = first.kill
+    first.communicate(timeout=PATIENCE)
+    assert first.returncode == -signal.SIGKILL
+    assert "cam-1" in coordinator.keys
+    pending = device.state / "pending-key.pem"
+    assert pending.stat().st_mode & 0o077 == 0
+    coordinator.before_enrol_reply = lambda: None
+    done = enrol(*arguments[2:])
+    assert done.returncode == 0, done.stderr
+    assert certified_key(read_identity(device.state).certificate) == coordinator.keys["cam-1"]
+    assert not pending.exists()
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_certificate_that_expires_while_a_renewal_is_pending_is_enrolled_again(
+    recorded: bool, coordinator: Coordinator, token: JoinToken, device: Device
+) -> None:
+    device.enrol(left=-timedelta(minutes=1))
+    own, pending = read_identity(device.state).key, pending_key(device.state)
+    if recorded:  # the coordinator answered the renewal; the device had no room for the answer
+        coordinator.keys["cam-1"] = public_bytes(pending.public_key())
+    renewed = enrolment.enrol(token, "", device.state)
+    assert certified_key(renewed.certificate) == coordinator.keys["cam-1"]
+    assert renewed.key == (key_bytes(pending) if recorded else own)
+
+
+def test_a_state_directory_that_cannot_be_written_is_named(token: JoinToken, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("in the way")
+    for command in (["enrol", str(token)], ["run", "--data", "x.npz"]):
+        done = subprocess.run(
+            [str(PROGRAM), *command, "--state", str(tmp_path / "s" / "t")], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2
+        assert "t', which cannot be written: Not a directory" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_token_that_the_coordinator_refuses_is_explained(
     coordinator: Coordinator, token: JoinToken, tmp_path: Path
 ) -> None:
@@ -71,7 +132,7 @@ def test_a_token_that_the_coordinator_refuses_is_explained(
     done = enrol(str(token), "--state", tmp_path / "s")
     assert done.returncode == 5
     assert done.stderr == f"moonfed-client: {coordinator.enrol_error}\n"
-    assert not (tmp_path / "s").exists()
+    assert not (tmp_path / "s" / "identity").exists()
 
 
 def test_a_server_that_the_token_does_not_vouch_for_is_refused(token: JoinToken, tmp_path: Path) -> None:
@@ -90,7 +151,11 @@ def test_nobody_at_the_address_is_explained_after_a_few_tries(token: JoinToken, 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("no-such-file", "or name a file; 'no-such-file' does neither"), ("moonfed-join-1.xyz", "damaged or cut off")],
+    [
+        ("no-such-file", "or name a file that holds one; 'no-such-file' does neither"),
+        ("moonfed-join-1.xyz", "damaged or cut off"),
+        ("x" * 300, "does neither"),
+    ],
 )
 def test_what_is_no_token_is_refused(text: str, message: str, tmp_path: Path) -> None:
     done = enrol(text, "--state", tmp_path / "s")

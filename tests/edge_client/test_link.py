@@ -13,6 +13,7 @@ from edge_client.state import StoredRound
 from edge_client.submission import submit
 from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
+from moonfed.identity import new_key
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from tests.edge_client.conftest import Bundle
@@ -53,7 +54,7 @@ def test_a_refusal_keeps_its_class(link: Link, coordinator: Coordinator, bundle:
         lambda link, assignment, stored: link.report(assignment, 0.5),
         lambda link, assignment, stored: link.decline(assignment, "no"),
         lambda link, assignment, stored: link.submit(assignment, stored),
-        lambda link, assignment, stored: link.renew(),
+        lambda link, assignment, stored: link.renew(new_key()),
     ],
     ids=["attend", "fetch", "report", "decline", "submit", "renew"],
 )

@@ -416,6 +416,33 @@ def test_a_certificate_is_renewed_before_it_expires(
     assert "renewed the certificate" in device.stop()[1]
 
 
+@pytest.mark.parametrize("error", [MoonfedError("internal"), WrongState("not now")])
+def test_a_renewal_that_fails_leaves_the_device_attending(
+    error: MoonfedError, coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    device.enrol(age=9 * DAY, left=DAY)
+    coordinator.renew_error = error
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    code, log = device.stop()
+    assert code == 0
+    assert f"the certificate cannot be renewed at present: {error}; it is good until " in log
+    before = read_identity(device.state)
+    coordinator.renew_error = None
+    device.start(samples)
+    device.wait_for_log("renewed the certificate")
+    assert read_identity(device.state).certificate == coordinator.renewed[0] != before.certificate
+
+
+def test_a_renewal_that_the_coordinator_denies_is_final(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    device.enrol(age=9 * DAY, left=DAY)
+    coordinator.renew_error = Denied("device 'cam-1' is revoked")
+    device.start(samples)
+    assert device.finish() == (5, "moonfed-client: device 'cam-1' is revoked\n")
+
+
 def test_one_state_directory_serves_one_process(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.start(samples)
     coordinator.wait_for(lambda: coordinator.attended, "the device")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from edge_client import enrolment
 from edge_client.assignment import Inbox, read_assignment
 from edge_client.child import Child
+from edge_client.enrolment import read_identity
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
 from edge_client.session import Session
 from edge_client.state import StoredRound
 from edge_client.work import Work
 from moonfed.errors import AlreadyExists, Denied, InvalidInput, MoonfedError, NotFound, TrainingFailed
+from tests.edge_client.authority import DAY, certified_key
 from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.coordinator import Coordinator
 
@@ -52,6 +56,27 @@ def test_a_refused_update_is_not_sent_again(
     work = Work(Path(settings.state), link, Child(settings), Inbox())
     work._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.refused == 1
+
+
+def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
+    device: Device, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device.enrol(age=9 * DAY, left=DAY)
+    before = read_identity(device.state)
+    session = Session(settings, Link(before.address, before.name, before), Child(settings))
+
+    def full(directory: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(enrolment, "save_identity", full)
+        session._renew_if_due()
+    assert read_identity(device.state) == before
+    session._renew_if_due()
+    after = read_identity(device.state)
+    assert certified_key(after.certificate) == coordinator.keys["cam-1"]
+    assert len({certified_key(certificate) for certificate in coordinator.renewed}) == 1
+    session._link.close()
 
 
 def test_a_decline_that_fails_costs_nothing(
