@@ -11,7 +11,7 @@ from dataclasses import replace
 from coordinator.attendance import Attendance, Introduction, Session, require_contract
 from coordinator.background import Background, in_thread
 from coordinator.new_runs import new_record
-from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RunEvent, RunRecord, RunView
+from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RoundRecord, RunEvent, RunRecord, RunView
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import State
 from coordinator.run_driver import RunDriver
@@ -25,6 +25,7 @@ from moonfed.errors import InvalidInput, NotFound, Unavailable, VersionMismatch,
 from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
+ROUNDS_AT_ONCE = 50  # read from the database while they are listed
 
 
 class Federation:
@@ -124,6 +125,15 @@ class Federation:
         """One run."""
         driver = await self._find_driver(run)
         return await (driver.view() if driver else asyncio.to_thread(self._past_view, run))
+
+    async def rounds(self, run: str) -> AsyncGenerator[RoundRecord, None]:
+        """A run's committed and abandoned rounds, oldest first, a few at a time."""
+        await asyncio.to_thread(self._store.run, run)
+        last: AttemptId | None = None
+        while page := await asyncio.to_thread(self._store.past_rounds, run, last, ROUNDS_AT_ONCE):
+            for found in page:
+                yield found
+            last = page[-1].id
 
     async def stop_run(self, run: str) -> RunView:
         """Ends a run for good; its global models stay. A run that has ended stays as it is."""

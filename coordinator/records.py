@@ -63,6 +63,7 @@ class RoundRecord:
     reason: str = ""
     model: BlobRef | None = None
     seconds: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of a committed round's model
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -98,13 +99,12 @@ class DeviceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """Everything that an operator sees of a run."""
+    """What an operator sees of a run, besides its rounds."""
 
     record: RunRecord
-    rounds: tuple[RoundRecord, ...] = ()  # committed and abandoned ones, oldest first
     open_round: OpenRound | None = None
     waiting: str = ""
-    metrics: Mapping[int, Mapping[str, float]] = field(default_factory=dict)  # by round; 0: the initial weights
+    initial_metrics: Mapping[str, float] = field(default_factory=dict)
     committed: int = 0
     model: BlobRef | None = None  # the newest global model
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from coordinator.records import RunEvent
-from moonfed.errors import MoonfedError, ResourceExhausted
+from moonfed.errors import MoonfedError, Unavailable
 
 QUEUE_LENGTH = 1024
 PROGRESS_LENGTH = QUEUE_LENGTH // 2  # progress is dropped first: the next report makes up for it
@@ -25,7 +25,7 @@ class Watcher:
         if self.closed or (event.kind == "progress" and waiting >= PROGRESS_LENGTH):
             return
         if waiting >= QUEUE_LENGTH:
-            self.close(ResourceExhausted("this watcher fell behind; watch again"))
+            self.close(Unavailable("this watcher fell behind; watch again"))
             return
         self._events.put_nowait(event)
 

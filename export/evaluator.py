@@ -84,7 +84,7 @@ class Evaluator:
     def catch_up(self) -> bool:
         """Scores every global model without metrics; returns whether the run still goes on."""
         run = self._runs.get(self._run)
-        for model in global_models(run, self._manifest):
+        for model in global_models(run, self._runs.rounds(self._run), self._manifest):
             if "accuracy" not in model.metrics:
                 self._evaluate(model)
         return run.status == control_pb2.RUN_STATUS_RUNNING

@@ -40,7 +40,7 @@ def write_onnx(
     run = runs.get(run_name)
     manifest = runs.manifest(run)
     inputs = read_inputs(data, manifest.input)
-    chosen = global_model(run, manifest, round_number)
+    chosen = global_model(run, runs.rounds(run_name), manifest, round_number)
     vector = open_model(runs.fetch(chosen.ref), manifest.tensors)
     origin = Origin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
     graph = bind(runs.fetch(manifest.files[GRAPH_FILE]).read_bytes(), vector, manifest, origin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ import grpc
 
 from moonfed import transport
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import MoonfedError, NotFound, ResourceExhausted, Unavailable
+from moonfed.errors import MoonfedError, NotFound, Unavailable
 from moonfed.identity import Identity, load_identity
 from moonfed.manifest import WEIGHTS_FILE, Manifest
 from moonfed.v1 import control_pb2, control_pb2_grpc
@@ -44,6 +44,15 @@ class Runs:
             self._control.GetRun, control_pb2.GetRunRequest(run=run), attempts=ATTEMPTS, explain=self._explain
         )
 
+    def rounds(self, run: str) -> list[control_pb2.Round]:
+        """The run's committed and abandoned rounds, oldest first."""
+        return transport.call(
+            lambda request, timeout: list(self._control.ListRounds(request, timeout=timeout)),
+            control_pb2.ListRoundsRequest(run=run),
+            attempts=ATTEMPTS,
+            explain=self._explain,
+        )
+
     def manifest(self, run: control_pb2.Run) -> Manifest:
         """The manifest of the run's bundle."""
         return Manifest.from_bytes(self.fetch(transport.from_message(run.manifest)).read_bytes())
@@ -60,14 +69,11 @@ class Runs:
         self._blobs.path(ref.sha256).unlink(missing_ok=True)
 
     def watch(self, run: str) -> Iterator[control_pb2.RunEvent]:
-        """A run's events as long as the connection lasts; raises Unavailable when it breaks."""
+        """A run's events as long as the connection lasts; raises Unavailable when it breaks or we fell behind."""
         try:
             yield from self._control.WatchRun(control_pb2.WatchRunRequest(run=run))
         except grpc.RpcError as error:
-            reason = transport.explained(error, self._explain)
-            if isinstance(reason, ResourceExhausted):  # scoring took long, and the coordinator gave this watcher up
-                reason = Unavailable(str(reason))
-            raise reason from error
+            raise transport.explained(error, self._explain) from error
 
     def record(self, run: str, round_number: int, metrics: Mapping[str, float]) -> None:
         """Keeps metrics of a global model with the run."""
@@ -75,19 +81,21 @@ class Runs:
         transport.call(self._control.RecordMetrics, request, attempts=ATTEMPTS, explain=self._explain)
 
 
-def global_models(run: control_pb2.Run, manifest: Manifest) -> list[GlobalModel]:
+def global_models(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], manifest: Manifest) -> list[GlobalModel]:
     """The run's global models so far, oldest first."""
     models = [GlobalModel(0, _initial_model(run, manifest), dict(run.initial_metrics))]
-    committed = (entry for entry in run.rounds if entry.status == control_pb2.ROUND_STATUS_COMMITTED)
+    committed = (entry for entry in rounds if entry.status == control_pb2.ROUND_STATUS_COMMITTED)
     models += [
         GlobalModel(entry.round, transport.from_message(entry.model), dict(entry.metrics)) for entry in committed
     ]
     return models
 
 
-def global_model(run: control_pb2.Run, manifest: Manifest, round_number: int | None) -> GlobalModel:
+def global_model(
+    run: control_pb2.Run, rounds: Sequence[control_pb2.Round], manifest: Manifest, round_number: int | None
+) -> GlobalModel:
     """The global model after that round, or the newest; raises NotFound."""
-    models = global_models(run, manifest)
+    models = global_models(run, rounds, manifest)
     if round_number is None:
         return models[-1]
     for model in models:

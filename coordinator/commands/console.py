@@ -57,6 +57,11 @@ class Console:
             )
             return transport.call(self.control.StartRun, request, explain=self.explain)
 
+    def rounds(self, run: str) -> list[control_pb2.Round]:
+        """A run's committed and abandoned rounds, oldest first."""
+        request = control_pb2.ListRoundsRequest(run=run)
+        return self.ask(lambda asked, timeout: list(self.control.ListRounds(asked, timeout=timeout)), request)
+
     def upload(self, files: Mapping[BlobRef, Path]) -> None:
         """Stores blobs; a connection that breaks is taken up where it broke off."""
         backoff = transport.Backoff()

@@ -22,8 +22,22 @@ def run_document(run: control_pb2.Run) -> dict[str, Any]:
         "waiting": run.waiting,
         "created": run.created,
         "initial_metrics": dict(run.initial_metrics),
-        "rounds": [_round_document(round_) for round_ in run.rounds],
         "open_round": _open_round_document(run.open_round) if run.HasField("open_round") else None,
+    }
+
+
+def round_document(round_: control_pb2.Round) -> dict[str, Any]:
+    """A round as JSON values."""
+    return {
+        "round": round_.round,
+        "attempt": round_.attempt,
+        "status": _round_status(round_),
+        "model": _blob_document(round_.model) if round_.HasField("model") else None,
+        "counted": list(round_.counted),
+        "missing": list(round_.missing),
+        "reason": round_.reason,
+        "metrics": dict(round_.metrics),
+        "seconds": round_.seconds,
     }
 
 
@@ -55,10 +69,10 @@ def device_document(device: control_pb2.Device) -> dict[str, Any]:
     }
 
 
-def run_lines(run: control_pb2.Run) -> list[str]:
+def run_lines(run: control_pb2.Run, rounds: Sequence[control_pb2.Round]) -> list[str]:
     """A run with its rounds, readable."""
-    metrics = sorted({name for round_ in run.rounds for name in round_.metrics} | set(run.initial_metrics))
-    rows = [_round_row(round_, metrics) for round_ in run.rounds]
+    metrics = sorted({name for round_ in rounds for name in round_.metrics} | set(run.initial_metrics))
+    rows = [_round_row(round_, metrics) for round_ in rounds]
     if run.initial_metrics:
         rows.insert(0, ["0", "", "start", "", "", *_metric_cells(run.initial_metrics, metrics), ""])
     lines = [snapshot_line(run)]
@@ -169,20 +183,6 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
 
 def _amount_text(amount: control_pb2.Amount) -> str:
     return str(amount.count) if amount.WhichOneof("amount") == "count" else f"{100 * amount.fraction:g}%"
-
-
-def _round_document(round_: control_pb2.Round) -> dict[str, Any]:
-    return {
-        "round": round_.round,
-        "attempt": round_.attempt,
-        "status": _round_status(round_),
-        "model": _blob_document(round_.model) if round_.HasField("model") else None,
-        "counted": list(round_.counted),
-        "missing": list(round_.missing),
-        "reason": round_.reason,
-        "metrics": dict(round_.metrics),
-        "seconds": round_.seconds,
-    }
 
 
 def _open_round_document(current: control_pb2.OpenRound) -> dict[str, Any]:

@@ -107,15 +107,16 @@ def show(
     Example: moonfed-coordinator run show digits
     """
     from coordinator.commands.console import connect
-    from coordinator.commands.printing import run_document, run_lines
+    from coordinator.commands.printing import round_document, run_document, run_lines
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
+        rounds = console.rounds(run)
     if json:
-        print_json(run_document(found))
+        print_json(run_document(found) | {"rounds": [round_document(round_) for round_ in rounds]})
     else:
-        typer.echo("\n".join(run_lines(found)))
+        typer.echo("\n".join(run_lines(found, rounds)))
 
 
 @run_app.command()

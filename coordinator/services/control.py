@@ -60,13 +60,21 @@ class ControlService(control_pb2_grpc.ControlServicer):
     ) -> control_pb2.ListRunsReply:
         self._callers.operator(context)
         views = await self._federation.runs()
-        return control_pb2.ListRunsReply(runs=[convert.run(view, with_rounds=False) for view in views])
+        return control_pb2.ListRunsReply(runs=[convert.run(view) for view in views])
 
     async def GetRun(  # noqa: N802, D102
         self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
         self._callers.operator(context)
         return convert.run(await self._federation.run(request.run))
+
+    async def ListRounds(  # noqa: N802, D102
+        self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[control_pb2.Round]:
+        self._callers.operator(context)
+        async with aclosing(self._federation.rounds(request.run)) as rounds:
+            async for found in rounds:
+                yield convert.round_message(found)
 
     async def StopRun(  # noqa: N802, D102
         self, request: control_pb2.StopRunRequest, context: grpc.ServicerContext

@@ -143,8 +143,8 @@ def stored(refs: Sequence[BlobRef]) -> control_pb2.UploadReply:
     return control_pb2.UploadReply(stored=control_pb2.Stored(blobs=[to_message(ref) for ref in refs]))
 
 
-def run(view: RunView, *, with_rounds: bool = True) -> control_pb2.Run:
-    """A run; a list of runs goes without their rounds."""
+def run(view: RunView) -> control_pb2.Run:
+    """A run."""
     record = view.record
     return control_pb2.Run(
         run=record.run,
@@ -154,12 +154,26 @@ def run(view: RunView, *, with_rounds: bool = True) -> control_pb2.Run:
         method=record.method,
         round=view.committed,
         model=_blob(view.model),
-        rounds=[_round(found, view.metrics) for found in view.rounds] if with_rounds else [],
         open_round=_open_round(view.open_round) if view.open_round else None,
         waiting=view.waiting,
         created=record.created,
-        initial_metrics=dict(view.metrics.get(0, {})),
+        initial_metrics=dict(view.initial_metrics),
         initial_model=to_message(record.initial),
+    )
+
+
+def round_message(record: RoundRecord) -> control_pb2.Round:
+    """A committed or abandoned round."""
+    return control_pb2.Round(
+        round=record.id.round,
+        attempt=record.id.attempt,
+        status=_ROUND_STATUS[record.status],
+        model=_blob(record.model),
+        counted=record.counted,
+        missing=record.missing,
+        reason=record.reason,
+        metrics=dict(record.metrics),
+        seconds=record.seconds,
     )
 
 
@@ -214,21 +228,6 @@ def _amount_message(amount: Amount) -> control_pb2.Amount:
     if amount.count is not None:
         return control_pb2.Amount(count=amount.count)
     return control_pb2.Amount(fraction=amount.fraction or 0.0)
-
-
-def _round(record: RoundRecord, metrics: Mapping[int, Mapping[str, float]]) -> control_pb2.Round:
-    committed = record.status == "committed"
-    return control_pb2.Round(
-        round=record.id.round,
-        attempt=record.id.attempt,
-        status=_ROUND_STATUS[record.status],
-        model=_blob(record.model),
-        counted=record.counted,
-        missing=record.missing,
-        reason=record.reason,
-        metrics=dict(metrics.get(record.id.round, {})) if committed else {},
-        seconds=record.seconds,
-    )
 
 
 def _open_round(current: OpenRound) -> control_pb2.OpenRound:

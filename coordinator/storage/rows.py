@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sql
@@ -42,8 +43,8 @@ def _attempt(row: sql.RowMapping) -> AttemptId:
     return AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
 
 
-def round_record(row: sql.RowMapping) -> RoundRecord:
-    """A row of rounds."""
+def round_record(row: sql.RowMapping, metrics: Mapping[str, float]) -> RoundRecord:
+    """A row of rounds, and the metrics of its model."""
     return RoundRecord(
         id=_attempt(row),
         status=row["status"],
@@ -52,6 +53,7 @@ def round_record(row: sql.RowMapping) -> RoundRecord:
         reason=row["reason"],
         model=_ref(row, "model") if row["model_sha256"] else None,
         seconds=row["seconds"],
+        metrics=metrics if row["status"] == "committed" else {},
     )
 
 

@@ -114,12 +114,31 @@ class Store:
         with self._write() as connection:
             _close_round(connection, attempt, "abandoned", {"reason": reason})
 
-    def rounds(self, run: str) -> list[RoundRecord]:
-        """All attempts at all rounds of a run, in order."""
+    def round(self, attempt: AttemptId) -> RoundRecord | None:
+        """One attempt at a round."""
+        found = self._rounds(sql.select(tables.rounds).where(_same(tables.rounds, attempt)))
+        return found[0] if found else None
+
+    def latest_round(self, run: str, status: str | None = None) -> RoundRecord | None:
+        """The newest attempt at a round of a run, or the newest of that status."""
         columns = tables.rounds.c
-        query = sql.select(tables.rounds).where(columns.run == run).order_by(columns.round, columns.attempt)
+        query = sql.select(tables.rounds).where(columns.run == run)
+        query = query.where(columns.status == status) if status else query
+        found = self._rounds(query.order_by(columns.round.desc(), columns.attempt.desc()).limit(1))
+        return found[0] if found else None
+
+    def past_rounds(self, run: str, after: AttemptId | None, limit: int) -> list[RoundRecord]:
+        """The next so many committed and abandoned attempts after that one, in order."""
+        columns = tables.rounds.c
+        query = sql.select(tables.rounds).where(columns.run == run, columns.status != "open")
+        if after:
+            query = query.where(sql.tuple_(columns.round, columns.attempt) > (after.round, after.attempt))
+        return self._rounds(query.order_by(columns.round, columns.attempt).limit(limit))
+
+    def _rounds(self, query: sql.Select[Any]) -> list[RoundRecord]:
         with self._engine.connect() as connection:
-            return [rows.round_record(row) for row in connection.execute(query).mappings()]
+            found = connection.execute(query).mappings().all()
+            return [rows.round_record(row, _metrics(connection, row["run"], row["round"])) for row in found]
 
     # Answers of devices
 
@@ -174,15 +193,10 @@ class Store:
         with self._write() as connection:
             _put_metrics(connection, run, round_, metrics)
 
-    def metrics(self, run: str) -> dict[int, dict[str, float]]:
-        """A run's metrics by round; 0 stands for the initial weights."""
-        found: dict[int, dict[str, float]] = {}
-        columns = tables.metrics.c
-        query = sql.select(columns.round, columns.name, columns.value).where(columns.run == run)
+    def metrics(self, run: str, round_: int) -> dict[str, float]:
+        """The metrics of a global model, by name; round 0 stands for the initial weights."""
         with self._engine.connect() as connection:
-            for round_, name, value in connection.execute(query.order_by(columns.round, columns.name)):
-                found.setdefault(round_, {})[name] = value
-        return found
+            return _metrics(connection, run, round_)
 
     # Devices and join tokens
 
@@ -270,6 +284,12 @@ def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, ch
     connection.execute(
         sql.update(tables.rounds).where(_same(tables.rounds, attempt)).values(status=status, seconds=seconds, **changes)
     )
+
+
+def _metrics(connection: sql.Connection, run: str, round_: int) -> dict[str, float]:
+    columns = tables.metrics.c
+    query = sql.select(columns.name, columns.value).where(columns.run == run, columns.round == round_)
+    return {row.name: row.value for row in connection.execute(query.order_by(columns.name))}
 
 
 def _put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Mapping[str, float]) -> None:

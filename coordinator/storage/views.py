@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from coordinator.records import RunRecord, RunView
+from coordinator.records import AttemptId, RunRecord, RunView
 from coordinator.rounds import sentences
 from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.store import Store
 
 
 def run_view(store: Store, record: RunRecord, state: State | None) -> RunView:
-    """A run with its rounds; `state` is absent once the run has ended. Blocking."""
-    past = tuple(found for found in store.rounds(record.run) if found.status != "open")
-    committed = [found for found in past if found.status == "committed"]
-    current = state.open if state else None
-    if current and any((found.id.round, found.id.attempt) == (current.round, current.attempt) for found in past):
-        current = None  # ended a moment ago, the state machine is just being told
+    """A run; `state` is absent once the run has ended. Blocking."""
+    newest = store.latest_round(record.run, "committed")
     return RunView(
         record=record,
-        rounds=past,
-        open_round=current,
+        open_round=_open_round(store, record.run, state.open) if state and state.open else None,
         waiting=sentences.waiting(record.settings, state) if state else "",
-        metrics=store.metrics(record.run),
-        committed=len(committed),
-        model=committed[-1].model if committed else record.initial,
+        initial_metrics=store.metrics(record.run, 0),
+        committed=newest.id.round if newest else 0,
+        model=newest.model if newest else record.initial,
     )
+
+
+def _open_round(store: Store, run: str, current: OpenRound) -> OpenRound | None:
+    """The round unless it ended a moment ago, of which the state machine is just being told."""
+    found = store.round(AttemptId(run=run, round=current.round, attempt=current.attempt))
+    return current if found and found.status == "open" else None
 
 
 def recovered_state(store: Store, run: str) -> State:
     """Where a run stood when the coordinator ended, in the middle of a round or between two."""
-    past = store.rounds(run)
-    committed = sum(found.status == "committed" for found in past)
-    attempts = [found for found in past if found.id.round == committed + 1]
-    if not attempts:
-        return State(committed=committed)
-    last = attempts[-1]
-    if last.status != "open":
+    last = store.latest_round(run)
+    if last is None:
+        return State()
+    if last.status == "committed":
+        return State(committed=last.id.round)
+    committed = last.id.round - 1
+    if last.status == "abandoned":
         return State(committed=committed, attempt=last.id.attempt + 1)
     answers = store.answers(last.id)
     devices = {

@@ -138,6 +138,14 @@ class OperatorCalls:
         assert isinstance(run, control_pb2.Run)
         return run
 
+    def rounds(self, name: str) -> list[control_pb2.Round]:
+        rounds = ask(
+            lambda request, timeout: list(self.control.ListRounds(request, timeout=timeout)),
+            control_pb2.ListRoundsRequest(run=name),
+        )
+        assert isinstance(rounds, list)
+        return rounds
+
     def watch(self, name: str) -> Iterator[control_pb2.RunEvent]:
         return iter(self.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=WAIT))
 

@@ -54,7 +54,7 @@ def test_the_enrolment_port_offers_enrolment_alone(fleet: Fleet) -> None:
     address = f"127.0.0.1:{fleet.ports.enrolment}"
     with (
         transport.open_channel(address, identity) as channel,
-        pytest.raises(VersionMismatch, match="does not know this call"),
+        pytest.raises(VersionMismatch, match="does not know the call"),
     ):
         ask(FleetStub(channel).Report, fleet_pb2.ReportRequest(device="cam-1"))
 
@@ -97,6 +97,7 @@ def test_an_operator_is_no_device_and_a_device_no_operator(fleet: Fleet) -> None
         (control.RecordMetrics, control_pb2.RecordMetricsRequest()),
         (control.ListDevices, control_pb2.ListDevicesRequest()),
         (control.CreateToken, control_pb2.CreateTokenRequest()),
+        (lambda r, timeout: list(control.ListRounds(r, timeout=timeout)), control_pb2.ListRoundsRequest(run="run")),
         (lambda r, timeout: list(control.WatchRun(r, timeout=timeout)), control_pb2.WatchRunRequest(run="run")),
         (lambda r, timeout: list(control.Fetch(r, timeout=timeout)), blob_pb2.FetchRequest()),
         (lambda r, timeout: list(control.Upload(iter([r]), timeout=timeout)), control_pb2.UploadRequest()),

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from coordinator.commands.console import Console
+from coordinator.federation import Federation
+from coordinator.records import RunEvent
 from coordinator.services import convert
 from moonfed.blobs import ref_of_bytes
-from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, MoonfedError, NotFound, SchemaMismatch, Unavailable
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    ResourceExhausted,
+    SchemaMismatch,
+    Unavailable,
+)
 from moonfed.manifest import MANIFEST_FILE
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, control_pb2
@@ -173,6 +188,42 @@ def test_watching_shows_a_whole_run_in_order(fleet: Fleet) -> None:
     device.submit(attending.assignment(), model_bytes(1.0))
     kinds = [control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower() for event in watching]
     assert kinds == ["round_opened", "update_received", "round_committed", "metrics", "ended"]
+
+
+def test_a_run_of_any_length_fits_into_a_message_and_its_rounds_are_streamed(fleet: Fleet) -> None:
+    fleet.start()
+    devices = [f"a-device-with-a-rather-long-name-{number:06}" for number in range(10_000)]
+    store = fleet.state / "coordinator.db"
+    model = "0" * 64
+    rounds = [
+        ("run", 0, number, "abandoned", json.dumps(devices), "[]", "late", model, 1, 0, 0) for number in range(60)
+    ]
+    with closing(sqlite3.connect(store, timeout=20)) as connection:
+        connection.executemany("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rounds)
+        connection.commit()
+    assert fleet.operator.run("run").run == "run"
+    assert next(fleet.operator.watch("run")).run.run == "run"
+    found = fleet.operator.rounds("run")
+    assert [entry.attempt for entry in found] == list(range(60))
+    assert list(found[-1].missing) == devices
+    with pytest.raises(NotFound, match="'other'"):
+        fleet.operator.rounds("other")
+
+
+def test_following_goes_on_after_falling_behind_and_ends_when_there_is_too_much(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems: list[MoonfedError] = [Unavailable("this watcher fell behind; watch again"), ResourceExhausted("too much")]
+
+    async def fail(self: Federation, run: str) -> AsyncGenerator[RunEvent, None]:
+        yield RunEvent(kind="waiting", reason="a reason")
+        raise problems.pop(0)
+
+    monkeypatch.setattr(Federation, "watch", fail)
+    told: list[MoonfedError] = []
+    with pytest.raises(ResourceExhausted, match="too much"):
+        list(console(fleet).follow("run", told.append))
+    assert len(told) == 1
 
 
 def test_following_ends_at_once_for_what_is_final(fleet: Fleet) -> None:

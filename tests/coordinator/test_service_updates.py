@@ -95,8 +95,9 @@ def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
     content = fleet.operator.model(second.blobs["model"])
     np.testing.assert_array_equal(model_values(content), np.float32(2.0))
     run = fleet.operator.run("run")
-    assert run.rounds[0].counted == ["cam-1", "cam-2"]
-    assert dict(run.rounds[0].metrics) == {"train_loss": 2.5}
+    (done,) = fleet.operator.rounds("run")
+    assert done.counted == ["cam-1", "cam-2"]
+    assert dict(done.metrics) == {"train_loss": 2.5}
     # the held-out samples scored the model that the round began with
     assert dict(run.initial_metrics) == {"holdout_accuracy": 0.9, "holdout_samples": 20.0}
     assert not list((fleet.state / "spool").rglob("updates/*")), "updates of a committed round are gone"
@@ -118,8 +119,8 @@ def test_a_bad_update_is_refused_by_name_and_the_round_goes_on(fleet: Fleet, kin
     assert told in refused.reason
     ended = events[-1].run
     assert ended.status == control_pb2.RUN_STATUS_FINISHED
-    assert ended.rounds[0].counted == ["cam-2"]
-    assert ended.rounds[0].missing == ["cam-1"]
+    assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
+    assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
     np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(3.0))
 
 
@@ -233,7 +234,7 @@ def test_of_two_different_updates_under_way_the_newer_goes_on(fleet: Fleet) -> N
     assert isinstance(from_rpc_error(caught.value), WrongState)
     devices[1].submit(attending[1].assignment(), model_bytes(1.0))
     ended = list(fleet.operator.watch("run"))[-1].run
-    assert ended.rounds[0].counted == ["cam-1", "cam-2"]
+    assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
     np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(1.0))
 
 
@@ -301,7 +302,7 @@ def test_the_same_update_again_gets_the_same_receipt_and_counts_once(fleet: Flee
     assert replies[-1].receipt == first
     devices[1].submit(attending[1].assignment(), model_bytes(4.0))
     ended = list(fleet.operator.watch("run"))[-1].run
-    assert ended.rounds[0].counted == ["cam-1", "cam-2"]
+    assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
     np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(2.5))
     assert devices[0].submit(work, content)[-1].receipt == first, "even after the round, and the run, are over"
 
@@ -355,9 +356,9 @@ def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pyt
     with pytest.raises(WrongState, match="has declined"):
         devices[0].submit(work[0], model_bytes(1.0))
     devices[1].submit(work[1], model_bytes(1.0))
-    ended = list(fleet.operator.watch("run"))[-1].run
-    assert ended.rounds[0].counted == ["cam-2"]
-    assert ended.rounds[0].missing == ["cam-1"]
+    list(fleet.operator.watch("run"))
+    assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
+    assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
     assert "no data yet 2026-01-01 forged line" in caplog.text
 
 
@@ -383,7 +384,7 @@ def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fl
     again = attending[0].assignment()
     assert (again.round, again.attempt) == (1, 2)
     assert again.blobs["model"] == before
-    abandoned = fleet.operator.run("run").rounds[0]
+    abandoned = fleet.operator.rounds("run")[0]
     assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
     assert abandoned.reason == "1 of the 2 updates needed by the deadline; late: cam-2"
     assert list(abandoned.missing) == ["cam-1", "cam-2"]
@@ -395,7 +396,7 @@ def test_a_lost_device_is_done_without(fleet: Fleet) -> None:
     devices[0].submit(work[0], model_bytes(2.0))
     attending[1].leave()
     events = list(fleet.operator.watch("run"))
-    assert events[-1].run.rounds[0].missing == ["cam-2"]
+    assert fleet.operator.rounds("run")[0].missing == ["cam-2"]
     np.testing.assert_array_equal(model_values(fleet.operator.model(events[-1].run.model)), np.float32(2.0))
 
 
@@ -411,7 +412,8 @@ def test_a_lost_device_that_comes_back_in_time_counts(
     assert not fleet.operator.run("run").open_round.lost
     devices[1].submit(work, model_bytes(1.0))
     devices[0].submit(work, model_bytes(1.0))
-    assert list(fleet.operator.watch("run"))[-1].run.rounds[0].counted == ["cam-1", "cam-2"]
+    list(fleet.operator.watch("run"))
+    assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
 
 
 def test_stopping_a_run_tells_its_devices_to_stop(fleet: Fleet) -> None:
@@ -419,7 +421,7 @@ def test_stopping_a_run_tells_its_devices_to_stop(fleet: Fleet) -> None:
     work = attending[0].assignment()
     stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
     assert stopped.status == control_pb2.RUN_STATUS_STOPPED
-    assert stopped.rounds[0].reason == "the run was stopped"
+    assert fleet.operator.rounds("run")[0].reason == "the run was stopped"
     report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.5)
     assert ask(devices[0].fleet.Report, report).stop
     with pytest.raises(WrongState, match="has ended"):

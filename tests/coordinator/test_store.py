@@ -66,15 +66,33 @@ def test_a_run_is_kept_as_it_was_started(store: Store) -> None:
 def test_a_committed_round_shows_who_counted_and_what_was_measured(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
-    assert run_view(store, RUN, None).rounds == ()
+    assert store.past_rounds("digits", None, 9) == []
     store.commit_round(FIRST, ["a"], MODEL, metrics={"train_loss": 0.5}, metrics_before={"holdout_loss": 2.0})
     store.put_metrics("digits", 0, {"accuracy": 0.1})
     store.put_metrics("digits", 1, {"accuracy": 0.8})
     store.put_metrics("digits", 1, {"accuracy": 0.9})
     view = run_view(store, RUN, None)
-    assert view.rounds[0].missing == ("b",)
     assert (view.committed, view.model) == (1, MODEL)
-    assert view.metrics == {0: {"accuracy": 0.1, "holdout_loss": 2.0}, 1: {"accuracy": 0.9, "train_loss": 0.5}}
+    assert view.initial_metrics == {"accuracy": 0.1, "holdout_loss": 2.0}
+    (done,) = store.past_rounds("digits", None, 9)
+    assert done.missing == ("b",)
+    assert done.metrics == {"accuracy": 0.9, "train_loss": 0.5}
+
+
+def test_rounds_are_read_a_few_at_a_time(store: Store) -> None:
+    store.add_run(RUN)
+    ids = [AttemptId(run="digits", round=round_, attempt=attempt) for round_ in (1, 2, 3) for attempt in (1, 2)]
+    for attempt in ids:
+        store.open_round(attempt, ["a"])
+        if attempt.attempt == 2:
+            store.commit_round(attempt, ["a"], MODEL, metrics={}, metrics_before={})
+        else:
+            store.abandon_round(attempt, "because")
+    store.open_round(AttemptId(run="digits", round=4, attempt=1), ["a"])
+    assert [found.id for found in store.past_rounds("digits", None, 4)] == ids[:4]
+    assert [found.id for found in store.past_rounds("digits", ids[3], 4)] == ids[4:]
+    assert store.past_rounds("digits", ids[-1], 4) == []
+    assert store.past_rounds("other", None, 4) == []
 
 
 def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Store) -> None:

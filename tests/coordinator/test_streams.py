@@ -16,7 +16,7 @@ from coordinator.records import AttemptId, RunEvent
 from coordinator.uploads import Uploads
 from coordinator.watchers import PROGRESS_LENGTH, QUEUE_LENGTH, Watchers
 from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
-from moonfed.errors import InvalidInput, ResourceExhausted, WrongState
+from moonfed.errors import InvalidInput, Unavailable, WrongState
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def test_a_watcher_that_falls_behind_is_cut_off_and_the_others_are_not() -> None
             seen.append((await anext(quick.events())).round)
         assert seen == list(range(QUEUE_LENGTH + 10))
         received: list[RunEvent] = []
-        with pytest.raises(ResourceExhausted, match="fell behind"):
+        with pytest.raises(Unavailable, match="fell behind"):
             await collect(slow.events(), received)
         assert len(received) == QUEUE_LENGTH
 

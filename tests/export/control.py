@@ -11,7 +11,7 @@ import grpc
 
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.bundle import Bundle
-from moonfed.errors import MoonfedError, NotFound, ResourceExhausted
+from moonfed.errors import MoonfedError, NotFound
 from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.status import to_status
 from moonfed.tensors import Vector, write_model
@@ -35,11 +35,12 @@ class Control(control_pb2_grpc.ControlServicer):
             model=initial,
             initial_model=initial,
         )
+        self.rounds: list[control_pb2.Round] = []
         self.manifest, self.scratch = bundle.manifest, directory / "scratch"
         self.recorded: queue.SimpleQueue[tuple[int, dict[str, float]]] = queue.SimpleQueue()
         self.events: queue.SimpleQueue[control_pb2.RunEvent | None] = queue.SimpleQueue()
         self.watched: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.give_up_watchers = 0  # so many of them
+        self.cut_off: list[MoonfedError] = []  # why one watcher after the other is
         self.port = 0
         self._server: grpc.Server | None = None
 
@@ -66,13 +67,16 @@ class Control(control_pb2_grpc.ControlServicer):
     def commit(self, model: Vector) -> None:
         """A further round's global model; those who watch are told."""
         ref, number = to_message(self.put_model(model)), self.run.round + 1
-        self.run.rounds.add(round=number, attempt=1, status=control_pb2.ROUND_STATUS_COMMITTED, model=ref)
+        self.rounds.append(
+            control_pb2.Round(round=number, attempt=1, status=control_pb2.ROUND_STATUS_COMMITTED, model=ref)
+        )
         self.run.round = number
         self.run.model.CopyFrom(ref)
         self.events.put(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ROUND_COMMITTED, round=number))
 
     def abandon(self) -> None:
-        self.run.rounds.add(round=self.run.round + 1, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED)
+        number = self.run.round + 1
+        self.rounds.append(control_pb2.Round(round=number, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED))
 
     def end(self) -> None:
         self.run.status = control_pb2.RUN_STATUS_FINISHED
@@ -85,13 +89,17 @@ class Control(control_pb2_grpc.ControlServicer):
             _abort(context, NotFound(f"there is no run {request.run!r}"))
         return self.run
 
+    def ListRounds(  # noqa: N802
+        self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
+    ) -> Iterator[control_pb2.Round]:
+        yield from self.rounds
+
     def WatchRun(  # noqa: N802
         self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
     ) -> Iterator[control_pb2.RunEvent]:
         self.watched.put(None)
-        if self.give_up_watchers:
-            self.give_up_watchers -= 1
-            _abort(context, ResourceExhausted("this watcher fell behind; watch again"))
+        if self.cut_off:
+            _abort(context, self.cut_off.pop(0))
         yield control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=self.run)
         while (event := self.events.get()) is not None:
             yield event
@@ -108,7 +116,7 @@ class Control(control_pb2_grpc.ControlServicer):
     def RecordMetrics(  # noqa: N802
         self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordMetricsReply:
-        target = self.run.rounds[request.round - 1].metrics if request.round else self.run.initial_metrics
+        target = self.rounds[request.round - 1].metrics if request.round else self.run.initial_metrics
         target.update(request.metrics)
         self.recorded.put((request.round, dict(request.metrics)))
         return control_pb2.RecordMetricsReply()

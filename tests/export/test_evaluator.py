@@ -23,7 +23,7 @@ from export.parity import give_model
 from export.recipe import Recipe
 from export.runs import connect, global_models
 from moonfed.bundle import Bundle
-from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, ResourceExhausted, Unavailable
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
 from moonfed.tensors import Vector, open_model
@@ -91,18 +91,17 @@ def test_every_global_model_without_metrics_is_scored_the_starting_weights_inclu
 ) -> None:
     models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
     control.commit(models[0])
-    control.run.rounds[0].metrics["train_loss"] = 0.5  # the coordinator's own, not an evaluator's
+    control.rounds[0].metrics["train_loss"] = 0.5  # the coordinator's own, not an evaluator's
     control.abandon()
-    control.run.rounds[1].CopyFrom(control_pb2.Round(round=2, status=control_pb2.ROUND_STATUS_ABANDONED))
-    control.run.rounds.add(round=2, status=control_pb2.ROUND_STATUS_COMMITTED, attempt=2)
-    control.run.rounds[2].model.CopyFrom(control.run.model)
-    control.run.rounds[2].metrics["accuracy"] = 0.9
+    done = control_pb2.Round(round=2, status=control_pb2.ROUND_STATUS_COMMITTED, attempt=2, model=control.run.model)
+    done.metrics["accuracy"] = 0.9
+    control.rounds.append(done)
     scores = evaluate(control, data)
     assert [score.round for score in scores] == [0, 1]
     assert dict(control.run.initial_metrics) == pytest.approx(
         expected_metrics(bundle, initial_model(bundle, tmp_path), data, tmp_path), rel=1e-5
     )
-    found = dict(control.run.rounds[0].metrics)
+    found = dict(control.rounds[0].metrics)
     assert found == pytest.approx({**expected_metrics(bundle, models[0], data, tmp_path), "train_loss": 0.5}, rel=1e-5)
     assert evaluate(control, data) == []
 
@@ -167,9 +166,15 @@ def test_an_evaluator_that_follows_waits_for_a_coordinator_that_is_not_there_yet
 
 
 def test_a_watcher_that_fell_behind_watches_again(control: Control, bundle: Bundle, data: TestData) -> None:
-    control.give_up_watchers = 1
+    control.cut_off = [Unavailable("this watcher fell behind; watch again")]
     control.end()
     assert [score.round for score in evaluate(control, data, follow=True)] == [0]
+
+
+def test_a_watcher_that_is_sent_too_much_gives_up(control: Control, bundle: Bundle, data: TestData) -> None:
+    control.cut_off = [ResourceExhausted("Received message larger than max")]
+    with pytest.raises(ResourceExhausted, match="larger than max"):
+        evaluate(control, data, follow=True)
 
 
 def test_following_a_run_that_has_ended_scores_what_is_left(control: Control, bundle: Bundle, data: TestData) -> None:
@@ -181,7 +186,7 @@ def test_following_a_run_that_has_ended_scores_what_is_left(control: Control, bu
 def test_without_the_starting_weights_in_the_run_they_are_the_bundles(control: Control, bundle: Bundle) -> None:
     control.run.ClearField("initial_model")
     control.commit(another_model(bundle.manifest, 1))
-    assert global_models(control.run, bundle.manifest)[0].ref == bundle.manifest.files[WEIGHTS_FILE]
+    assert global_models(control.run, control.rounds, bundle.manifest)[0].ref == bundle.manifest.files[WEIGHTS_FILE]
 
 
 def test_a_run_that_is_not_there_and_a_coordinator_that_is_away(control: Control) -> None:

@@ -106,6 +106,12 @@ class Federation:
         with open_channel(identity.address, identity) as channel:
             return ControlStub(channel).GetRun(control_pb2.GetRunRequest(run=name), timeout=10)
 
+    def rounds(self, name: str) -> list[control_pb2.Round]:
+        """A run's committed and abandoned rounds."""
+        identity = load_identity(self.state / "operator")
+        with open_channel(identity.address, identity) as channel:
+            return list(ControlStub(channel).ListRounds(control_pb2.ListRoundsRequest(run=name), timeout=10))
+
     def until_attending(self, number: int) -> None:
         """Waits until that many devices attend."""
         identity = load_identity(self.state / "operator")
@@ -157,7 +163,7 @@ class Federation:
         specs = read_bundle(bundle).manifest.tensors
         if round_number == 0:
             return np.array(open_model(bundle / WEIGHTS_FILE, specs))
-        committed = [r for r in self.show(name).rounds if r.status == control_pb2.ROUND_STATUS_COMMITTED]
+        committed = [r for r in self.rounds(name) if r.status == control_pb2.ROUND_STATUS_COMMITTED]
         ref = from_message(committed[round_number - 1].model)
         identity = load_identity(self.state / "operator")
         with open_channel(identity.address, identity) as channel:

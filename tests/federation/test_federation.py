@@ -103,17 +103,18 @@ def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
     federation.until("r", lambda seen: seen.round == 1)
     federation.until("r", lambda seen: seen.open_round.round == 2)
     federation.kill("cam-3")
-    after = federation.until("r", lambda seen: seen.round >= 2)
-    assert list(after.rounds[1].counted) == ["cam-1", "cam-2"]
-    assert list(after.rounds[1].missing) == ["cam-3"]
-    assert len(after.rounds[0].counted) == 3
+    federation.until("r", lambda seen: seen.round >= 2)
+    first, second = federation.rounds("r")[:2]
+    assert list(second.counted) == ["cam-1", "cam-2"]
+    assert list(second.missing) == ["cam-3"]
+    assert len(first.counted) == 3
 
     assert not (federation.directory / "cam-3" / "runs" / "r" / "2-1").exists(), "it was killed too late"
     previous = trained_model(federation, "cam-3", "r", 1, bundle)
 
     federation.attend("cam-3")
-    later = federation.until("r", lambda seen: any("cam-3" in entry.counted for entry in seen.rounds[1:]))
-    back = next(entry.round for entry in later.rounds[1:] if "cam-3" in entry.counted)
+    federation.until("r", lambda _: any("cam-3" in entry.counted for entry in federation.rounds("r")[1:]))
+    back = next(entry.round for entry in federation.rounds("r")[1:] if "cam-3" in entry.counted)
     found = trained_model(federation, "cam-3", "r", back, bundle)
     start = federation.global_model("r", back - 1, bundle)
     assert np.allclose(found, retrain(federation, "cam-3", back, bundle, start, [previous]), atol=1e-6)
@@ -130,17 +131,19 @@ def test_a_coordinator_that_is_restarted_goes_on_with_its_run(
     federation.attend("cam-1")
     federation.attend("cam-2")
     federation.start_run(bundle, "r", "--rounds", "6", "--minimum-devices", "2", *ALL)
-    before = federation.until("r", lambda seen: seen.round >= 2)
+    federation.until("r", lambda seen: seen.round >= 2)
+    before = federation.rounds("r")
     program = federation.fleet.programs["coordinator"]
     program.send_signal(number)
     program.wait(timeout=30)
     if number == signal.SIGTERM:
         assert program.returncode == 0
     federation.serve("coordinator-again")
-    done = federation.until_finished("r")
-    assert [entry.round for entry in done.rounds] == [1, 2, 3, 4, 5, 6]
-    assert all(list(entry.counted) == ["cam-1", "cam-2"] for entry in done.rounds)
-    assert [entry.model for entry in done.rounds[:2]] == [entry.model for entry in before.rounds[:2]]
+    federation.until_finished("r")
+    done = federation.rounds("r")
+    assert [entry.round for entry in done] == [1, 2, 3, 4, 5, 6]
+    assert all(list(entry.counted) == ["cam-1", "cam-2"] for entry in done)
+    assert [entry.model for entry in done[:2]] == [entry.model for entry in before[:2]]
 
 
 def test_the_same_seed_gives_the_same_models_whoever_comes_first(
@@ -152,10 +155,11 @@ def test_the_same_seed_gives_the_same_models_whoever_comes_first(
     for name in ("cam-3", "cam-1", "cam-2"):
         federation.attend(name)
     federation.start_run(bundle, "a", "--rounds", "2", "--minimum-devices", "3", *ALL)
-    first = federation.until_finished("a")
+    federation.until_finished("a")
     federation.start_run(bundle, "b", "--rounds", "2", "--minimum-devices", "3", *ALL)
-    second = federation.until_finished("b")
-    assert [entry.model for entry in first.rounds] == [entry.model for entry in second.rounds]
+    federation.until_finished("b")
+    first, second = federation.rounds("a"), federation.rounds("b")
+    assert [entry.model for entry in first] == [entry.model for entry in second]
 
 
 def test_a_run_goes_from_devices_to_a_checked_onnx_file(
@@ -171,10 +175,10 @@ def test_a_run_goes_from_devices_to_a_checked_onnx_file(
     run("moonfed-export", "evaluate", "r", *test, "--follow", *federation.operator)
     done = federation.show("r")
     assert done.status == control_pb2.RUN_STATUS_FINISHED
-    accuracy = [entry.metrics["accuracy"] for entry in done.rounds]
+    accuracy = [entry.metrics["accuracy"] for entry in federation.rounds("r")]
     assert 0.3 < accuracy[1] <= 1
     assert 0 <= done.initial_metrics["accuracy"] < 0.3
-    assert any("holdout_accuracy" in entry.metrics for entry in done.rounds)
+    assert any("holdout_accuracy" in entry.metrics for entry in federation.rounds("r"))
 
     path = tmp_path / "digits.onnx"
     exported = run("moonfed-export", "onnx", "r", *test, "--output", str(path), *federation.operator, "--json")

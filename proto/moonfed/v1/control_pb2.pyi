@@ -319,6 +319,8 @@ Global___StartRunRequest: _TypeAlias = StartRunRequest  # noqa: Y015
 
 @_typing.final
 class Run(_message.Message):
+    """A run without its rounds: those are listed by ListRounds."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -348,7 +350,6 @@ class Run(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
-    ROUNDS_FIELD_NUMBER: _builtins.int
     OPEN_ROUND_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
@@ -372,10 +373,6 @@ class Run(_message.Message):
         """the newest global model"""
 
     @_builtins.property
-    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___Round]:
-        """committed and abandoned ones, oldest first"""
-
-    @_builtins.property
     def open_round(self) -> Global___OpenRound:
         """absent between rounds"""
 
@@ -397,7 +394,6 @@ class Run(_message.Message):
         method: _builtins.str = ...,
         round: _builtins.int = ...,
         model: _blob_pb2.Blob | None = ...,
-        rounds: _abc.Iterable[Global___Round] | None = ...,
         open_round: Global___OpenRound | None = ...,
         waiting: _builtins.str = ...,
         created: _builtins.float = ...,
@@ -406,7 +402,7 @@ class Run(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "round", b"round", "rounds", b"rounds", "run", b"run", "settings", b"settings", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "round", b"round", "run", b"run", "settings", b"settings", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,9 +543,7 @@ class ListRunsReply(_message.Message):
 
     RUNS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]:
-        """without their rounds"""
-
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     def __init__(
         self,
         *,
@@ -581,6 +575,25 @@ class GetRunRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetRunRequest: _TypeAlias = GetRunRequest  # noqa: Y015
+
+@_typing.final
+class ListRoundsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRoundsRequest: _TypeAlias = ListRoundsRequest  # noqa: Y015
 
 @_typing.final
 class StopRunRequest(_message.Message):

@@ -60,6 +60,11 @@ class ControlStub:
                 request_serializer=moonfed_dot_v1_dot_control__pb2.GetRunRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_control__pb2.Run.FromString,
                 _registered_method=True)
+        self.ListRounds = channel.unary_stream(
+                '/moonfed.v1.Control/ListRounds',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListRoundsRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Round.FromString,
+                _registered_method=True)
         self.StopRun = channel.unary_unary(
                 '/moonfed.v1.Control/StopRun',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.StopRunRequest.SerializeToString,
@@ -118,6 +123,13 @@ class ControlServicer:
 
     def GetRun(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRounds(self, request, context):
+        """A run's committed and abandoned rounds, oldest first; a stream, since they name every device of every round.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -181,6 +193,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.GetRun,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.GetRunRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_control__pb2.Run.SerializeToString,
+            ),
+            'ListRounds': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListRounds,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListRoundsRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Round.SerializeToString,
             ),
             'StopRun': grpc.unary_unary_rpc_method_handler(
                     servicer.StopRun,
@@ -343,6 +360,33 @@ class Control:
             '/moonfed.v1.Control/GetRun',
             moonfed_dot_v1_dot_control__pb2.GetRunRequest.SerializeToString,
             moonfed_dot_v1_dot_control__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRounds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/moonfed.v1.Control/ListRounds',
+            moonfed_dot_v1_dot_control__pb2.ListRoundsRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Round.FromString,
             options,
             channel_credentials,
             insecure,

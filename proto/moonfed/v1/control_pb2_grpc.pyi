@@ -39,6 +39,8 @@ class ControlStub:
     StartRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.StartRunRequest, _control_pb2.Run]
     ListRuns: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListRunsRequest, _control_pb2.ListRunsReply]
     GetRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetRunRequest, _control_pb2.Run]
+    ListRounds: _grpc.UnaryStreamMultiCallable[_control_pb2.ListRoundsRequest, _control_pb2.Round]
+    """A run's committed and abandoned rounds, oldest first; a stream, since they name every device of every round."""
     StopRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopRunRequest, _control_pb2.Run]
     WatchRun: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRunRequest, _control_pb2.RunEvent]
     """A snapshot of the run first, then what happens to it, until it ends."""
@@ -57,6 +59,8 @@ class ControlAsyncStub(ControlStub):
     StartRun: _aio.UnaryUnaryMultiCallable[_control_pb2.StartRunRequest, _control_pb2.Run]  # type: ignore[assignment]
     ListRuns: _aio.UnaryUnaryMultiCallable[_control_pb2.ListRunsRequest, _control_pb2.ListRunsReply]  # type: ignore[assignment]
     GetRun: _aio.UnaryUnaryMultiCallable[_control_pb2.GetRunRequest, _control_pb2.Run]  # type: ignore[assignment]
+    ListRounds: _aio.UnaryStreamMultiCallable[_control_pb2.ListRoundsRequest, _control_pb2.Round]  # type: ignore[assignment]
+    """A run's committed and abandoned rounds, oldest first; a stream, since they name every device of every round."""
     StopRun: _aio.UnaryUnaryMultiCallable[_control_pb2.StopRunRequest, _control_pb2.Run]  # type: ignore[assignment]
     WatchRun: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRunRequest, _control_pb2.RunEvent]  # type: ignore[assignment]
     """A snapshot of the run first, then what happens to it, until it ends."""
@@ -102,6 +106,14 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.GetRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.Run, _abc.Awaitable[_control_pb2.Run]]: ...
+
+    @_abc_1.abstractmethod
+    def ListRounds(
+        self,
+        request: _control_pb2.ListRoundsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.Round], _abc.AsyncIterator[_control_pb2.Round]]:
+        """A run's committed and abandoned rounds, oldest first; a stream, since they name every device of every round."""
 
     @_abc_1.abstractmethod
     def StopRun(
