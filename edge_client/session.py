@@ -117,8 +117,9 @@ class Session:
         except Unavailable as error:  # attending says so, once
             log.debug("the certificate is not renewed yet: %s", error)
         except (MoonfedError, OSError) as error:  # such as a full disk, here or there
-            log.warning("the certificate cannot be renewed at present: %s; it is good until %s and will be tried again",
-                        error, _when(identity))  # fmt: skip
+            log.warning(
+                "trying again later to renew the certificate, which is good until %s: %s", _when(identity), error
+            )
         else:
             self._link.reopen(renewed)
             log.info("renewed the certificate; it is good until %s", _when(renewed))

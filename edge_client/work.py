@@ -178,7 +178,7 @@ class Work:
             except MoonfedError as error:
                 if not isinstance(error, AWAY) and str(error) != told:
                     told = str(error)
-                    log.warning("the coordinator cannot serve this device at present: %s; trying again", told)
+                    log.warning("trying again, because the coordinator cannot serve this device at present: %s", told)
             self._wait(backoff.next())
             while not self._link.attending.is_set():
                 self._wait(1.0)
