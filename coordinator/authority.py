@@ -39,6 +39,7 @@ class Signed:
 
     certificate: bytes  # PEM
     expires: float  # seconds since the epoch
+    key_sha256: str  # of its public key
 
 
 class Authority:
@@ -69,7 +70,7 @@ class Authority:
 
     def sign(self, request: bytes, name: str, role: Role, life: timedelta) -> Signed:
         """A client certificate for the key in a signing request. The name is ours to give: the request's is ignored."""
-        public_key = requested_key(request)
+        public_key = _requested_key(request)
         subject = x509.Name(
             [
                 x509.NameAttribute(NameOID.COMMON_NAME, name),
@@ -81,6 +82,7 @@ class Authority:
         return Signed(
             certificate=certificate.public_bytes(serialization.Encoding.PEM),
             expires=certificate.not_valid_after_utc.timestamp(),
+            key_sha256=_key_digest(public_key),
         )
 
     def keep_operator(self, directory: Path, address: str) -> None:
@@ -117,7 +119,7 @@ class Authority:
         return found == alternatives and left > RENEW_AT * SERVER_LIFE
 
 
-def requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
+def _requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
     """The public key of a PKCS#10 request, after checking that the sender holds its other half."""
     try:
         parsed = x509.load_pem_x509_csr(request)
@@ -129,7 +131,7 @@ def requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def key_digest(key: ec.EllipticCurvePublicKey) -> str:
+def _key_digest(key: ec.EllipticCurvePublicKey) -> str:
     """sha256 of a public key, in hexadecimal digits."""
     digest = hashes.Hash(hashes.SHA256())
     digest.update(key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo))

@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from coordinator.authority import Authority, Signed, key_digest, requested_key
+from coordinator.authority import Authority, Signed
 from coordinator.storage.store import Store
-from moonfed.errors import AlreadyExists, InvalidInput, Untrusted
+from moonfed.errors import InvalidInput, Untrusted
 from moonfed.join_token import JoinToken
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -49,26 +49,22 @@ class Enrolment:
         return JoinToken(address=self.address, ca=self.authority.ca, secret=secret), expires
 
     def enrol(self, secret: str, device: str, signing_request: bytes) -> Signed:
-        """A certificate for a new device.
+        """A certificate for a new device, or for one that has enrolled with this key before.
 
-        Asking again with the same key gets another certificate and uses nothing up: the first reply may be lost.
+        Asking again with the same key and token gets another certificate and uses nothing up: a reply may be lost.
         Raises Untrusted for a token that is unknown, expired or used up; AlreadyExists if the name is taken.
         """
         require_name("device", device)
-        key = key_digest(requested_key(signing_request))
-        enrolled = self.store.enrolled_key(device)
-        self._check_token(secret)
-        if enrolled not in (None, key):
-            raise AlreadyExists(f"there is already a device {device!r}; give another name")
+        self._check_token(secret)  # before anything that a stranger has sent is parsed
         signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
-        if enrolled is None and not self.store.enrol(device, key, _hash(secret), signed.expires):
+        if not self.store.enrol(device, signed.key_sha256, _hash(secret), signed.expires):
             raise Untrusted("the join token has been used as often as it may be; ask the operator for a new one")
         return signed
 
     def renew(self, device: str, signing_request: bytes) -> Signed:
         """A fresh certificate for a device that has proved its name with the present one."""
         signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
-        self.store.renewed(device, signed.expires)
+        self.store.renewed(device, signed.key_sha256, signed.expires)
         return signed
 
     def _check_token(self, secret: str) -> None:

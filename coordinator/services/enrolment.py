@@ -9,9 +9,11 @@ import grpc
 
 from coordinator.attendance import require_contract
 from coordinator.enrolment import Enrolment
+from coordinator.records import MAX_REASON
 from moonfed.errors import MoonfedError
 from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
 
+MAX_NAME = 63  # characters of what a stranger calls itself
 _audit = logging.getLogger("coordinator.audit")
 
 
@@ -29,7 +31,8 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         try:
             signed = await asyncio.to_thread(self._enrolment.enrol, *arguments)
         except MoonfedError as error:
-            _audit.warning("enrolment of %r from %s refused: %s", request.device, context.peer(), error)
+            refused = (request.device[:MAX_NAME], context.peer(), str(error)[:MAX_REASON])  # a stranger's words
+            _audit.warning("enrolment of %r from %s refused: %s", *refused)
             raise
         _audit.info("device %r enrolled from %s", request.device, context.peer())
         return enrolment_pb2.EnrolReply(

@@ -206,46 +206,42 @@ class Store:
             found = connection.execute(sql.select(tables.devices).order_by(tables.devices.c.device))
             return [rows.device_record(row) for row in found.mappings()]
 
-    def enrolled_key(self, device: str) -> str | None:
-        """sha256 of the key that a device of that name enrolled with; None if the name is free."""
-        with self._engine.connect() as connection:
-            return connection.execute(
-                sql.select(tables.devices.c.public_key_sha256).where(tables.devices.c.device == device)
-            ).scalar()
-
     def enrol(self, device: str, public_key_sha256: str, secret_sha256: str, certificate_expires: float) -> bool:
-        """Uses up one use of a token and keeps the new device; False if the token had none left meanwhile."""
-        token, now = tables.tokens.c, time.time()
-        row = {"device": device, "enrolled": now, "last_seen": now, "platform": {}}
-        row |= {"certificate_expires": certificate_expires, "public_key_sha256": public_key_sha256}
+        """Keeps a device's certificate and uses up one use of a token; False if the token has none left.
+
+        A device that asks again with its key and the token that it used last uses nothing up: a reply may be lost.
+        Raises AlreadyExists if the name belongs to another key.
+        """
+        columns, now = tables.devices.c, time.time()
+        query = sql.select(columns.public_key_sha256, columns.secret_sha256).where(columns.device == device)
+        changes = {"certificate_expires": certificate_expires, "secret_sha256": secret_sha256}
+        new = {"device": device, "enrolled": now, "last_seen": now, "platform": {}}
         with self._write() as connection:
-            used = connection.execute(
-                sql.update(tables.tokens)
-                .where(token.secret_sha256 == secret_sha256, token.uses_left > 0)
-                .values(uses_left=token.uses_left - 1)
-            )
-            if not used.rowcount:
+            held = connection.execute(query).first()
+            if held and held.public_key_sha256 != public_key_sha256:
+                raise AlreadyExists(f"there is already a device {device!r}; give another name")
+            asks_again = held is not None and held.secret_sha256 == secret_sha256
+            if not asks_again and not _use_token(connection, secret_sha256):
                 return False
-            try:
+            if held:
+                connection.execute(sql.update(tables.devices).where(columns.device == device).values(changes))
+            else:
+                row = {**new, **changes, "public_key_sha256": public_key_sha256}
                 connection.execute(sql.insert(tables.devices).values(row))
-            except sql.exc.IntegrityError as error:
-                raise AlreadyExists(f"there is already a device {device!r}; give another name") from error
         return True
 
-    def renewed(self, device: str, certificate_expires: float) -> None:
-        """The device has a new certificate."""
+    def renewed(self, device: str, public_key_sha256: str, certificate_expires: float) -> None:
+        """The device has a new certificate, for this key."""
+        changes = {"certificate_expires": certificate_expires, "public_key_sha256": public_key_sha256}
         with self._write() as connection:
-            connection.execute(
-                sql.update(tables.devices)
-                .where(tables.devices.c.device == device)
-                .values(certificate_expires=certificate_expires)
-            )
+            connection.execute(sql.update(tables.devices).where(tables.devices.c.device == device).values(changes))
 
     def seen(self, device: str, platform: Mapping[str, str] | None = None) -> None:
         """The device was heard of just now; one that never enrolled (no TLS) becomes known."""
         now = time.time()
         changes: dict[str, Any] = {"last_seen": now} | ({"platform": dict(platform)} if platform is not None else {})
-        new = {"device": device, "enrolled": now, "certificate_expires": 0.0, "public_key_sha256": "", "platform": {}}
+        new = {"device": device, "enrolled": now, "certificate_expires": 0.0, "platform": {}}
+        new |= {"public_key_sha256": "", "secret_sha256": ""}
         with self._write() as connection:
             known = connection.execute(
                 sql.update(tables.devices).where(tables.devices.c.device == device).values(changes)
@@ -284,6 +280,16 @@ def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, ch
     connection.execute(
         sql.update(tables.rounds).where(_same(tables.rounds, attempt)).values(status=status, seconds=seconds, **changes)
     )
+
+
+def _use_token(connection: sql.Connection, secret_sha256: str) -> bool:
+    token = tables.tokens.c
+    used = connection.execute(
+        sql.update(tables.tokens)
+        .where(token.secret_sha256 == secret_sha256, token.uses_left > 0)
+        .values(uses_left=token.uses_left - 1)
+    )
+    return used.rowcount > 0
 
 
 def _metrics(connection: sql.Connection, run: str, round_: int) -> dict[str, float]:

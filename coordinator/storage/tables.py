@@ -16,7 +16,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 NAME, DIGEST = 63, 64  # characters
 
 metadata = MetaData()
@@ -85,7 +85,8 @@ devices = Table(
     Column("enrolled", Double, nullable=False),
     Column("last_seen", Double, nullable=False),
     Column("certificate_expires", Double, nullable=False),
-    Column("public_key_sha256", String(DIGEST), nullable=False),  # of the key it enrolled with; empty without TLS
+    Column("public_key_sha256", String(DIGEST), nullable=False),  # of its newest certificate; empty without TLS
+    Column("secret_sha256", String(DIGEST), nullable=False),  # of the token that it used last; empty without TLS
     Column("platform", JSON, nullable=False),
 )
 

@@ -106,14 +106,41 @@ def test_a_used_token_an_expired_one_and_a_forged_one_are_refused(enrolment: Enr
         enrolment.enrol("guess", "cam-2", request())
 
 
-def test_a_lost_reply_can_be_asked_for_again_with_the_same_key(enrolment: Enrolment) -> None:
+def test_a_lost_reply_can_be_asked_for_again_with_the_same_key_and_token(enrolment: Enrolment) -> None:
     once, asked = secret(enrolment), request()
     first = enrolment.enrol(once, "cam-1", asked)
     again = enrolment.enrol(once, "cam-1", asked)
-    keys = [x509.load_pem_x509_certificate(signed.certificate).public_key() for signed in (first, again)]
-    assert keys[0] == keys[1]
+    assert first.key_sha256 == again.key_sha256
     with pytest.raises(Untrusted, match="did not issue"):
         enrolment.enrol("guess", "cam-1", asked)
+    with pytest.raises(Untrusted, match="used as often"):
+        enrolment.enrol(once, "cam-2", asked)
+
+
+def test_a_device_enrols_again_with_its_key_even_when_its_certificate_has_expired(enrolment: Enrolment) -> None:
+    asked = request()
+    held = enrolment.enrol(secret(enrolment), "cam-1", asked)
+    enrolment.store.renewed("cam-1", held.key_sha256, time.time() - 86400)
+    other = secret(enrolment)
+    enrolment.enrol(other, "cam-2", request())
+    with pytest.raises(Untrusted, match="used as often"):
+        enrolment.enrol(other, "cam-1", asked)
+    signed = enrolment.enrol(secret(enrolment), "cam-1", asked)
+    assert enrolment.store.devices()[0].certificate_expires == signed.expires > time.time()
+
+
+def test_after_a_renewal_the_new_key_enrols_again_and_the_old_one_does_not(enrolment: Enrolment) -> None:
+    old, new = request(), request()
+    enrolment.enrol(secret(enrolment), "cam-1", old)
+    renewed = enrolment.renew("cam-1", new)
+    assert enrolment.enrol(secret(enrolment), "cam-1", new).key_sha256 == renewed.key_sha256
+    with pytest.raises(AlreadyExists, match="'cam-1'"):
+        enrolment.enrol(secret(enrolment), "cam-1", old)
+
+
+def test_nothing_of_a_stranger_is_parsed(enrolment: Enrolment) -> None:
+    with pytest.raises(Untrusted, match="did not issue"):
+        enrolment.enrol("guess", "cam-1", b"nonsense")
 
 
 def test_a_taken_name_is_refused(enrolment: Enrolment) -> None:
