@@ -6,8 +6,10 @@ import hashlib
 import importlib.util
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,9 @@ import numpy.typing as npt
 from edge_client.data.samples import RawSamples, Sign, checked
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.manifest import InputSpec
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _MODES = {1: "L", 3: "RGB"}  # Pillow's names, by number of channels
 
@@ -41,8 +46,7 @@ class FolderSource:
         self.check()
         digest = hashlib.sha256(str(self.path.resolve()).encode())
         for name, file in self._files():
-            facts = file.stat()
-            digest.update(f"{name}\0{file}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
+            digest.update(f"{name}\0{file}\0{_facts(file)}\n".encode(errors="surrogateescape"))
         return digest.hexdigest()
 
     def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
@@ -95,10 +99,31 @@ class FolderSource:
 def _decode(file: Path, height: int, width: int, mode: str) -> npt.NDArray[np.uint8] | None:
     from PIL import Image  # optional: only devices with image files have it
 
-    try:
-        with Image.open(file) as image:
-            image.draft(mode, (width, height))  # lets JPEG decode at a reduced size
-            resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
-        return np.asarray(resized, dtype=np.uint8)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # all that damaged files raise
+    if not file.is_file():  # opening a pipe would wait for ever
         return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file) as image:
+                image.draft(mode, (width, height))  # lets JPEG decode at a reduced size
+                resized = _eight_bits(image).convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(resized, dtype=np.uint8)
+    except Exception:  # each of Pillow's many decoders fails in its own way when a file is damaged
+        return None
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scales 16-bit greys, which Pillow would cut off at 255."""
+    from PIL import Image
+
+    if image.mode != "I" and not image.mode.startswith("I;16"):
+        return image
+    return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+
+
+def _facts(file: Path) -> str:
+    try:
+        facts = file.stat()
+    except OSError:  # a link to nowhere, or deleted just now; reading counts it
+        return "unreadable"
+    return f"{facts.st_size}\0{facts.st_mtime_ns}"

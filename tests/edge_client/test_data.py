@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,37 @@ def test_unreadable_images_are_left_out_and_counted(pictures: Path, caplog: pyte
         assert read(FolderSource(pictures), COLOUR).labels.tolist() == [0, 0, 1]
     assert len(caplog.records) == 1
     assert "2 of 5 files" in caplog.text
+
+
+def test_files_of_every_kind_of_damage_are_left_out_and_counted(
+    pictures: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cat = pictures / "cat"
+    (cat / "link.png").symlink_to("nowhere.png")
+    (cat / "loop.png").symlink_to("loop.png")
+    os.mkfifo(cat / "pipe.png")
+    os.close(os.open(os.fsencode(cat) + b"/\xff.png", os.O_CREAT))
+    unknown_pixels = struct.pack("<7I44x2I4s5I20x", 124, 0x1007, 4, 4, 0, 0, 0, 32, 0, b"XXXX", 0, 0, 0, 0, 0)
+    (cat / "damaged.dds").write_bytes(b"DDS " + unknown_pixels)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300 * 200)
+    draw(cat / "large.png", (1, 2, 3), (300, 201))  # Pillow warns
+    draw(cat / "huge.png", (1, 2, 3), (600, 201))  # Pillow refuses
+    source = FolderSource(pictures)
+    assert source.fingerprint() == source.fingerprint()
+    with caplog.at_level(logging.WARNING):
+        assert read(source, COLOUR).labels.tolist() == [0, 0, 1]
+    assert "7 of 10 files" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_sixteen_bit_greys_are_scaled(tmp_path: Path, suffix: str) -> None:
+    greys = np.linspace(0, 65535, 24).astype(np.uint16).reshape(4, 6)
+    (tmp_path / "cat").mkdir()
+    Image.fromarray(greys).save(tmp_path / "cat" / f"deep.{suffix}")
+    expected = greys.astype(float) / 65535 * 255
+    for spec in (GREY, COLOUR):
+        inputs = read(FolderSource(tmp_path), spec).inputs[0]
+        assert np.abs(inputs[:, :, 0] - expected).max() <= 1
 
 
 def test_a_folder_that_is_no_class_is_named(pictures: Path) -> None:
