@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +16,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from sqlalchemy.exc import OperationalError
 
+from coordinator.storage.state_directory import StateDirectory
+from coordinator.storage.store import Store
 from coordinator.uploads import Upload, Uploads
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
 from moonfed.errors import (
     AlreadyExists,
     Corrupt,
@@ -250,6 +255,36 @@ def test_an_upload_ends_with_its_round(fleet: Fleet) -> None:
     more.put(None)
     assert isinstance(from_rpc_error(caught.value), WrongState)
     assert not held(fleet), "the slot is free"
+
+
+FULL = OSError(errno.ENOSPC, "no space left on device")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "error"),
+    [
+        (Store, "put_answer", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
+        (StateDirectory, "put_update", FULL),
+        (Incoming, "finish", FULL),
+        (Incoming, "__init__", FULL),
+    ],
+)
+def test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, place: type[object], name: str, error: Exception
+) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as full:
+        full.setattr(place, name, fail)
+        with pytest.raises(ResourceExhausted, match=r"^the disk is full$"):
+            devices[0].submit(work, content)
+    assert not fleet.operator.run("run").open_round.reported
+    devices[0].submit(work, content)
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
 def test_an_upload_that_begins_while_its_round_ends_leaves_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 import time
@@ -14,6 +15,7 @@ import sqlalchemy as sql
 from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.rounds.settings import Amount, Settings
 from coordinator.storage.database import open_store
+from coordinator.storage.full_disk import as_full_disk
 from coordinator.storage.store import Store
 from coordinator.storage.views import recovered_state, run_view
 from moonfed.blobs import ref_of_bytes
@@ -162,8 +164,8 @@ def test_a_token_is_used_up(store: Store) -> None:
     assert store.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
     assert not store.enrol("cam-2", "2" * 64, "0" * 64, 5.0)
     assert [device.device for device in store.devices()] == ["cam-1"]
-    assert store.enrolled_key("cam-1") == "1" * 64
-    assert store.enrolled_key("cam-2") is None
+    assert store.enrol("cam-1", "1" * 64, "0" * 64, 6.0), "the device that used it up asks again"
+    assert store.devices()[0].certificate_expires == 6.0
     token = store.token("0" * 64)
     assert token
     assert token.uses_left == 0
@@ -183,7 +185,7 @@ def test_a_taken_name_uses_nothing_up(store: Store) -> None:
 def test_a_device_is_heard_of(store: Store) -> None:
     store.seen("cam-1", {"torch": "2.6"})
     store.seen("cam-1")
-    store.renewed("cam-1", 77.0)
+    store.renewed("cam-1", "1" * 64, 77.0)
     device = store.devices()[0]
     assert (device.platform, device.certificate_expires) == ({"torch": "2.6"}, 77.0)
     assert device.last_seen >= device.enrolled > 0
@@ -193,6 +195,22 @@ def test_it_is_durable_against_power_loss(tmp_path: Path, store: Store) -> None:
     with store._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+
+
+def test_a_full_database_is_told_from_other_trouble(tmp_path: Path) -> None:
+    engine = sql.create_engine(f"sqlite:///{tmp_path / 'full.db'}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (content TEXT)")
+        connection.exec_driver_sql("PRAGMA max_page_count = 3")
+        with pytest.raises(sql.exc.OperationalError) as full:
+            connection.exec_driver_sql("INSERT INTO t VALUES (?)", ("x" * 100_000,))
+        with pytest.raises(sql.exc.OperationalError) as other:
+            connection.exec_driver_sql("SELECT * FROM nothing")
+    engine.dispose()
+    assert str(as_full_disk(full.value)) == "the disk is full"
+    assert as_full_disk(other.value) is None
+    assert as_full_disk(OSError(errno.EDQUOT, "quota"))
+    assert as_full_disk(OSError(errno.EIO, "input/output error")) is None
 
 
 def test_a_damaged_database_is_not_started_on(tmp_path: Path) -> None:
@@ -217,7 +235,7 @@ def test_another_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
     connection.execute("UPDATE schema SET version = 99")
     connection.commit()
     connection.close()
-    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 1"):
+    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 2"):
         open_store(path)
 
 
