@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.coordinator import Coordinator
+
+OTHER_ROOMS = {"export", "coordinator", "experiments"}
 PARENT = "edge_client.attend, edge_client.session, edge_client.child"
 CHILD = "edge_client.worker, edge_client.trainer, edge_client.training"
 
@@ -18,14 +27,49 @@ def packages_after(modules: str) -> set[str]:
 def test_the_parent_is_light() -> None:
     found = packages_after(PARENT)
     assert {"edge_client", "moonfed", "grpc", "cryptography"} <= found
-    assert not found & {"torch", "numpy", "typer", "PIL", "export", "coordinator", "experiments"}
+    assert not found & {"torch", "numpy", "typer", "PIL", *OTHER_ROOMS}
 
 
 def test_the_child_imports_no_other_room() -> None:
     found = packages_after(CHILD)
     assert {"edge_client", "moonfed", "torch", "numpy"} <= found
-    assert not found & {"grpc", "typer", "export", "coordinator", "experiments"}
+    assert not found & {"grpc", "typer", *OTHER_ROOMS}
 
 
 def test_the_child_starts_without_torch() -> None:
     assert "torch" not in packages_after("edge_client.worker")
+
+
+def test_a_device_that_has_trained_has_imported_no_other_room(
+    coordinator: Coordinator,
+    device: Device,
+    bundle: Bundle,
+    user_module: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both processes write down their sys.modules: the child when its second round begins, the parent when it ends."""
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import atexit, os, sys\n"
+        f"def dump(name): open(os.path.join({str(tmp_path)!r}, name), 'w').write(' '.join(sys.modules))\n"
+        "atexit.register(lambda: dump(f'{os.getpid()}.modules'))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(hook), prepend=os.pathsep)
+    data = user_module(
+        "import sitecustomize; sitecustomize.dump(f'child-{os.getpid()}.modules')\n"
+        "return np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3"
+    )
+    device.start(data)
+    for number in (1, 2):
+        coordinator.assign(bundle.assignment(round=number))
+        coordinator.wait_for_update(number)
+    parent, child = device.processes()
+    device.stop()
+    for file, room in ((f"{parent.pid}.modules", {"grpc"}), (f"child-{child.pid}.modules", {"torch", "user_data"})):
+        modules = (tmp_path / file).read_text().split()
+        found = {name.partition(".")[0] for name in modules}
+        assert {"sitecustomize", "edge_client", "moonfed", *room} <= found
+        assert not found & OTHER_ROOMS
+    assert "edge_client.training" in modules
