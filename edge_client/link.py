@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from edge_client.assignment import Assignment
 from edge_client.state import StoredRound
+from edge_client.streams import while_wanted
 from edge_client.submission import submit
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
 from moonfed.blobs import BlobDirectory, BlobRef
@@ -67,9 +68,12 @@ class Link:
             raise self._explained(error) from error
         raise Unavailable("the coordinator is shutting down")
 
-    def fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
-        """Brings a blob into the directory and returns its checked file."""
-        return transport.fetch_blob(self._method(lambda fleet: fleet.Fetch), ref, blobs, device=self.device)
+    def fetch(self, ref: BlobRef, blobs: BlobDirectory, wanted: Callable[[], bool]) -> Path:
+        """Brings a blob into the directory and returns its checked file; Unavailable soon after `wanted` says no."""
+        fetch = self._method(lambda fleet: fleet.Fetch)
+        return transport.fetch_blob(
+            lambda request: while_wanted(fetch(request), wanted), ref, blobs, device=self.device
+        )
 
     def report(self, assignment: Assignment, fraction: float) -> str | None:
         """Tells how far training is; returns the reason if the coordinator says stop."""
@@ -88,8 +92,8 @@ class Link:
         )
         transport.call(self._method(lambda fleet: fleet.Decline), request, attempts=DECLINE_ATTEMPTS)
 
-    def submit(self, assignment: Assignment, stored: StoredRound) -> None:
-        """Hands in an update; returns when the coordinator has it for good."""
+    def submit(self, assignment: Assignment, stored: StoredRound, wanted: Callable[[], bool]) -> None:
+        """Hands in an update; returns when the coordinator has it for good. Unavailable soon after `wanted` says no."""
         run, round_number, attempt = assignment.place
         update = stored.update
         header = fleet_pb2.SubmitHeader(
@@ -102,8 +106,9 @@ class Link:
             steps=update.steps,
             metrics=update.metrics,
         )
+        upload = self._method(lambda fleet: fleet.Submit)
         try:
-            submit(self._method(lambda fleet: fleet.Submit), header, {update.model: stored.model_file})
+            submit(lambda requests: while_wanted(upload(requests), wanted), header, {update.model: stored.model_file})
         except grpc.RpcError as error:
             raise self._explained(error) from error
 

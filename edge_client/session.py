@@ -12,7 +12,6 @@ from edge_client.child import Child
 from edge_client.enrolment import keep_identity, pending_key
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
-from edge_client.state import tidy
 from edge_client.versions import describe_platform
 from edge_client.work import Work
 from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch
@@ -42,7 +41,6 @@ class Session:
 
     def run(self) -> None:
         """Attends until something final happens, which is raised, or an exception comes from a signal."""
-        tidy(self._state / "runs")
         try:
             self._child.check()
             self._work.start()

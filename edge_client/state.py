@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -23,6 +23,7 @@ from moonfed.files import new_directory
 
 MODEL_FILE, UPDATE_FILE = "model.safetensors", "update.json"
 RUNS_KEPT = 8  # directories of runs; the ones used longest ago go first
+BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; the ones used longest ago go first
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
 
@@ -138,15 +139,21 @@ def writing(state: Path) -> Iterator[None]:
         raise InvalidInput(f"state is {str(state)!r}, which cannot be written: {error.strerror}") from error
 
 
-def tidy(root: Path) -> None:
-    """Removes what a killed process left half-written below STATE/runs, and the runs used longest ago."""
-    if not root.is_dir():
-        return
-    for leftover in root.glob("*/.*"):
+def tidy(runs: Path, blobs: Path) -> None:
+    """Removes what a killed process left half-written in STATE/runs, and the runs and blobs used longest ago.
+
+    Not while the child trains: what it writes is half-written, too.
+    """
+    for leftover in runs.glob("*/.*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    runs = sorted(root.iterdir(), key=lambda run: run.stat().st_mtime_ns, reverse=True)
-    for run in runs[RUNS_KEPT:]:
+    for run in _used_longest_ago(runs.glob("*"), RUNS_KEPT):
         shutil.rmtree(run, ignore_errors=True)
+    for blob in _used_longest_ago(blobs.glob("*/*"), BLOBS_KEPT):
+        blob.unlink(missing_ok=True)
+
+
+def _used_longest_ago(paths: Iterable[Path], kept: int) -> list[Path]:
+    return sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)[kept:]
 
 
 def _read_update(directory: Path) -> Update | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from edge_client.assignment import Assignment, Inbox
 from edge_client.child import Child
 from edge_client.link import Link
 from edge_client.messages import Job
-from edge_client.state import RunState, StoredRound
+from edge_client.state import RunState, StoredRound, tidy
 from edge_client.versions import require_runnable
 from edge_client.watch import Watch
 from moonfed.blobs import BlobDirectory, BlobRef
@@ -86,10 +87,12 @@ class Work:
             self._link.close()  # ends the attendance; the session then asks require_running
 
     def _work(self) -> None:
+        self._tidy()
         while not self._ending.is_set():
             assignment = self._inbox.take(IDLE_SECONDS)
             if assignment is None:
                 self._child.end()
+                self._tidy()
                 continue
             try:
                 self._deliver(assignment)
@@ -128,9 +131,11 @@ class Work:
     def _prepare(self, assignment: Assignment) -> Job:
         """Fetches what training needs; raises VersionMismatch if this device cannot run the plan."""
         manifest_file = self._fetch(assignment.manifest, self._blobs)
+        os.utime(manifest_file)  # for tidy
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_runnable(manifest)
         plan_file = self._fetch(manifest.files[PLAN_FILE], self._blobs)
+        os.utime(plan_file)
         self._keep_models(assignment.model)
         model_file = self._fetch(assignment.model, self._models)
         return Job(
@@ -149,15 +154,15 @@ class Work:
 
     def _fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
         try:
-            return self._patiently(lambda: self._link.fetch(ref, blobs), UNFETCHED)
+            return self._patiently(lambda: self._link.fetch(ref, blobs, self._wanted), UNFETCHED)
         except Corrupt as error:  # on the way, or on this disk: a fresh copy mends both
             log.warning("%s; fetching it again", error)
             blobs.path(ref.sha256).unlink(missing_ok=True)
-            return self._patiently(lambda: self._link.fetch(ref, blobs), UNFETCHED)
+            return self._patiently(lambda: self._link.fetch(ref, blobs, self._wanted), UNFETCHED)
 
     def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
         try:
-            self._patiently(lambda: self._link.submit(assignment, stored), REFUSALS)
+            self._patiently(lambda: self._link.submit(assignment, stored, self._wanted), REFUSALS)
         except REFUSALS as error:
             if not self._ending.is_set():
                 log.warning("%s: the coordinator refused the update: %s", assignment, error)
@@ -183,6 +188,9 @@ class Work:
             while not self._link.attending.is_set():
                 self._wait(1.0)
 
+    def _wanted(self) -> bool:
+        return not (self._inbox.superseded() or self._ending.is_set())
+
     def _wait(self, seconds: float) -> None:
         if self._inbox.superseded(seconds):
             raise Superseded("there is a newer assignment")
@@ -197,6 +205,12 @@ class Work:
             self._link.decline(assignment, reason)
         except Exception as error:  # the round then ends without this device, at its deadline
             log.warning("%s: the coordinator could not be told: %s", assignment, error)
+
+    def _tidy(self) -> None:
+        try:
+            tidy(self._runs, self._blobs.root)
+        except OSError as error:
+            log.warning("what is no longer used cannot be removed from the disk: %s", error)
 
     def _keep_models(self, wanted: BlobRef | None) -> None:
         for file in self._models.root.glob("*/*"):

@@ -42,6 +42,8 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.renew_error: MoonfedError | None = None
         self.keys: dict[str, object] = {}  # by name: a name stays with its key
         self.before_enrol_reply: Callable[[], object] = lambda: None
+        self.stuck = False  # whether blobs and updates wait for ever
+        self.asked_in_vain = 0
         self.break_upload_after: int | None = None  # bytes, once
         self.break_fetch_after: int | None = None  # bytes, once
         self.port = 0
@@ -122,6 +124,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     def Fetch(  # noqa: N802
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> Iterator[blob_pb2.Chunk]:
+        self._stay_stuck(context)
         self.fetched.append((request.sha256, request.offset))
         content = self.blobs.read(self.blobs.find(request.sha256))
         for start in range(request.offset, len(content), CHUNK):
@@ -162,6 +165,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         header = next(request_iterator).header
         blob = header.blobs["model"]
         held = self._partial.get(blob.sha256, b"")
+        self._stay_stuck(context)
         self.resumed.append(len(held))
         yield fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets={blob.sha256: len(held)}))
         for request in request_iterator:
@@ -179,6 +183,13 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             run=header.run, round=header.round, attempt=header.attempt, sha256={"model": blob.sha256}
         )
         yield fleet_pb2.SubmitReply(receipt=receipt)
+
+    def _stay_stuck(self, context: grpc.ServicerContext) -> None:
+        context.add_callback(self._tell)
+        with self._changed:
+            self.asked_in_vain += self.stuck
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self.stuck or not context.is_active())
 
     def Enrol(self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext) -> enrolment_pb2.EnrolReply:  # noqa: N802
         if self.enrol_error:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from edge_client import streams
 from edge_client.assignment import Assignment, Inbox, read_assignment
 from edge_client.link import Link
 from edge_client.state import StoredRound
@@ -34,7 +35,7 @@ def test_a_coordinator_that_stops_is_unavailable(link: Link, coordinator: Coordi
 
 
 def test_an_update_arrives_whole(link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound) -> None:
-    link.submit(read_assignment(bundle.assignment()), stored)
+    link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
     ((header, model),) = coordinator.updates
     assert model == b"a model"
     assert (header.samples, header.steps, dict(header.metrics)) == (3, 2, {"loss": 1.5})
@@ -43,17 +44,19 @@ def test_an_update_arrives_whole(link: Link, coordinator: Coordinator, bundle: B
 def test_a_refusal_keeps_its_class(link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound) -> None:
     coordinator.submit_error = AlreadyExists("a different update already stands")
     with pytest.raises(AlreadyExists, match="a different update already stands"):
-        link.submit(read_assignment(bundle.assignment()), stored)
+        link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
 
 
 @pytest.mark.parametrize(
     "call",
     [
         lambda link, assignment, stored: next(link.attend({}, 60.0)),
-        lambda link, assignment, stored: link.fetch(ref_of_bytes(b"nowhere"), BlobDirectory(stored.directory)),
+        lambda link, assignment, stored: link.fetch(
+            ref_of_bytes(b"nowhere"), BlobDirectory(stored.directory), lambda: True
+        ),
         lambda link, assignment, stored: link.report(assignment, 0.5),
         lambda link, assignment, stored: link.decline(assignment, "no"),
-        lambda link, assignment, stored: link.submit(assignment, stored),
+        lambda link, assignment, stored: link.submit(assignment, stored, lambda: True),
         lambda link, assignment, stored: link.renew(new_key()),
     ],
     ids=["attend", "fetch", "report", "decline", "submit", "renew"],
@@ -64,6 +67,24 @@ def test_a_call_on_a_channel_that_was_just_closed_may_be_tried_again(
     link.close()
     with pytest.raises(Unavailable, match="has just been closed"):
         call(link, read_assignment(bundle.assignment()), stored)
+
+
+def test_a_coordinator_that_stops_answering_does_not_hold_up_a_newer_assignment(
+    link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "SETTLE_SECONDS", 0.1)
+    coordinator.stuck = True
+    weights = ref_of_bytes(bundle.weights)
+    calls: list[Callable[[], object]] = [
+        lambda: link.submit(read_assignment(bundle.assignment()), stored, lambda: not coordinator.asked_in_vain),
+        lambda: link.fetch(weights, BlobDirectory(stored.directory), lambda: coordinator.asked_in_vain < 2),
+    ]
+    for call in calls:
+        with pytest.raises(Unavailable):
+            call()
+    assert coordinator.asked_in_vain == 2
+    coordinator.stuck = False
+    link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
 
 
 def header() -> fleet_pb2.SubmitHeader:

@@ -123,6 +123,22 @@ def test_a_coordinator_that_goes_away_in_mid_round_gets_the_update_when_it_is_ba
     assert len(coordinator.updates) == 1
 
 
+def test_a_signal_ends_a_device_whose_upload_is_stuck(
+    coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    data = user_module(
+        "while not os.path.exists('stuck'): time.sleep(0.01)\n"
+        "return np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3"
+    )
+    coordinator.assign(bundle.assignment())
+    device.start(data)
+    coordinator.wait_for(lambda: coordinator.reports, "training")
+    coordinator.stuck = True
+    (tmp_path / "stuck").touch()
+    coordinator.wait_for(lambda: coordinator.asked_in_vain, "the upload")
+    assert device.stop()[0] == 0
+
+
 def test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_without_training(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:

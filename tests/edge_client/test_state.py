@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.state import RUNS_KEPT, RunState, StoredRound, tidy
-from moonfed.blobs import ref_of_bytes
+from edge_client.state import BLOBS_KEPT, RUNS_KEPT, RunState, StoredRound, tidy
+from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.errors import InvalidInput
 
 TASK = "a" * 64
@@ -119,7 +119,7 @@ def test_a_half_written_model_is_no_model(state: RunState, tmp_path: Path) -> No
         state.save(1, 1, write=fail, assignment=TASK, samples=1, steps=1, metrics={}, keep=2)
     assert list(state.directory.iterdir()) == []
     (state.directory / ".1-1.123").mkdir()  # killed while it wrote
-    tidy(tmp_path / "runs")
+    tidy(tmp_path / "runs", tmp_path / "blobs")
     assert list(state.directory.iterdir()) == []
 
 
@@ -128,8 +128,18 @@ def test_runs_used_long_ago_are_dropped(tmp_path: Path) -> None:
     for number in range(RUNS_KEPT + 2):
         save(RunState(root, f"run-{number}"), 1)
         os.utime(root / f"run-{number}", (number, number))
-    tidy(root)
+    tidy(root, tmp_path / "blobs")
     assert sorted(path.name for path in root.iterdir()) == sorted(f"run-{n}" for n in range(2, RUNS_KEPT + 2))
+
+
+def test_blobs_used_long_ago_are_dropped(tmp_path: Path) -> None:
+    blobs = BlobDirectory(tmp_path / "blobs")
+    refs = [blobs.put_bytes(f"plan {number}".encode()) for number in range(BLOBS_KEPT + 2)]
+    for number, ref in enumerate(refs):
+        os.utime(blobs.path(ref.sha256), (number, number))
+    os.utime(blobs.path(refs[0].sha256))  # of use again
+    tidy(tmp_path / "runs", blobs.root)
+    assert [blobs.has(ref) for ref in refs] == [True, False, False, *[True] * (BLOBS_KEPT - 1)]
 
 
 @pytest.mark.parametrize("run", ["", ".", "..", "../escape", "a/b", "/etc", ".hidden", "a\0b", "x" * 129, "a\n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,17 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
     assert certified_key(after.certificate) == coordinator.keys["cam-1"]
     assert len({certified_key(certificate) for certificate in coordinator.renewed}) == 1
     session._link.close()
+
+
+def test_what_is_in_use_is_not_among_the_oldest(link: Link, settings: WorkerSettings, bundle: Bundle) -> None:
+    work = Work(Path(settings.state), link, Child(settings), Inbox())
+    assignment = read_assignment(bundle.assignment())
+    job = work._prepare(assignment)
+    files = [Path(job.manifest_file), Path(job.plan_file)]
+    for file in files:
+        os.utime(file, (0, 0))
+    work._prepare(assignment)
+    assert all(file.stat().st_mtime > 0 for file in files)
 
 
 def test_a_decline_that_fails_costs_nothing(

@@ -1,0 +1,39 @@
+"""A way out of a call whose other side has stopped answering; keepalive finds dead connections only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+TICK_SECONDS = 0.5  # between two looks at whether the call is still wanted
+SETTLE_SECONDS = 5.0  # for a call that is no longer wanted: an answer on its way may still arrive
+
+Reply_co = TypeVar("Reply_co", covariant=True)
+
+
+class Stream(Protocol[Reply_co]):
+    """What gRPC returns for a call with many replies."""
+
+    def __iter__(self) -> Iterator[Reply_co]: ...
+
+    def cancel(self) -> object:
+        """Ends the call for both sides."""
+
+
+def while_wanted(stream: Stream[Reply_co], wanted: Callable[[], bool]) -> Iterator[Reply_co]:
+    """The stream's replies; it is cancelled, which raises grpc.RpcError here, some time after `wanted` says no."""
+    over = threading.Event()
+    threading.Thread(target=_watch, args=(stream, wanted, over), name="stream", daemon=True).start()
+    try:
+        yield from stream
+    finally:
+        over.set()
+
+
+def _watch(stream: Stream[object], wanted: Callable[[], bool], over: threading.Event) -> None:
+    while not over.wait(TICK_SECONDS):
+        if not wanted():
+            if not over.wait(SETTLE_SECONDS):
+                stream.cancel()
+            return
