@@ -18,10 +18,11 @@ from coordinator.run_driver import RunDriver
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import recovered_state, run_view
 from coordinator.submissions import Submission, SubmissionDesk
+from coordinator.suspended import SuspendedRuns
 from coordinator.updates import UpdateHeader, check_metrics
 from coordinator.uploads import Upload, Uploads
 from moonfed.blobs import BlobRef
-from moonfed.errors import InvalidInput, NotFound, Unavailable, VersionMismatch, WrongState
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable, VersionMismatch, WrongState
 from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class Federation:
         self._attendance, self._background, self._uploads = Attendance(), Background(), Uploads()
         self._desk = SubmissionDesk(directory, self._uploads, self._background)
         self._drivers: dict[str, RunDriver] = {}
+        self._suspended = SuspendedRuns(directory)
         self._starting = asyncio.Lock()
         self._stopping = False
 
@@ -47,7 +49,12 @@ class Federation:
         attempts = [_attempt(run, state) for run, state in states.items() if state.open]
         await asyncio.to_thread(self.directory.forget_all_but, attempts)
         for record in running:
-            await self._drive(record, states[record.run])
+            try:
+                loaded = await asyncio.to_thread(self._load, record)
+            except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
+                self._suspended.add(record, error)
+                continue
+            await self._drive(record, states[record.run], *loaded)
 
     def dismiss(self) -> None:
         """The coordinator is about to stop: ends attendances and watches; nobody counts as lost for that."""
@@ -123,6 +130,8 @@ class Federation:
 
     async def run(self, run: str) -> RunView:
         """One run."""
+        if run in self._suspended:
+            return await asyncio.to_thread(self._suspended.view, run)
         driver = await self._find_driver(run)
         return await (driver.view() if driver else asyncio.to_thread(self._past_view, run))
 
@@ -137,13 +146,17 @@ class Federation:
 
     async def stop_run(self, run: str) -> RunView:
         """Ends a run for good; its global models stay. A run that has ended stays as it is."""
-        driver = await self._find_driver(run)
-        if driver:
+        if run in self._suspended:
+            await self._background.finish(asyncio.to_thread(self._suspended.stop, run))
+        elif driver := await self._find_driver(run):
             await self._background.finish(driver.stop())
         return await self.run(run)
 
     async def watch(self, run: str) -> AsyncGenerator[RunEvent | RunView, None]:
-        """A snapshot of the run, then what happens to it until it has ended."""
+        """A snapshot of the run, then what happens to it until it has ended; WrongState if it is suspended."""
+        if run in self._suspended:
+            yield await self.run(run)
+            raise self._suspended.problem(run)
         driver = await self._find_driver(run)
         if driver is None:
             view = await self.run(run)
@@ -180,14 +193,13 @@ class Federation:
             record = await asyncio.to_thread(new_record, self.directory, name, manifest, model, settings)
             await asyncio.to_thread(self._store.add_run, record)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
-            driver = await self._drive(record, State())
+            driver = await self._drive(record, State(), *await asyncio.to_thread(self._load, record))
         for session in self._attendance.sessions():
             if problem := self._misfit(session.introduction):
                 session.close(problem)
         return await driver.view()
 
-    async def _drive(self, record: RunRecord, state: State) -> RunDriver:
-        manifest, model = await asyncio.to_thread(self._load, record)
+    async def _drive(self, record: RunRecord, state: State, manifest: Manifest, model: BlobRef) -> RunDriver:
         driver = RunDriver(
             record=record,
             manifest=manifest,
@@ -209,7 +221,9 @@ class Federation:
         return manifest, model
 
     async def _find_driver(self, run: str) -> RunDriver | None:
-        """The driver of a running run, None for one that has ended; NotFound."""
+        """The driver of a running run, None for one that has ended; NotFound, or WrongState if it is suspended."""
+        if run in self._suspended:
+            raise self._suspended.problem(run)
         driver = self._drivers.get(run)
         if driver is None:
             await asyncio.to_thread(self._store.run, run)

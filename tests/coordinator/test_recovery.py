@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.reduction import holdout_metrics, reduce_round, train_metrics
 from coordinator.services import convert
 from coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed import transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import Corrupt, WrongState
 from moonfed.manifest import WEIGHTS_FILE
-from moonfed.v1 import control_pb2
+from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator import support
-from tests.coordinator.support import SPECS, OperatorCalls, model_bytes, model_values
+from tests.coordinator.support import SPECS, OperatorCalls, ask, model_bytes, model_values
 
 FIRST = AttemptId(run="r", round=1, attempt=1)
 Until = Callable[[Callable[[], bool]], None]
@@ -32,24 +34,24 @@ class Left:
 
     directory: StateDirectory
     quorum: float = 0.5
+    record: RunRecord = field(init=False)
 
     def __post_init__(self) -> None:
         bundle = support.make_bundle()
         for content in bundle.contents.values():
             self.directory.blobs.put_bytes(content)
-        self.directory.store.add_run(
-            RunRecord(
-                run="r",
-                created=1.0,
-                status="running",
-                settings=convert.settings(
-                    support.settings(1, minimum_devices=2, quorum=control_pb2.Amount(fraction=self.quorum))
-                ),
-                manifest=bundle.ref,
-                method="fedavg",
-                initial=bundle.manifest.files[WEIGHTS_FILE],
-            )
+        self.record = RunRecord(
+            run="r",
+            created=1.0,
+            status="running",
+            settings=convert.settings(
+                support.settings(1, minimum_devices=2, quorum=control_pb2.Amount(fraction=self.quorum))
+            ),
+            manifest=bundle.ref,
+            method="fedavg",
+            initial=bundle.manifest.files[WEIGHTS_FILE],
         )
+        self.directory.store.add_run(self.record)
         self.directory.store.open_round(FIRST, ["cam-1", "cam-2"])
         self.acknowledge("cam-1", model_bytes(1.0), 20)
         self.acknowledge("cam-2", model_bytes(4.0), 10)
@@ -157,13 +159,59 @@ def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
             assert calls.run("r").round == 0
 
 
-def test_a_damaged_global_model_is_not_served(state: Path) -> None:
+@pytest.mark.parametrize("file", [WEIGHTS_FILE, "manifest"])
+def test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on(
+    tmp_path: Path, state: Path, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = support.make_bundle()
+    ref = bundle.ref if file == "manifest" else bundle.manifest.files[file]
+    with open_state(state) as directory:
+        left = Left(directory)
+        content = directory.blobs.path(ref.sha256).read_bytes()
+        directory.blobs.path(ref.sha256).write_bytes(content[:-1] + b"!")
+        other = support.make_bundle("other", start=3.0)
+        for kept in other.contents.values():
+            directory.blobs.put_bytes(kept)
+        directory.store.add_run(
+            replace(left.record, run="o", manifest=other.ref, initial=other.manifest.files[WEIGHTS_FILE])
+        )
+    with support.coordinator_in_process(state) as ports, ExitStack() as stack:
+        calls = support.operator(state, ports.fleet)
+        stack.enter_context(calls.channel)
+        identity = support.enrol(tmp_path / "cam-1", calls.token(), "cam-1")
+        channel = stack.enter_context(transport.open_channel(identity.address, identity))
+        device, work = support.Device("cam-1", channel), fleet_pb2.Assignment(run="r", round=1, attempt=1)
+        reason = calls.run("r").waiting
+        assert reason.startswith("suspended: the stored blob")
+        assert "start the coordinator again" in reason
+        assert any(record.levelname == "CRITICAL" and reason in record.message for record in caplog.records)
+        assert calls.run("o").waiting == "waiting for 2 more devices: 0 attend, 2 are needed"
+        watching = calls.watch("r")
+        assert next(watching).run.waiting == reason
+        with pytest.raises(WrongState, match="run 'r' is suspended"):
+            ask(lambda _, timeout: next(watching), None)
+        with pytest.raises(WrongState, match="run 'r' is suspended"):
+            device.submit(work, model_bytes(9.0))
+        report = fleet_pb2.ReportRequest(device="cam-1", run="r", round=1, attempt=1)
+        with pytest.raises(WrongState, match="run 'r' is suspended"):
+            ask(device.fleet.Report, report)
+    with open_state(state) as directory:
+        directory.blobs.path(ref.sha256).write_bytes(content)
+    expect_round_1(state)
+
+
+def test_a_suspended_run_can_be_stopped(state: Path) -> None:
     with open_state(state) as directory:
         Left(directory)
-        path = directory.blobs.path(support.make_bundle().manifest.files[WEIGHTS_FILE].sha256)
-        path.write_bytes(model_bytes(7.0))
-    with pytest.raises(Corrupt, match="is damaged"), support.coordinator_in_process(state):
-        pass
+        directory.blobs.path(support.make_bundle().ref.sha256).unlink()
+    with support.coordinator_in_process(state) as ports:
+        calls = support.operator(state, ports.fleet)
+        with calls.channel:
+            stopped = ask(calls.control.StopRun, control_pb2.StopRunRequest(run="r"))
+            assert stopped.status == control_pb2.RUN_STATUS_STOPPED
+            assert [entry.reason for entry in calls.rounds("r")] == ["the run was stopped"]
+            assert next(calls.watch("r")).run == stopped
+    assert not list((state / "spool").glob("*/*"))
 
 
 def test_a_kill_before_or_after_any_file_of_the_first_start_leaves_a_directory_that_starts(

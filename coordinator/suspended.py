@@ -1,0 +1,48 @@
+"""Runs that cannot go on, because a file of theirs is damaged: they are shown with the reason, and can be stopped."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from coordinator.records import AttemptId, RunRecord, RunView
+from coordinator.storage.state_directory import StateDirectory
+from coordinator.storage.views import recovered_state, run_view
+from moonfed.errors import WrongState
+
+_alarm = logging.getLogger(__name__)
+
+
+class SuspendedRuns:
+    """The suspended runs with their reasons. What they hold is kept for the day their file has been put back."""
+
+    def __init__(self, directory: StateDirectory) -> None:
+        self._directory, self._store = directory, directory.store
+        self._reasons: dict[str, str] = {}
+
+    def __contains__(self, run: str) -> bool:
+        return run in self._reasons
+
+    def add(self, record: RunRecord, problem: Exception) -> None:
+        """The run does not go on until the coordinator is started again with that problem solved."""
+        reason = f"suspended: {problem}; put the file back from a backup and start the coordinator again"
+        self._reasons[record.run] = reason
+        _alarm.critical("run %r is %s", record.run, reason)
+
+    def problem(self, run: str) -> WrongState:
+        """What to tell those who want something of the run."""
+        return WrongState(f"run {run!r} is {self._reasons[run]}")
+
+    def view(self, run: str) -> RunView:
+        """What an operator sees of the run. Blocking."""
+        return replace(run_view(self._store, self._store.run(run), None), waiting=self._reasons[run])
+
+    def stop(self, run: str) -> None:
+        """Ends the run for good; its open round comes to nothing. Blocking."""
+        state = recovered_state(self._store, run)
+        if state.open:
+            attempt = AttemptId(run=run, round=state.open.round, attempt=state.open.attempt)
+            self._store.abandon_round(attempt, "the run was stopped")
+            self._directory.forget(attempt)
+        self._store.end_run(run, "stopped")
+        self._reasons.pop(run, None)
