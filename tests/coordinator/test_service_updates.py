@@ -8,6 +8,7 @@ import json
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,8 +19,10 @@ import numpy as np
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from coordinator.records import AttemptId
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.store import Store
+from coordinator.submissions import CHECKED_AT_ONCE
 from coordinator.uploads import Upload, Uploads
 from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
 from moonfed.errors import (
@@ -255,6 +258,39 @@ def test_an_upload_ends_with_its_round(fleet: Fleet) -> None:
     more.put(None)
     assert isinstance(from_rpc_error(caught.value), WrongState)
     assert not held(fleet), "the slot is free"
+
+
+def test_a_run_in_trouble_does_not_hold_up_the_updates_of_another(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, solved, abandon = threading.Event(), threading.Event(), Store.abandon_round
+
+    def full(self: Store, attempt: AttemptId, reason: str) -> None:
+        tried.set()
+        if not solved.is_set():
+            raise FULL
+        abandon(self, attempt, reason)
+
+    monkeypatch.setattr(Store, "abandon_round", full)
+    monkeypatch.setattr("coordinator.run_driver.TROUBLE_SECONDS", 0.05)
+    devices = [fleet.device(f"cam-{number}") for number in range(CHECKED_AT_ONCE + 1)]
+    fleet.start("one", minimum_devices=len(devices), quorum=ALL, deadline_seconds=0.2)
+    attending = [device.attend() for device in devices]
+    work = [one.assignment() for one in attending]
+    assert tried.wait(WAIT)
+    with ThreadPoolExecutor(CHECKED_AT_ONCE) as threads:
+        stuck = [threads.submit(devices[n].submit, work[n], model_bytes(1.0)) for n in range(CHECKED_AT_ONCE)]
+        while len(list((fleet.state / "spool" / "one").rglob("incoming/*/*"))) < CHECKED_AT_ONCE:
+            time.sleep(0.02)
+        fleet.start("two", minimum_devices=len(devices))
+        second = attending[-1].assignment()
+        try:
+            devices[-1].submit(second, model_bytes(1.0))
+        finally:
+            solved.set()
+        for submitted in stuck:
+            with pytest.raises(WrongState, match="is not open"):
+                submitted.result(WAIT)
 
 
 FULL = OSError(errno.ENOSPC, "no space left on device")
