@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from coordinator.rounds.events import Event, StartTimer
-
-Place = tuple[int, int]  # round and attempt
+from coordinator.rounds.events import StartTimer, TimedEvent
 
 
 class Timers:
     """Brings events back in time. A timer of a new attempt ends those of the earlier ones."""
 
-    def __init__(self, deliver: Callable[[Event], object]) -> None:
+    def __init__(self, deliver: Callable[[TimedEvent], object]) -> None:
         self._deliver = deliver
-        self._running: list[tuple[Place, asyncio.TimerHandle]] = []
+        self._running: dict[TimedEvent, asyncio.TimerHandle] = {}
 
     def start(self, command: StartTimer) -> None:
         """Delivers the command's event after its seconds."""
-        place = (command.event.round, command.event.attempt)
-        for other, timer in self._running:
-            if other != place:
-                timer.cancel()
-        self._running = [entry for entry in self._running if entry[0] == place]
-        timer = asyncio.get_running_loop().call_later(command.seconds, self._deliver, command.event)
-        self._running.append((place, timer))
+        self._stop([event for event in self._running if _place(event) != _place(command.event)])
+        loop = asyncio.get_running_loop()
+        self._running[command.event] = loop.call_later(command.seconds, self._fire, command.event)
 
     def cancel(self) -> None:
         """No timer delivers any more."""
-        for _, timer in self._running:
-            timer.cancel()
+        self._stop(list(self._running))
+
+    def _fire(self, event: TimedEvent) -> None:
+        del self._running[event]
+        self._deliver(event)
+
+    def _stop(self, events: Collection[TimedEvent]) -> None:
+        for event in events:
+            self._running.pop(event).cancel()
+
+
+def _place(event: TimedEvent) -> tuple[int, int]:
+    return event.round, event.attempt

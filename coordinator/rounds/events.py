@@ -129,12 +129,15 @@ class Assign(InAttempt):
     device: str
 
 
+TimedEvent = DeadlinePassed | GracePassed | RetryTimePassed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTimer:
     """Bring this event back after so many seconds."""
 
     seconds: float
-    event: DeadlinePassed | GracePassed | RetryTimePassed
+    event: TimedEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
