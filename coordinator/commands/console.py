@@ -91,15 +91,17 @@ class Console:
 
     def _upload_once(self, files: Mapping[BlobRef, Path]) -> MoonfedError | None:
         offsets: queue.SimpleQueue[Mapping[str, int] | None] = queue.SimpleQueue()
+        stored: set[BlobRef] = set()
         try:
             for reply in self.control.Upload(_upload_requests(files, offsets)):
                 if reply.HasField("resume"):
                     offsets.put(dict(reply.resume.offsets))
+                stored.update(transport.from_message(blob) for blob in reply.stored.blobs)
         except grpc.RpcError as error:
             return transport.explained(error, self.explain)
         finally:
             offsets.put(None)  # lets gRPC's sending thread go if no resume came
-        return None
+        return None if stored >= set(files) else Unavailable("the coordinator broke off before all files were stored")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from coordinator.federation import Federation
 from coordinator.services import convert
 from coordinator.services.blobs import chunks
 from coordinator.services.caller import Callers
+from coordinator.services.pace import paced
 from coordinator.uploads import Upload
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
@@ -28,11 +29,12 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self, request_iterator: AsyncIterator[control_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.UploadReply]:
         self._callers.operator(context)
-        refs = convert.upload_header(await anext(request_iterator, control_pb2.UploadRequest()))
+        requests = paced(request_iterator)
+        refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
         upload, offsets = await self._federation.upload(refs)
         try:
             yield control_pb2.UploadReply(resume=convert.resume(offsets))
-            await _receive(request_iterator, upload)
+            await _receive(requests, upload)
             await self._federation.store(upload, refs)
             yield convert.stored(refs)
         finally:

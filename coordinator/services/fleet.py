@@ -13,6 +13,7 @@ from coordinator.federation import Federation
 from coordinator.services import convert
 from coordinator.services.blobs import chunks
 from coordinator.services.caller import Callers
+from coordinator.services.pace import paced
 from coordinator.submissions import Submission
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
@@ -51,12 +52,13 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Submit(  # noqa: N802, D102
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.SubmitReply]:
-        header = (await anext(request_iterator, fleet_pb2.SubmitRequest())).header
+        requests = paced(request_iterator)
+        header = (await anext(requests, fleet_pb2.SubmitRequest())).header
         device = self._callers.device(context, header.device)
         submission = await self._federation.submit(convert.update_header(device, header))
         try:
             yield fleet_pb2.SubmitReply(resume=convert.resume(submission.offsets))
-            await _receive(request_iterator, submission)
+            await _receive(requests, submission)
             yield convert.receipt(await submission.commit())
         finally:
             await submission.close()

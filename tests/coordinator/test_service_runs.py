@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from coordinator.commands.console import Console
 from coordinator.federation import Federation
 from coordinator.records import RunEvent
 from coordinator.services import convert
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.errors import (
     AlreadyExists,
     Corrupt,
@@ -158,6 +159,19 @@ def test_an_upload_is_resumed_checked_and_idempotent(fleet: Fleet) -> None:
             lambda r, timeout: list(fleet.operator.control.Fetch(r, timeout=timeout)),
             blob_pb2.FetchRequest(sha256="0" * 64),
         )
+
+
+def test_an_upload_that_nobody_confirmed_is_sent_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent, stored = [True], convert.stored
+
+    def forgetful(refs: Sequence[BlobRef]) -> control_pb2.UploadReply:
+        return stored([]) if silent and silent.pop() else stored(refs)
+
+    monkeypatch.setattr(convert, "stored", forgetful)
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    upload(fleet, b"content")
+    assert len(pauses) == 1, "the first attempt ended well for gRPC, but without the word that the file is stored"
 
 
 def test_metrics_are_kept_for_models_that_exist(fleet: Fleet) -> None:

@@ -20,6 +20,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from coordinator.records import AttemptId
+from coordinator.services import pace
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.store import Store
 from coordinator.submissions import CHECKED_AT_ONCE
@@ -33,6 +34,7 @@ from moonfed.errors import (
     NotFound,
     ResourceExhausted,
     SchemaMismatch,
+    Unavailable,
     WrongState,
 )
 from moonfed.status import from_rpc_error
@@ -212,6 +214,23 @@ def test_a_device_that_dies_in_mid_upload_can_go_on(fleet: Fleet) -> None:
     replies = devices[0].submit(work, content)
     assert replies[0].resume.offsets[ref_of_bytes(content).sha256] in (0, 70), "the part may have died with it"
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    monkeypatch.setattr(pace, "PART_SECONDS", 0.2)
+    call, more = begun(devices[0], work, content, 70)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    more.put(None)
+    error = from_rpc_error(caught.value)
+    assert isinstance(error, Unavailable)
+    assert str(error) == "the upload took too long; send it again, it goes on where it broke off"
+    monkeypatch.undo()
+    assert devices[0].submit(work, content)[0].resume.offsets[ref_of_bytes(content).sha256] == 70
 
 
 def test_a_newer_stream_of_the_same_update_takes_over(fleet: Fleet) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,10 @@ import pytest
 
 from coordinator.attendance import Assignment, Attendance, Introduction
 from coordinator.records import AttemptId, RunEvent
+from coordinator.rounds.events import DeadlinePassed, GracePassed, StartTimer, TimedEvent
+from coordinator.services import pace
+from coordinator.services.pace import paced
+from coordinator.timers import Timers
 from coordinator.uploads import Uploads
 from coordinator.watchers import PROGRESS_LENGTH, QUEUE_LENGTH, Watchers
 from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
@@ -136,6 +141,42 @@ def test_a_newer_upload_of_a_file_takes_over(tmp_path: Path) -> None:
         await new.close()
 
     asyncio.run(scenario())
+
+
+def test_a_timer_is_forgotten_once_it_has_fired_or_its_attempt_is_over() -> None:
+    async def scenario() -> None:
+        fired: asyncio.Queue[TimedEvent] = asyncio.Queue()
+        timers = Timers(fired.put_nowait)
+        soon = GracePassed(round=1, attempt=1, device="cam-1", departure=1)
+        timers.start(StartTimer(seconds=0, event=soon))
+        timers.start(StartTimer(seconds=60, event=DeadlinePassed(round=1, attempt=1)))
+        assert await fired.get() == soon
+        assert list(timers._running) == [DeadlinePassed(round=1, attempt=1)]
+        timers.start(StartTimer(seconds=60, event=DeadlinePassed(round=1, attempt=2)))
+        assert list(timers._running) == [DeadlinePassed(round=1, attempt=2)]
+        timers.cancel()
+        assert not timers._running
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_falls_silent_or_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def messages(pauses: list[float]) -> AsyncIterator[float]:
+        for pause in pauses:
+            await asyncio.sleep(pause)
+            yield pause
+
+    async def heard(pauses: list[float]) -> int:
+        received: list[float] = []
+        with suppress(Unavailable):
+            await collect(paced(messages(pauses)), received)
+        return len(received)
+
+    assert asyncio.run(heard([0, 0, 0])) == 3
+    monkeypatch.setattr(pace, "PART_SECONDS", 0.5)
+    assert asyncio.run(heard([0, 0, 60, 0])) == 2
+    monkeypatch.setattr(pace, "STREAM_SECONDS", 0.2)
+    assert 0 < asyncio.run(heard([0.05] * 1000)) < 1000
 
 
 def test_a_part_of_an_unknown_blob_is_refused(tmp_path: Path) -> None:
