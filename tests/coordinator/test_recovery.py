@@ -16,6 +16,7 @@ from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.reduction import holdout_metrics, reduce_round, train_metrics
 from coordinator.services import convert
 from coordinator.storage.state_directory import StateDirectory, open_state
+from coordinator.storage.views import recovered_state
 from moonfed import transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import Corrupt, WrongState
@@ -108,6 +109,43 @@ def test_killed_between_the_commit_and_the_end(state: Path) -> None:
         reduction = reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
         directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, metrics={}, metrics_before={})
     expect_round_1(state)
+
+
+def test_killed_between_the_spooled_update_and_its_receipt(tmp_path: Path, state: Path) -> None:
+    with open_state(state) as directory:
+        Left(directory)
+        again = AttemptId(run="r", round=1, attempt=2)
+        directory.store.abandon_round(FIRST, "because")
+        directory.store.open_round(again, ["cam-1"])
+        checked = state / "checked"
+        checked.write_bytes(model_bytes(9.0))
+        directory.put_update(again, "cam-1", checked)
+    with support.coordinator_in_process(state) as ports, ExitStack() as stack:
+        calls = support.operator(state, ports.fleet)
+        stack.enter_context(calls.channel)
+        assert not calls.run("r").open_round.reported, "without a receipt it does not count"
+        identity = support.enrol(tmp_path / "cam-1", calls.token(), "cam-1")
+        device = support.Device("cam-1", stack.enter_context(transport.open_channel(identity.address, identity)))
+        device.submit(device.attend().assignment(), model_bytes(3.0))
+        run = list(calls.watch("r"))[-1].run
+        np.testing.assert_array_equal(model_values(calls.model(run.model)), np.float32(3.0))
+
+
+def test_killed_between_the_abandonment_and_the_end_of_its_spool(state: Path) -> None:
+    with open_state(state) as directory:
+        Left(directory)
+        directory.store.abandon_round(FIRST, "because")
+        assert directory.update_file(FIRST, "cam-1").is_file()
+    with support.coordinator_in_process(state) as ports:
+        calls = support.operator(state, ports.fleet)
+        with calls.channel:
+            run = calls.run("r")
+            assert not run.HasField("open_round")
+            assert run.waiting == "waiting for 2 more devices: 0 attend, 2 are needed"
+            assert [entry.reason for entry in calls.rounds("r")] == ["because"]
+    assert not list((state / "spool").glob("*/*"))
+    with open_state(state) as directory:
+        assert recovered_state(directory.store, "r").attempt == 2
 
 
 def test_killed_after_everything(state: Path) -> None:

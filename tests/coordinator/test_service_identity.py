@@ -15,6 +15,7 @@ from moonfed.errors import (
     AlreadyExists,
     Denied,
     InvalidInput,
+    MoonfedError,
     NotFound,
     Unavailable,
     Untrusted,
@@ -106,19 +107,35 @@ def test_an_operator_is_no_device_and_a_device_no_operator(fleet: Fleet) -> None
             ask(method, request)
 
 
+def refused(channel: grpc.Channel, reason: MoonfedError) -> str:
+    """What a person reads whose call does not get through, for that reason."""
+    with channel, pytest.raises(type(reason)) as caught:
+        transport.call(ControlStub(channel).ListRuns, control_pb2.ListRunsRequest(), explain=lambda: reason)
+    return str(caught.value)
+
+
 def test_another_authoritys_certificate_and_none_are_refused(fleet: Fleet, tmp_path: Path) -> None:
     address = f"127.0.0.1:{fleet.ports.fleet}"
     ours = load_identity(fleet.state / "operator")
     Authority(tmp_path / "other").keep_operator(tmp_path / "theirs", address)
     (tmp_path / "theirs" / "ca.pem").write_bytes(ours.ca)
     theirs = load_identity(tmp_path / "theirs")
-    with transport.open_channel(address, theirs) as channel, pytest.raises(Unavailable):
-        ask(ControlStub(channel).ListRuns, control_pb2.ListRunsRequest())
-    assert isinstance(transport.explain_unavailable(address, theirs), Untrusted)
-    with grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)) as channel, pytest.raises(Unavailable):
-        ask(ControlStub(channel).ListRuns, control_pb2.ListRunsRequest())
-    with grpc.insecure_channel(address) as channel, pytest.raises(Unavailable):
-        ask(ControlStub(channel).ListRuns, control_pb2.ListRunsRequest())
+    reason = transport.explain_unavailable(address, theirs)
+    assert isinstance(reason, Untrusted)
+    told = refused(transport.open_channel(address, theirs), reason)
+    assert told.endswith("refused this certificate: expired, or signed by another authority")
+
+    reason = transport.explain_enrolment_unavailable(address, ours.ca)
+    assert isinstance(reason, Untrusted)
+    told = refused(grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)), reason)
+    assert told == f"the server at {address} asks for a certificate; enrolment has a port of its own"
+
+    reason = transport.explain_unavailable(address, None)
+    assert isinstance(reason, Unavailable)
+    told = refused(grpc.insecure_channel(address), reason)
+    assert told == f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
+
+    assert not isinstance(transport.explain_unavailable(address, ours), Untrusted), "the right one is not blamed"
 
 
 def test_a_device_renews_its_certificate(fleet: Fleet) -> None:
