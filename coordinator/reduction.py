@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coordinator.aggregation import Contribution, weighted_mean
 from coordinator.records import Answer, AttemptId
+from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import HOLDOUT_SAMPLES, MODEL_ROLE
 from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.errors import MoonfedError
 from moonfed.files import sync_file
 from moonfed.tensors import TensorSpec, write_model
+
+_log = logging.getLogger(__name__)
 
 
 class DamagedUpdates(Exception):
@@ -32,14 +37,23 @@ class Reduction:
     holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
 
 
-def commit_round(
-    state: StateDirectory, attempt: AttemptId, devices: Sequence[str], specs: Sequence[TensorSpec]
-) -> Reduction:
-    """Reduces a round and records its outcome, durably. Blocking; raises DamagedUpdates."""
-    reduction = reduce_round(state, attempt, devices, specs)
-    state.store.commit_round(
-        attempt, devices, reduction.model, metrics=reduction.metrics, metrics_before=reduction.holdout
-    )
+def close_round(
+    state: StateDirectory, run: str, command: Reduce, specs: Sequence[TensorSpec]
+) -> Reduction | Damaged | ReducingFailed:
+    """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking."""
+    attempt = AttemptId(run=run, round=command.round, attempt=command.attempt)
+    try:
+        reduction = reduce_round(state, attempt, command.devices, specs)
+        state.store.commit_round(
+            attempt, command.devices, reduction.model, metrics=reduction.metrics, metrics_before=reduction.holdout
+        )
+    except DamagedUpdates as error:
+        return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
+    except Exception as error:
+        _log.exception("%s cannot be reduced", attempt)
+        told = isinstance(error, MoonfedError)
+        reason = str(error) if told else "the updates could not be reduced; the coordinator's log says more"
+        return ReducingFailed(round=command.round, attempt=command.attempt, reason=reason)
     return reduction
 
 

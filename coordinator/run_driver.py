@@ -15,15 +15,15 @@ from typing import TypedDict
 from coordinator.announcer import Announcer
 from coordinator.attendance import Assignment, Attendance, Session
 from coordinator.background import Background
+from coordinator.keeping import discarded, keep
 from coordinator.records import Answer, AttemptId, RunRecord, RunView
-from coordinator.reduction import DamagedUpdates, commit_round
+from coordinator.reduction import Reduction, close_round
 from coordinator.rounds import machine, sentences
 from coordinator.rounds.events import (
     Abandon,
     Assign,
     Attended,
     Command,
-    Damaged,
     Declined,
     Departed,
     Discard,
@@ -34,7 +34,6 @@ from coordinator.rounds.events import (
     Open,
     Reduce,
     Reduced,
-    ReducingFailed,
     Resumed,
     StartTimer,
     StopRequested,
@@ -220,22 +219,11 @@ class RunDriver:
     def _kept(self, commands: tuple[Command, ...]) -> bool:
         try:
             for command in commands:
-                self._keep(command)
+                keep(self._directory.store, self.record.run, command)
         except Exception:
             _log.exception("run %r cannot go on; trying again in %g s", self.record.run, TROUBLE_SECONDS)
             return False
         return True
-
-    def _keep(self, command: Command) -> None:
-        match command:
-            case Open():
-                self._directory.store.open_round(self._id(command), command.cohort)
-            case Abandon():
-                self._directory.store.abandon_round(self._id(command), command.reason)
-            case Discard():
-                self._directory.store.put_answer(self._discarded(command))
-            case End():
-                self._directory.store.end_run(self.record.run, command.status)
 
     def _perform(self, command: Command) -> None:
         match command:
@@ -248,7 +236,7 @@ class RunDriver:
             case Lose():
                 self._announcer.lost(command)
             case Discard():
-                self._announcer.answered(self._discarded(command), ())
+                self._announcer.answered(discarded(self.record.run, command), ())
             case Reduce():
                 self.background.spawn(self._reduce(command))
             case Abandon():
@@ -274,27 +262,16 @@ class RunDriver:
         )
 
     async def _reduce(self, command: Reduce) -> None:
-        attempt = self._id(command)
-        work = (self._directory, attempt, command.devices, self.manifest.tensors)
-        try:
-            reduction = await asyncio.to_thread(commit_round, *work)
-        except DamagedUpdates as error:
-            await self._deliver(Damaged(round=command.round, attempt=command.attempt, devices=error.devices))
-            return
-        except Exception as error:
-            _log.exception("%s cannot be reduced", attempt)
-            reason = str(error) if isinstance(error, MoonfedError) else "the updates could not be reduced; see the log"
-            await self._deliver(ReducingFailed(round=command.round, attempt=command.attempt, reason=reason))
-            return
-        self._model = reduction.model
-        self._announcer.committed(attempt, command.devices, reduction.model, reduction.metrics)
-        if reduction.holdout:
-            self._announcer.measured(command.round - 1, reduction.holdout)
-        await self._deliver(Reduced(round=command.round, attempt=command.attempt))
-
-    def _discarded(self, command: Discard) -> Answer:
-        reason = "it was damaged on the coordinator's disk"
-        return Answer(id=self._id(command), device=command.device, outcome="refused", reason=reason)
+        work = (self._directory, self.record.run, command, self.manifest.tensors)
+        outcome = await asyncio.to_thread(close_round, *work)
+        if isinstance(outcome, Reduction):
+            self._model = outcome.model
+            self._announcer.committed(self._id(command), command.devices, outcome.model, outcome.metrics)
+            if outcome.holdout:
+                self._announcer.measured(command.round - 1, outcome.holdout)
+            await self._deliver(Reduced(round=command.round, attempt=command.attempt))
+        else:
+            await self._deliver(outcome)
 
     async def _end(self) -> None:
         self._announcer.ended(await self.view())

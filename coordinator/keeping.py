@@ -1,0 +1,31 @@
+"""Makes durable what a run's commands decide, before anybody sees it."""
+
+from __future__ import annotations
+
+from coordinator.records import Answer, AttemptId
+from coordinator.rounds.events import Abandon, Command, Discard, End, InAttempt, Open
+from coordinator.storage.store import Store
+
+
+def keep(store: Store, run: str, command: Command) -> None:
+    """Records a command's outcome. Blocking."""
+    match command:
+        case Open():
+            store.open_round(attempt_id(run, command), command.cohort)
+        case Abandon():
+            store.abandon_round(attempt_id(run, command), command.reason)
+        case Discard():
+            store.put_answer(discarded(run, command))
+        case End():
+            store.end_run(run, command.status)
+
+
+def discarded(run: str, command: Discard) -> Answer:
+    """The answer that stands in place of a device's damaged one."""
+    reason = "it was damaged on the coordinator's disk"
+    return Answer(id=attempt_id(run, command), device=command.device, outcome="refused", reason=reason)
+
+
+def attempt_id(run: str, item: InAttempt) -> AttemptId:
+    """The attempt that an event or a command is about."""
+    return AttemptId(run=run, round=item.round, attempt=item.attempt)
