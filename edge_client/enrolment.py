@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from edge_client.state import writing
 from moonfed import CONTRACT_VERSION, transport
-from moonfed.errors import AlreadyExists, InvalidInput, Untrusted
+from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
 from moonfed.files import sync_directory, write_durably
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.join_token import PREFIX, JoinToken, parse_token
@@ -63,6 +63,10 @@ def enrol(token: JoinToken, name: str, state: Path, address: str | None = None) 
 
 def read_identity(state: Path) -> Identity:
     """The identity in a state directory; NotFound says what is missing."""
+    if not (state / IDENTITY).exists():
+        raise NotFound(
+            f"{state} holds no identity; enrol this device first, with: moonfed-client enrol TOKEN --state {state}"
+        )
     return load_identity(state / IDENTITY)
 
 

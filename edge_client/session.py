@@ -90,7 +90,7 @@ class Session:
         """Once for each absence, not for each try."""
         if not self._away:
             what = "is away" if isinstance(reason, Unavailable) else "does not let this device attend"
-            log.warning("the coordinator %s: %s; trying again until that changes", what, reason)
+            log.warning("the coordinator %s; trying again until that changes: %s", what, reason)
             self._away = True
 
     def _attend_seconds(self) -> float:

@@ -97,7 +97,7 @@ class Work:
             try:
                 self._deliver(assignment)
             except Superseded as reason:
-                log.info("%s: dropped; %s", assignment, reason)
+                log.info("%s: dropped: %s", assignment, reason)
             except MoonfedError as error:
                 self._decline(assignment, str(error))
             except Exception as error:  # whatever it is, the next round may go better
@@ -200,7 +200,7 @@ class Work:
     def _decline(self, assignment: Assignment, reason: str) -> None:
         if self._ending.is_set():
             return
-        log.warning("%s: declined; %s", assignment, reason)
+        log.warning("%s: declined: %s", assignment, reason)
         try:
             self._link.decline(assignment, reason)
         except Exception as error:  # the round then ends without this device, at its deadline

@@ -38,6 +38,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.stop_reason = ""
         self.attend_error: MoonfedError | None = None
         self.submit_error: MoonfedError | None = None
+        self.submit_problems: list[MoonfedError] = []  # that pass, one with each try
         self.enrol_error: MoonfedError | None = None
         self.renew_error: MoonfedError | None = None
         self.keys: dict[str, object] = {}  # by name: a name stays with its key
@@ -158,10 +159,11 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     def Submit(  # noqa: N802
         self, request_iterator: Iterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> Iterator[fleet_pb2.SubmitReply]:
-        if self.submit_error:
+        problem = self.submit_problems.pop(0) if self.submit_problems else self.submit_error
+        if problem:
             self.refused += 1
             self._tell()
-            _abort(context, self.submit_error)
+            _abort(context, problem)
         header = next(request_iterator).header
         blob = header.blobs["model"]
         held = self._partial.get(blob.sha256, b"")

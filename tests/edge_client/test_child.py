@@ -122,24 +122,23 @@ def test_the_second_round_begins_with_the_first_ones_model_even_in_a_new_child(
     assert process_of(child).pid != pid
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
+def test_a_child_that_dies_costs_only_itself(
+    new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule, tmp_path: Path
+) -> None:
+    deaths = [
         ("os._exit(3)", "ended by itself with exit code 3"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL; the device may be out of memory"),
         ("raise ValueError('the camera is unplugged')", "ValueError: the camera is unplugged"),
         ("sys.exit(4)", "ended by itself with exit code 4"),
-    ],
-)
-def test_a_child_that_dies_costs_only_itself(
-    body: str, message: str, new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule, tmp_path: Path
-) -> None:
-    child = new_child(user_module(f"if not os.path.exists('mended'): {body}\n{GOOD}"))
-    with pytest.raises(TrainingFailed, match=message):
-        child.train(new_job(), always)
-    assert not child.running
-    (tmp_path / "mended").touch()
+    ]
+    child = new_child(user_module("exec(open('trouble').read())\n" + GOOD))
+    for body, message in deaths:
+        (tmp_path / "trouble").write_text(body)
+        with pytest.raises(TrainingFailed, match=message):
+            child.train(new_job(), always)
+        assert not child.running
+    (tmp_path / "trouble").write_text("")
     assert child.train(new_job(), always)
 
 
@@ -153,14 +152,14 @@ def test_a_child_that_dies_costs_only_itself(
 def test_a_child_that_hangs_is_ended(
     body: str, new_child: NewChild, new_job: Callable[..., Job], user_module: UserModule
 ) -> None:
-    child = new_child(user_module(body), silence=3.0)
+    child = new_child(user_module(body), silence=2.0)
     seen: list[psutil.Process] = []
 
     def watch(_: Sign | None) -> bool:
         seen.append(process_of(child))
         return True
 
-    with pytest.raises(TrainingFailed, match="no sign of life for 3 seconds"):
+    with pytest.raises(TrainingFailed, match="no sign of life for 2 seconds"):
         child.train(new_job(), watch)
     wait_until_gone(seen[:1])
 

@@ -209,4 +209,4 @@ def test_a_device_that_is_not_enrolled_is_told_so(tmp_path: Path) -> None:
     command = [str(PROGRAM), "run", "--data", "x.npz", "--state", str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 3
-    assert "holds no identity" in done.stderr
+    assert "holds no identity; enrol this device first, with: moonfed-client enrol TOKEN" in done.stderr

@@ -40,7 +40,7 @@ def test_the_child_starts_without_torch() -> None:
     assert "torch" not in packages_after("edge_client.worker")
 
 
-def test_a_device_that_has_trained_has_imported_no_other_room(
+def test_a_device_that_has_trained_has_imported_no_other_room_and_its_parent_nothing_heavy(
     coordinator: Coordinator,
     device: Device,
     bundle: Bundle,
@@ -66,10 +66,14 @@ def test_a_device_that_has_trained_has_imported_no_other_room(
         coordinator.assign(bundle.assignment(round=number))
         coordinator.wait_for_update(number)
     parent, child = device.processes()
+    mapped = {Path(entry.path).name for entry in parent.memory_maps()}
+    assert not any("torch" in name or "multiarray" in name for name in mapped)
+    assert any("torch" in entry.path for entry in child.memory_maps())
     device.stop()
     for file, room in ((f"{parent.pid}.modules", {"grpc"}), (f"child-{child.pid}.modules", {"torch", "user_data"})):
         modules = (tmp_path / file).read_text().split()
         found = {name.partition(".")[0] for name in modules}
         assert {"sitecustomize", "edge_client", "moonfed", *room} <= found
         assert not found & OTHER_ROOMS
+        assert file.startswith("child") or not found & {"torch", "numpy", "typer"}
     assert "edge_client.training" in modules

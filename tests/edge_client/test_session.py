@@ -13,7 +13,7 @@ import pytest
 
 from edge_client.enrolment import read_identity
 from moonfed.blobs import ref_of_bytes
-from moonfed.errors import Corrupt, Denied, InvalidInput, MoonfedError, ResourceExhausted, VersionMismatch, WrongState
+from moonfed.errors import Denied, InvalidInput, MoonfedError, VersionMismatch, WrongState
 from moonfed.identity import subject_of
 from moonfed.transport import to_message
 from tests.edge_client.authority import DAY, Authority
@@ -72,18 +72,6 @@ def test_rounds_follow_in_one_child_and_the_plan_is_fetched_once(
     assert fetched.count(digest(bundle.manifest.to_bytes())) == 1
     assert len({digest(model) for model in models}) == 3
     assert [header.round for header, _ in coordinator.updates] == [1, 2, 3]
-
-
-def test_an_idle_device_holds_neither_torch_nor_numpy_nor_another_room(
-    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
-) -> None:
-    device.start(samples)
-    coordinator.assign(bundle.assignment())
-    coordinator.wait_for_update()
-    parent, child = device.processes()
-    mapped = {Path(entry.path).name for entry in parent.memory_maps()}
-    assert not any("torch" in name or "multiarray" in name for name in mapped)
-    assert any("torch" in entry.path for entry in child.memory_maps())
 
 
 def test_two_blobs_that_break_off_are_resumed(
@@ -209,32 +197,27 @@ def test_reports_grow(coordinator: Coordinator, device: Device, bundle: Bundle, 
     assert {(report.device, report.run, report.round) for report in coordinator.reports} == {("cam-1", "tested", 1)}
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
+def test_a_device_that_cannot_train_declines_and_lives_on(
+    coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    troubles = [
         ("os._exit(3)", "the training process ended by itself with exit code 3"),
         ("return np.zeros((4, 6)), [0, 1, 2, 0]", "have dtype float64; the bundle takes float32"),
         (
             "return np.zeros((1, 6), np.float32), [0]",
             "this device has 1 samples to train on; the plan needs at least 2",
         ),
-    ],
-)
-def test_a_device_that_cannot_train_declines_and_lives_on(
-    body: str,
-    reason: str,
-    coordinator: Coordinator,
-    device: Device,
-    bundle: Bundle,
-    user_module: Callable[[str], str],
-    tmp_path: Path,
-) -> None:
+    ]
+    branches = [f"if os.path.exists('{number}'): {body}" for number, (body, _) in enumerate(troubles, start=1)]
     good = "return np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3"
-    device.start(user_module(f"if not os.path.exists('mended'): {body}\n{good}"))
-    coordinator.assign(bundle.assignment())
-    assert reason in coordinator.wait_for_decline().reason
-    (tmp_path / "mended").touch()
-    coordinator.assign(bundle.assignment(round=2))
+    device.start(user_module("\n".join([*branches, good])))
+    for number, (_, reason) in enumerate(troubles, start=1):
+        (tmp_path / str(number)).touch()
+        coordinator.assign(bundle.assignment(round=number))
+        coordinator.wait_for(lambda count=number: len(coordinator.declined) == count, "a declining device")  # type: ignore[misc]
+        assert reason in coordinator.declined[-1].reason
+        (tmp_path / str(number)).unlink()
+    coordinator.assign(bundle.assignment(round=9))
     coordinator.wait_for_update()
 
 
@@ -270,16 +253,13 @@ def test_nonsense_from_the_network_is_declined_or_ignored(
 def test_a_damaged_stored_plan_is_fetched_again(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
+    name = digest(bundle.plan)
+    stored = device.state / "blobs" / name[:2] / name
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(bytes(len(bundle.plan)))
     coordinator.assign(bundle.assignment())
     device.start(samples)
     coordinator.wait_for_update()
-    device.stop()
-    name = digest(bundle.plan)
-    stored = device.state / "blobs" / name[:2] / name
-    stored.write_bytes(bytes(len(bundle.plan)))
-    coordinator.assign(bundle.assignment(round=2))
-    device.start(samples)
-    coordinator.wait_for_update(2)
     assert stored.read_bytes() == bundle.plan
 
 
@@ -394,37 +374,20 @@ def test_other_trouble_of_the_coordinator_is_waited_out(
     device.wait_for_log("back; attending")
     code, log = device.stop()
     assert code == 0
-    assert log.count("does not let this device attend: the coordinator has a problem of its own") == 1
-
-
-def test_an_update_waits_until_the_coordinators_trouble_has_passed(
-    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
-) -> None:
-    problems = [ResourceExhausted("the disk is full"), Corrupt("another sha256"), MoonfedError("internal")]
-    coordinator.submit_error = problems[0]
-    coordinator.assign(bundle.assignment())
-    device.start(samples)
-    for count, following in enumerate([*problems[1:], None], start=1):
-        coordinator.wait_for(lambda wanted=count: coordinator.refused >= wanted, "another try")  # type: ignore[misc]
-        coordinator.submit_error = following
-    coordinator.wait_for_update()
-    device.wait_for_log("submitted")
     assert (
-        "trying again, because the coordinator cannot serve this device at present: the disk is full"
-        in device.stop()[1]
+        log.count(
+            "does not let this device attend; trying again until that changes: the coordinator has a problem of its own"
+        )
+        == 1
     )
-    assert not coordinator.declined
 
 
-def test_a_certificate_is_renewed_before_it_expires(
-    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
-) -> None:
+def test_a_certificate_is_renewed_before_it_expires(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.enrol(age=9 * DAY, left=DAY)
     before = read_identity(device.state)
     assert before.is_due_for_renewal()
-    coordinator.assign(bundle.assignment())
     device.start(samples)
-    coordinator.wait_for_update()
+    device.wait_for_log("attending the coordinator")  # with the new one
     (renewed,) = coordinator.renewed
     after = read_identity(device.state)
     assert after.certificate == renewed != before.certificate

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import enrolment
+from edge_client import work as work_module
 from edge_client.assignment import Inbox, read_assignment
 from edge_client.child import Child
 from edge_client.enrolment import read_identity
@@ -17,7 +18,19 @@ from edge_client.messages import WorkerSettings
 from edge_client.session import Session
 from edge_client.state import StoredRound
 from edge_client.work import Work
-from moonfed.errors import AlreadyExists, Denied, InvalidInput, MoonfedError, NotFound, TrainingFailed
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    Denied,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    ResourceExhausted,
+    TrainingFailed,
+    Unavailable,
+    Untrusted,
+)
+from moonfed.transport import Backoff
 from tests.edge_client.authority import DAY, certified_key
 from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.coordinator import Coordinator
@@ -40,6 +53,26 @@ def test_a_device_whose_work_ends_by_surprise_does_not_attend_for_ever(
     monkeypatch.setattr(Inbox, "take", stumble)
     with pytest.raises(TrainingFailed, match="work ended unexpectedly, with ValueError: a bug; start the device again"):
         Session(settings, link, Child(settings)).run()
+
+
+def test_an_update_waits_until_the_coordinators_trouble_has_passed(
+    link: Link,
+    settings: WorkerSettings,
+    coordinator: Coordinator,
+    bundle: Bundle,
+    stored: StoredRound,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(work_module, "Backoff", lambda: Backoff(first=0.01))
+    problems = [ResourceExhausted("the disk is full"), Corrupt("another sha256"), Unavailable("not now"),
+                Untrusted("who is it"), MoonfedError("a problem")]  # fmt: skip
+    coordinator.submit_problems = problems.copy()
+    link.attending.set()
+    Work(Path(settings.state), link, Child(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
+    assert coordinator.refused == len(problems)
+    assert len(coordinator.updates) == 1
+    assert "trying again, because the coordinator cannot serve this device at present: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize(
