@@ -15,6 +15,7 @@ import pytest
 
 from edge_client.enrolment import keep_identity, read_identity
 from edge_client.link import Link
+from edge_client.messages import Job
 from edge_client.state import StoredRound, Update
 from export.methods import METHODS
 from export.models import build_network
@@ -30,6 +31,7 @@ from tests.edge_client.authority import DAY, Authority, certified_key
 from tests.edge_client.coordinator import PATIENCE, Coordinator
 
 FEATURES = InputSpec(kind="features", shape=(6,))
+TASK = "0" * 64  # the digest of an assignment
 CLASSES = ("left", "middle", "right")
 PROGRAM = Path(sys.executable).with_name("moonfed-client")
 
@@ -190,6 +192,31 @@ def device(tmp_path: Path, coordinator: Coordinator) -> Iterator[Device]:
 
 
 @pytest.fixture
+def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
+    """Makes jobs for the child; its files are there."""
+    blobs = BlobDirectory(tmp_path / "blobs")
+    manifest = bundle.put_into(blobs)
+
+    def make(**fields: object) -> Job:
+        usual: dict[str, object] = {
+            "run": "tested",
+            "round": 1,
+            "attempt": 1,
+            "epochs": 2,
+            "batch_size": 8,
+            "hyperparameters": dict(bundle.manifest.hyperparameters),
+            "seed": 1,
+            "digest": TASK,
+            "manifest_file": str(blobs.path(manifest.sha256)),
+            "plan_file": str(blobs.path(bundle.manifest.files["plan.pt"].sha256)),
+            "model_file": str(blobs.path(ref_of_bytes(bundle.weights).sha256)),
+        }
+        return Job(**(usual | fields))  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
 def link(device: Device) -> Iterator[Link]:
     """An enrolled device's connection, in this process."""
     device.enrol()
@@ -203,7 +230,7 @@ def link(device: Device) -> Iterator[Link]:
 def stored(tmp_path: Path) -> StoredRound:
     """An update that nobody trained."""
     (tmp_path / "model.safetensors").write_bytes(b"a model")
-    update = Update(assignment="0" * 64, model=ref_of_bytes(b"a model"), samples=3, steps=2, metrics={"loss": 1.5})
+    update = Update(assignment=TASK, model=ref_of_bytes(b"a model"), samples=3, steps=2, metrics={"loss": 1.5})
     return StoredRound(tmp_path, 1, 1, update)
 
 
@@ -225,4 +252,4 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
     assert not alive
 
 
-__all__ = ["CLASSES", "DAY", "FEATURES", "Bundle", "Device", "wait_until_gone", "write_samples"]
+__all__ = ["CLASSES", "DAY", "FEATURES", "TASK", "Bundle", "Device", "wait_until_gone", "write_samples"]

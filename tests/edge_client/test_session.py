@@ -161,12 +161,17 @@ def test_other_work_is_trained_even_if_the_round_has_the_same_name(
     assert "already trained" not in device.stop()[1]
 
 
-def test_a_newer_assignment_ends_training_for_the_old_one(
+def test_reports_grow_until_a_newer_assignment_ends_training_for_the_old_one(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     coordinator.assign(bundle.assignment(epochs=LONG))
     device.start(samples)
+    coordinator.wait_for(lambda: len({report.fraction for report in coordinator.reports}) >= 2, "two reports")
     device.wait_for_log(": epoch ")
+    fractions = [report.fraction for report in coordinator.reports]
+    assert fractions == sorted(fractions)
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    assert {(report.device, report.run, report.round) for report in coordinator.reports} == {("cam-1", "tested", 1)}
     coordinator.assign(bundle.assignment(attempt=2))
     header, _ = coordinator.wait_for_update()
     assert header.attempt == 2
@@ -185,16 +190,6 @@ def test_a_coordinator_that_says_stop_is_obeyed(
     header, _ = coordinator.wait_for_update()
     assert header.run == "other"
     assert "the coordinator says stop: the round has closed" in device.stop()[1]
-
-
-def test_reports_grow(coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path) -> None:
-    coordinator.assign(bundle.assignment(epochs=LONG))
-    device.start(samples)
-    coordinator.wait_for(lambda: len({report.fraction for report in coordinator.reports}) >= 2, "two reports")
-    fractions = [report.fraction for report in coordinator.reports]
-    assert fractions == sorted(fractions)
-    assert all(0 <= fraction <= 1 for fraction in fractions)
-    assert {(report.device, report.run, report.round) for report in coordinator.reports} == {("cam-1", "tested", 1)}
 
 
 def test_a_device_that_cannot_train_declines_and_lives_on(
