@@ -29,23 +29,25 @@ class Submission:
         """Opens the spooled file, unless the update has its receipt already."""
         if self._driver is None:
             return
+        header, wanted = self._header, False
+        try:
+            self._upload, offsets = await self._receive()
+            if not await self._desk.has_receipt(header):  # perhaps from an earlier stream, whose end we waited for
+                self._driver.require_wanted(header.id, header.device)
+                self.offsets, wanted = offsets, True
+        finally:
+            if not wanted:
+                await self.close()
+                self._upload = None
+                if self._driver.is_over(header.id):  # its spool was deleted, and we have just made it again
+                    await asyncio.to_thread(self._desk.directory.forget, header.id)
+
+    async def _receive(self) -> tuple[Upload, dict[str, int]]:
         header, uploads = self._header, self._desk.uploads
         path = self._desk.directory.incoming_file(header.id, header.device, header.model.sha256)
         # One at a time: a device cannot fill the disk with the beginnings of many updates.
         await uploads.drop([other for other in path.parent.glob("*") if other != path])
-        self._upload, offsets = await uploads.begin({header.model: path})
-        try:
-            if await self._desk.has_receipt(header):  # from an earlier stream, whose end this one has waited for
-                await self.close()
-                self._upload = None
-                return
-            self._driver.require_wanted(header.id, header.device)
-        except BaseException:
-            await self.close()
-            if self._driver.is_over(header.id):  # its spool was deleted, and we have just made it again
-                await asyncio.to_thread(self._desk.directory.forget, header.id)
-            raise
-        self.offsets = offsets
+        return await uploads.begin({header.model: path})
 
     async def append(self, sha256: str, offset: int, data: bytes) -> None:
         """Adds the next bytes; WrongState as soon as the round has closed."""

@@ -342,6 +342,44 @@ def test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns(
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
+def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placing, go_on, began, begin, put = (
+        threading.Event(),
+        threading.Event(),
+        [0],
+        Uploads.begin,
+        StateDirectory.put_update,
+    )
+
+    async def counted(self: Uploads, files: Mapping[BlobRef, Path]) -> tuple[Upload, dict[str, int]]:
+        began[0] += 1
+        return await begin(self, files)
+
+    def slow(self: StateDirectory, attempt: AttemptId, device: str, checked: Path) -> None:
+        placing.set()
+        go_on.wait(WAIT)
+        put(self, attempt, device, checked)
+
+    monkeypatch.setattr(Uploads, "begin", counted)
+    monkeypatch.setattr(StateDirectory, "put_update", slow)
+    device, content = fleet.device("cam-1"), model_bytes(1.0)
+    fleet.start()
+    work = device.attend().assignment()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(device.submit, work, content)
+        assert placing.wait(WAIT)
+        second = threads.submit(device.submit, work, content)
+        while began[0] < 2:
+            time.sleep(0.02)
+        go_on.set()
+        assert first.result(WAIT)[-1].receipt == second.result(WAIT)[-1].receipt
+        assert second.result()[0].resume.offsets[ref_of_bytes(content).sha256] == len(content), "all is held"
+    list(fleet.operator.watch("run"))
+    assert not list((fleet.state / "spool").glob("*/*"))
+
+
 def test_an_upload_that_begins_while_its_round_ends_leaves_nothing(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
