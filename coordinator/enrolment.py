@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from coordinator.authority import Authority, Signed
-from coordinator.storage.store import Store
+from coordinator.storage.registry import Registry
 from moonfed.errors import InvalidInput, Untrusted
 from moonfed.join_token import JoinToken
 
@@ -34,7 +34,7 @@ class Enrolment:
     """Admits devices. Blocking: every method is a transaction. `address`: host:port that the tokens name."""
 
     authority: Authority
-    store: Store
+    registry: Registry
     address: str
     certificate_life: timedelta
 
@@ -45,7 +45,7 @@ class Enrolment:
         if not math.isfinite(valid_seconds) or not 0 < valid_seconds <= MAX_VALID_SECONDS:
             raise InvalidInput(f"valid_seconds is {valid_seconds}; it must be above 0 and at most ten years")
         secret, expires = secrets.token_urlsafe(SECRET_BYTES), time.time() + valid_seconds
-        self.store.add_token(_hash(secret), uses, expires)
+        self.registry.add_token(_hash(secret), uses, expires)
         return JoinToken(address=self.address, ca=self.authority.ca, secret=secret), expires
 
     def enrol(self, secret: str, device: str, signing_request: bytes) -> Signed:
@@ -57,18 +57,18 @@ class Enrolment:
         require_name("device", device)
         self._check_token(secret)  # before anything that a stranger has sent is parsed
         signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
-        if not self.store.enrol(device, signed.key_sha256, _hash(secret), signed.expires):
+        if not self.registry.enrol(device, signed.key_sha256, _hash(secret), signed.expires):
             raise Untrusted("the join token has been used as often as it may be; ask the operator for a new one")
         return signed
 
     def renew(self, device: str, signing_request: bytes) -> Signed:
         """A fresh certificate for a device that has proved its name with the present one."""
         signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
-        self.store.renewed(device, signed.key_sha256, signed.expires)
+        self.registry.renewed(device, signed.key_sha256, signed.expires)
         return signed
 
     def _check_token(self, secret: str) -> None:
-        token = self.store.token(_hash(secret))
+        token = self.registry.token(_hash(secret))
         if token is None:
             raise Untrusted("this coordinator did not issue the join token; ask its operator for a new one")
         if token.expires <= time.time():

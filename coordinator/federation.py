@@ -183,7 +183,7 @@ class Federation:
 
     async def devices(self) -> list[DeviceRecord]:
         """All known devices, in order of their names."""
-        known = await asyncio.to_thread(self._store.devices)
+        known = await asyncio.to_thread(self._store.registry.devices)
         return [replace(device, attending=self._attendance.find(device.device) is not None) for device in known]
 
     # Below
@@ -241,7 +241,7 @@ class Federation:
             return
         for driver in list(self._drivers.values()):
             await driver.refresh(device)
-        await asyncio.to_thread(self._store.seen, device, platform)
+        await asyncio.to_thread(self._store.registry.seen, device, platform)
 
     def _misfit(self, introduction: Introduction) -> VersionMismatch | None:
         """Why a device could take part in none of the running runs, naming both sides' interfaces."""

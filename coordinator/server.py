@@ -164,7 +164,7 @@ def _admission(settings: ServeSettings, directory: StateDirectory, authority: Au
     authority.keep_operator(directory.root / "operator", f"{own}:{ports.fleet}")
     return Enrolment(
         authority=authority,
-        store=directory.store,
+        registry=directory.store.registry,
         address=f"{name}:{ports.enrolment}",
         certificate_life=timedelta(days=settings.certificate_days),
     )

@@ -1,43 +1,34 @@
-"""The coordinator's memory: runs, rounds, receipts, devices and join tokens, in one SQL database.
+"""The coordinator's memory: runs, rounds, receipts and metrics, in one SQL database; its registry knows the devices.
 
 Every method is one transaction and returns when it is durable. Nothing here knows what a round means.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sql
 
-from coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
+from coordinator.records import Answer, AttemptId, RoundRecord, RunRecord
 from coordinator.storage import rows, tables
+from coordinator.storage.registry import Registry
+from coordinator.storage.transactions import Transactions
 from moonfed.blobs import BlobRef
 from moonfed.errors import AlreadyExists, NotFound
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """What is kept of a join token."""
-
-    uses_left: int
-    expires: float
 
 
 class Store:
     """A database whose schema is already there; `coordinator.storage.database` opens one."""
 
     def __init__(self, engine: sql.Engine) -> None:
-        self._engine = engine
-        self._writing = threading.Lock()  # one process owns the database: queue here rather than fail on its lock
+        self._transactions = Transactions(engine)
+        self.registry = Registry(self._transactions)
 
     def close(self) -> None:
         """Gives the database's files back."""
-        self._engine.dispose()
+        self._transactions.close()
 
     # Runs
 
@@ -52,7 +43,7 @@ class Store:
             **rows.ref_columns("manifest", record.manifest),
             **rows.ref_columns("initial", record.initial),
         }
-        with self._write() as connection:
+        with self._transactions.write() as connection:
             try:
                 connection.execute(sql.insert(tables.runs).values(row))
             except sql.exc.IntegrityError as error:
@@ -60,13 +51,13 @@ class Store:
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
-        with self._engine.connect() as connection:
+        with self._transactions.read() as connection:
             found = connection.execute(sql.select(tables.runs).order_by(tables.runs.c.created, tables.runs.c.run))
             return [rows.run_record(row) for row in found.mappings()]
 
     def run(self, run: str) -> RunRecord:
         """One run; NotFound."""
-        with self._engine.connect() as connection:
+        with self._transactions.read() as connection:
             row = connection.execute(sql.select(tables.runs).where(tables.runs.c.run == run)).mappings().first()
         if row is None:
             raise NotFound(f"there is no run {run!r}")
@@ -74,7 +65,7 @@ class Store:
 
     def end_run(self, run: str, status: str) -> None:
         """The run is finished or stopped."""
-        with self._write() as connection:
+        with self._transactions.write() as connection:
             connection.execute(sql.update(tables.runs).where(tables.runs.c.run == run).values(status=status))
 
     # Rounds
@@ -90,7 +81,7 @@ class Store:
             "opened": time.time(),
             "seconds": 0.0,
         }
-        with self._write() as connection:
+        with self._transactions.write() as connection:
             connection.execute(sql.insert(tables.rounds).values(row))
 
     def commit_round(
@@ -103,7 +94,7 @@ class Store:
         metrics_before: Mapping[str, float],
     ) -> None:
         """The round's global model, who is in it, its metrics and more of the model before it, all at once."""
-        with self._write() as connection:
+        with self._transactions.write() as connection:
             changes = {"counted": list(counted), **rows.ref_columns("model", model)}
             _close_round(connection, attempt, "committed", changes)
             _put_metrics(connection, attempt.run, attempt.round, metrics)
@@ -111,7 +102,7 @@ class Store:
 
     def abandon_round(self, attempt: AttemptId, reason: str) -> None:
         """The round came to nothing."""
-        with self._write() as connection:
+        with self._transactions.write() as connection:
             _close_round(connection, attempt, "abandoned", {"reason": reason})
 
     def round(self, attempt: AttemptId) -> RoundRecord | None:
@@ -136,7 +127,7 @@ class Store:
         return self._rounds(query.order_by(columns.round, columns.attempt).limit(limit))
 
     def _rounds(self, query: sql.Select[Any]) -> list[RoundRecord]:
-        with self._engine.connect() as connection:
+        with self._transactions.read() as connection:
             found = connection.execute(query).mappings().all()
             return [rows.round_record(row, _metrics(connection, row["run"], row["round"])) for row in found]
 
@@ -154,7 +145,7 @@ class Store:
             "metrics": dict(answer.metrics),
             "blobs": {role: [ref.sha256, ref.size] for role, ref in answer.blobs.items()},
         }
-        with self._write() as connection:
+        with self._transactions.write() as connection:
             connection.execute(
                 sql.delete(tables.answers).where(
                     _same(tables.answers, answer.id), tables.answers.c.device == answer.device
@@ -165,7 +156,7 @@ class Store:
     def answers(self, attempt: AttemptId) -> list[Answer]:
         """The devices' answers in one attempt, in order of their names."""
         query = sql.select(tables.answers).where(_same(tables.answers, attempt)).order_by(tables.answers.c.device)
-        with self._engine.connect() as connection:
+        with self._transactions.read() as connection:
             return [rows.answer(row) for row in connection.execute(query).mappings()]
 
     def has_receipt(self, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> bool:
@@ -180,7 +171,7 @@ class Store:
             .where(_same(tables.answers, attempt), columns.device == device)
             .where(columns.outcome == "accepted", rounds.c.status != "abandoned")
         )
-        with self._engine.connect() as connection:
+        with self._transactions.read() as connection:
             row = connection.execute(query).mappings().first()
         if row is not None and rows.answer(row).blobs != dict(blobs):
             raise AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
@@ -190,83 +181,13 @@ class Store:
 
     def put_metrics(self, run: str, round_: int, metrics: Mapping[str, float]) -> None:
         """Keeps metrics of a global model; those of the same name are replaced."""
-        with self._write() as connection:
+        with self._transactions.write() as connection:
             _put_metrics(connection, run, round_, metrics)
 
     def metrics(self, run: str, round_: int) -> dict[str, float]:
         """The metrics of a global model, by name; round 0 stands for the initial weights."""
-        with self._engine.connect() as connection:
+        with self._transactions.read() as connection:
             return _metrics(connection, run, round_)
-
-    # Devices and join tokens
-
-    def devices(self) -> list[DeviceRecord]:
-        """All known devices, in order of their names."""
-        with self._engine.connect() as connection:
-            found = connection.execute(sql.select(tables.devices).order_by(tables.devices.c.device))
-            return [rows.device_record(row) for row in found.mappings()]
-
-    def enrol(self, device: str, public_key_sha256: str, secret_sha256: str, certificate_expires: float) -> bool:
-        """Keeps a device's certificate and uses up one use of a token; False if the token has none left.
-
-        A device that asks again with its key and the token that it used last uses nothing up: a reply may be lost.
-        Raises AlreadyExists if the name belongs to another key.
-        """
-        columns, now = tables.devices.c, time.time()
-        query = sql.select(columns.public_key_sha256, columns.secret_sha256).where(columns.device == device)
-        changes = {"certificate_expires": certificate_expires, "secret_sha256": secret_sha256}
-        new = {"device": device, "enrolled": now, "last_seen": now, "platform": {}}
-        with self._write() as connection:
-            held = connection.execute(query).first()
-            if held and held.public_key_sha256 != public_key_sha256:
-                raise AlreadyExists(f"there is already a device {device!r}; give another name")
-            asks_again = held is not None and held.secret_sha256 == secret_sha256
-            if not asks_again and not _use_token(connection, secret_sha256):
-                return False
-            if held:
-                connection.execute(sql.update(tables.devices).where(columns.device == device).values(changes))
-            else:
-                row = {**new, **changes, "public_key_sha256": public_key_sha256}
-                connection.execute(sql.insert(tables.devices).values(row))
-        return True
-
-    def renewed(self, device: str, public_key_sha256: str, certificate_expires: float) -> None:
-        """The device has a new certificate, for this key."""
-        changes = {"certificate_expires": certificate_expires, "public_key_sha256": public_key_sha256}
-        with self._write() as connection:
-            connection.execute(sql.update(tables.devices).where(tables.devices.c.device == device).values(changes))
-
-    def seen(self, device: str, platform: Mapping[str, str] | None = None) -> None:
-        """The device was heard of just now; one that never enrolled (no TLS) becomes known."""
-        now = time.time()
-        changes: dict[str, Any] = {"last_seen": now} | ({"platform": dict(platform)} if platform is not None else {})
-        new = {"device": device, "enrolled": now, "certificate_expires": 0.0, "platform": {}}
-        new |= {"public_key_sha256": "", "secret_sha256": ""}
-        with self._write() as connection:
-            known = connection.execute(
-                sql.update(tables.devices).where(tables.devices.c.device == device).values(changes)
-            )
-            if not known.rowcount:
-                connection.execute(sql.insert(tables.devices).values({**new, **changes}))
-
-    def add_token(self, secret_sha256: str, uses: int, expires: float) -> None:
-        """Keeps a new join token, by its secret's hash."""
-        row = {"secret_sha256": secret_sha256, "uses_left": uses, "expires": expires}
-        with self._write() as connection:
-            connection.execute(sql.insert(tables.tokens).values(row))
-
-    def token(self, secret_sha256: str) -> Token | None:
-        """A join token."""
-        columns = tables.tokens.c
-        query = sql.select(columns.uses_left, columns.expires).where(columns.secret_sha256 == secret_sha256)
-        with self._engine.connect() as connection:
-            row = connection.execute(query).first()
-        return Token(uses_left=row.uses_left, expires=row.expires) if row else None
-
-    @contextmanager
-    def _write(self) -> Iterator[sql.Connection]:
-        with self._writing, self._engine.begin() as connection:
-            yield connection
 
 
 def _same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
@@ -280,16 +201,6 @@ def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, ch
     connection.execute(
         sql.update(tables.rounds).where(_same(tables.rounds, attempt)).values(status=status, seconds=seconds, **changes)
     )
-
-
-def _use_token(connection: sql.Connection, secret_sha256: str) -> bool:
-    token = tables.tokens.c
-    used = connection.execute(
-        sql.update(tables.tokens)
-        .where(token.secret_sha256 == secret_sha256, token.uses_left > 0)
-        .values(uses_left=token.uses_left - 1)
-    )
-    return used.rowcount > 0
 
 
 def _metrics(connection: sql.Connection, run: str, round_: int) -> dict[str, float]:

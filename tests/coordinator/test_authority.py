@@ -26,7 +26,7 @@ def enrolment(tmp_path: Path) -> Iterator[Enrolment]:
     store = open_store(tmp_path / "coordinator.db")
     yield Enrolment(
         authority=Authority(tmp_path / "authority"),
-        store=store,
+        registry=store.registry,
         address="example.org:7444",
         certificate_life=timedelta(days=90),
     )
@@ -120,13 +120,13 @@ def test_a_lost_reply_can_be_asked_for_again_with_the_same_key_and_token(enrolme
 def test_a_device_enrols_again_with_its_key_even_when_its_certificate_has_expired(enrolment: Enrolment) -> None:
     asked = request()
     held = enrolment.enrol(secret(enrolment), "cam-1", asked)
-    enrolment.store.renewed("cam-1", held.key_sha256, time.time() - 86400)
+    enrolment.registry.renewed("cam-1", held.key_sha256, time.time() - 86400)
     other = secret(enrolment)
     enrolment.enrol(other, "cam-2", request())
     with pytest.raises(Untrusted, match="used as often"):
         enrolment.enrol(other, "cam-1", asked)
     signed = enrolment.enrol(secret(enrolment), "cam-1", asked)
-    assert enrolment.store.devices()[0].certificate_expires == signed.expires > time.time()
+    assert enrolment.registry.devices()[0].certificate_expires == signed.expires > time.time()
 
 
 def test_after_a_renewal_the_new_key_enrols_again_and_the_old_one_does_not(enrolment: Enrolment) -> None:
@@ -180,7 +180,7 @@ def test_renewal_signs_a_new_key_for_the_same_name(enrolment: Enrolment) -> None
     enrolment.enrol(secret(enrolment), "cam-1", request())
     renewed = enrolment.renew("cam-1", request("cam-2"))
     assert subject_of(renewed.certificate) == ("device", "cam-1")
-    assert enrolment.store.devices()[0].certificate_expires == renewed.expires
+    assert enrolment.registry.devices()[0].certificate_expires == renewed.expires
 
 
 @pytest.mark.parametrize(("uses", "seconds"), [(0, 60.0), (1, 0.0), (1, -5.0), (1, float("nan")), (1, float("inf"))])

@@ -160,39 +160,39 @@ def test_an_answer_replaces_the_earlier_one(store: Store) -> None:
 
 
 def test_a_token_is_used_up(store: Store) -> None:
-    store.add_token("0" * 64, 1, time.time() + 60)
-    assert store.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
-    assert not store.enrol("cam-2", "2" * 64, "0" * 64, 5.0)
-    assert [device.device for device in store.devices()] == ["cam-1"]
-    assert store.enrol("cam-1", "1" * 64, "0" * 64, 6.0), "the device that used it up asks again"
-    assert store.devices()[0].certificate_expires == 6.0
-    token = store.token("0" * 64)
+    store.registry.add_token("0" * 64, 1, time.time() + 60)
+    assert store.registry.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
+    assert not store.registry.enrol("cam-2", "2" * 64, "0" * 64, 5.0)
+    assert [device.device for device in store.registry.devices()] == ["cam-1"]
+    assert store.registry.enrol("cam-1", "1" * 64, "0" * 64, 6.0), "the device that used it up asks again"
+    assert store.registry.devices()[0].certificate_expires == 6.0
+    token = store.registry.token("0" * 64)
     assert token
     assert token.uses_left == 0
-    assert store.token("3" * 64) is None
+    assert store.registry.token("3" * 64) is None
 
 
 def test_a_taken_name_uses_nothing_up(store: Store) -> None:
-    store.add_token("0" * 64, 2, time.time() + 60)
-    assert store.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
+    store.registry.add_token("0" * 64, 2, time.time() + 60)
+    assert store.registry.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
     with pytest.raises(AlreadyExists, match="'cam-1'"):
-        store.enrol("cam-1", "2" * 64, "0" * 64, 5.0)
-    token = store.token("0" * 64)
+        store.registry.enrol("cam-1", "2" * 64, "0" * 64, 5.0)
+    token = store.registry.token("0" * 64)
     assert token
     assert token.uses_left == 1
 
 
 def test_a_device_is_heard_of(store: Store) -> None:
-    store.seen("cam-1", {"torch": "2.6"})
-    store.seen("cam-1")
-    store.renewed("cam-1", "1" * 64, 77.0)
-    device = store.devices()[0]
+    store.registry.seen("cam-1", {"torch": "2.6"})
+    store.registry.seen("cam-1")
+    store.registry.renewed("cam-1", "1" * 64, 77.0)
+    device = store.registry.devices()[0]
     assert (device.platform, device.certificate_expires) == ({"torch": "2.6"}, 77.0)
     assert device.last_seen >= device.enrolled > 0
 
 
 def test_it_is_durable_against_power_loss(tmp_path: Path, store: Store) -> None:
-    with store._engine.connect() as connection:
+    with store._transactions.read() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
 

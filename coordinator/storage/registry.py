@@ -1,0 +1,103 @@
+"""Who is known to the coordinator: devices with their keys, and join tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sql
+
+from coordinator.records import DeviceRecord
+from coordinator.storage import rows, tables
+from coordinator.storage.transactions import Transactions
+from moonfed.errors import AlreadyExists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """What is kept of a join token."""
+
+    uses_left: int
+    expires: float
+
+
+class Registry:
+    """Devices and join tokens; every method is one transaction and returns when it is durable."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def devices(self) -> list[DeviceRecord]:
+        """All known devices, in order of their names."""
+        with self._transactions.read() as connection:
+            found = connection.execute(sql.select(tables.devices).order_by(tables.devices.c.device))
+            return [rows.device_record(row) for row in found.mappings()]
+
+    def enrol(self, device: str, public_key_sha256: str, secret_sha256: str, certificate_expires: float) -> bool:
+        """Keeps a device's certificate and uses up one use of a token; False if the token has none left.
+
+        A device that asks again with its key and the token that it used last uses nothing up: a reply may be lost.
+        Raises AlreadyExists if the name belongs to another key.
+        """
+        columns, now = tables.devices.c, time.time()
+        query = sql.select(columns.public_key_sha256, columns.secret_sha256).where(columns.device == device)
+        changes = {"certificate_expires": certificate_expires, "secret_sha256": secret_sha256}
+        new = {"device": device, "enrolled": now, "last_seen": now, "platform": {}}
+        with self._transactions.write() as connection:
+            held = connection.execute(query).first()
+            if held and held.public_key_sha256 != public_key_sha256:
+                raise AlreadyExists(f"there is already a device {device!r}; give another name")
+            asks_again = held is not None and held.secret_sha256 == secret_sha256
+            if not asks_again and not _use_token(connection, secret_sha256):
+                return False
+            if held:
+                connection.execute(sql.update(tables.devices).where(columns.device == device).values(changes))
+            else:
+                row = {**new, **changes, "public_key_sha256": public_key_sha256}
+                connection.execute(sql.insert(tables.devices).values(row))
+        return True
+
+    def renewed(self, device: str, public_key_sha256: str, certificate_expires: float) -> None:
+        """The device has a new certificate, for this key."""
+        changes = {"certificate_expires": certificate_expires, "public_key_sha256": public_key_sha256}
+        with self._transactions.write() as connection:
+            connection.execute(sql.update(tables.devices).where(tables.devices.c.device == device).values(changes))
+
+    def seen(self, device: str, platform: Mapping[str, str] | None = None) -> None:
+        """The device was heard of just now; one that never enrolled (no TLS) becomes known."""
+        now = time.time()
+        changes: dict[str, Any] = {"last_seen": now} | ({"platform": dict(platform)} if platform is not None else {})
+        new = {"device": device, "enrolled": now, "certificate_expires": 0.0, "platform": {}}
+        new |= {"public_key_sha256": "", "secret_sha256": ""}
+        with self._transactions.write() as connection:
+            known = connection.execute(
+                sql.update(tables.devices).where(tables.devices.c.device == device).values(changes)
+            )
+            if not known.rowcount:
+                connection.execute(sql.insert(tables.devices).values({**new, **changes}))
+
+    def add_token(self, secret_sha256: str, uses: int, expires: float) -> None:
+        """Keeps a new join token, by its secret's hash."""
+        row = {"secret_sha256": secret_sha256, "uses_left": uses, "expires": expires}
+        with self._transactions.write() as connection:
+            connection.execute(sql.insert(tables.tokens).values(row))
+
+    def token(self, secret_sha256: str) -> Token | None:
+        """A join token."""
+        columns = tables.tokens.c
+        query = sql.select(columns.uses_left, columns.expires).where(columns.secret_sha256 == secret_sha256)
+        with self._transactions.read() as connection:
+            row = connection.execute(query).first()
+        return Token(uses_left=row.uses_left, expires=row.expires) if row else None
+
+
+def _use_token(connection: sql.Connection, secret_sha256: str) -> bool:
+    token = tables.tokens.c
+    used = connection.execute(
+        sql.update(tables.tokens)
+        .where(token.secret_sha256 == secret_sha256, token.uses_left > 0)
+        .values(uses_left=token.uses_left - 1)
+    )
+    return used.rowcount > 0
