@@ -272,13 +272,15 @@ def test_global_models_do_not_pile_up(coordinator: Coordinator, device: Device, 
     assert sorted(path.name for path in (device.state / "runs" / "tested").iterdir()) == ["3-1", "4-1"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code", "moment"), [(signal.SIGTERM, 0, ": epoch "), (signal.SIGINT, 130, "samples to train on")]
+)
 def test_a_signal_in_mid_training_ends_everything(
-    number: int, code: int, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+    number: int, code: int, moment: str, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     coordinator.assign(bundle.assignment(epochs=LONG))
     device.start(samples)
-    device.wait_for_log(": epoch ")
+    device.wait_for_log(moment)
     processes = device.processes()
     assert len(processes) == 2
     ended, log = device.stop(number)
@@ -302,7 +304,7 @@ def test_a_killed_device_leaves_no_child_and_starts_again(
 ) -> None:
     coordinator.assign(bundle.assignment(epochs=LONG))
     device.start(samples)
-    device.wait_for_log(": epoch ")
+    device.wait_for_log("samples to train on")
     processes = device.processes()
     device.stop(signal.SIGKILL)
     wait_until_gone(processes)
