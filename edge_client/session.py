@@ -94,11 +94,15 @@ class Session:
             self._away = True
 
     def _attend_seconds(self) -> float:
-        """Until the certificate is due for renewal, within reason."""
-        if self._link.identity is None:
+        """Until the certificate is due for renewal, or for another try at that, within reason."""
+        identity = self._link.identity
+        if identity is None:
             return LONGEST_ATTEND
-        left = (self._link.identity.renewal - datetime.now(timezone.utc)).total_seconds()
-        return min(left, LONGEST_ATTEND) if left > 0 else RENEWAL_RETRY
+        now = datetime.now(timezone.utc)
+        if now < identity.renewal:
+            return min((identity.renewal - now).total_seconds(), LONGEST_ATTEND)
+        # However short a certificate's life is, several tries fit into what is left of it.
+        return min(max((identity.expires - now).total_seconds() / 4, 1.0), RENEWAL_RETRY)
 
     def _renew_if_due(self) -> None:
         """Gets a fresh certificate, in good time; raises Untrusted if the present one has expired."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from edge_client.data.samples import RawSamples, split
+from edge_client.data.samples import split
 from edge_client.data.source import Reader, open_source
 from edge_client.messages import Job, WorkerSettings
 from edge_client.state import RunState, StoredRound
@@ -18,6 +18,7 @@ from moonfed import tensors
 from moonfed.errors import InvalidInput, SchemaMismatch, TrainingFailed
 from moonfed.manifest import Manifest
 from moonfed.plan import Plan, load_plan
+from moonfed.samples import RawSamples
 from moonfed.tensors import TensorSpec, Vector
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.data.samples import RawSamples, Sign, checked
+from edge_client.data.samples import Sign
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.manifest import InputSpec
+from moonfed.samples import RawSamples, check_samples
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -68,7 +69,7 @@ class FolderSource:
                         len(unreadable), len(unreadable) + len(inputs), self.path, unreadable[0])  # fmt: skip
         if not inputs:
             raise InvalidInput(f"{self.path} has no readable images; each class needs a folder of its own with images")
-        return checked(np.stack(inputs), np.array(labels), spec, classes, str(self.path))
+        return check_samples(np.stack(inputs), np.array(labels), spec, classes, str(self.path))
 
     def _format(self, spec: InputSpec) -> tuple[int, int, str]:
         if spec.kind != "image":

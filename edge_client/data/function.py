@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-
-from edge_client.data.samples import RawSamples, Sign, checked
+from edge_client.data.samples import Sign
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
-
-Function = Callable[[InputSpec, tuple[str, ...]], object]
+from moonfed.samples import RawSamples, check_samples
+from moonfed.user_code import call_theirs, load_callable
 
 
 class FunctionSource:
@@ -26,7 +23,7 @@ class FunctionSource:
 
     def check(self) -> None:
         """Raises InvalidInput unless the function can be imported."""
-        self._function()
+        load_callable("data", self.text)
 
     def fingerprint(self) -> None:
         """Nobody can know what a function will return."""
@@ -35,17 +32,7 @@ class FunctionSource:
     def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
         """What the function returns, checked."""
         sign()
-        result = self._function()(spec, classes)
+        result = call_theirs("data", self.text, load_callable("data", self.text), spec, classes)
         if not isinstance(result, tuple) or len(result) != 2:
             raise InvalidInput(f"{self.text} returned {type(result).__name__}; it must return (inputs, labels)")
-        return checked(result[0], result[1], spec, classes, self.text)
-
-    def _function(self) -> Function:
-        module, _, name = self.text.partition(":")
-        try:
-            function = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidInput(f"data is {self.text!r}, which cannot be imported: {error}") from error
-        if not callable(function):
-            raise InvalidInput(f"data is {self.text!r}, a {type(function).__name__}; it must be a function")
-        return function  # type: ignore[no-any-return]
+        return check_samples(result[0], result[1], spec, classes, self.text)

@@ -10,11 +10,12 @@ import numpy as np
 
 from edge_client.data.folder import FolderSource
 from edge_client.data.function import FunctionSource
-from edge_client.data.npz import NpzSource, read_npz
-from edge_client.data.samples import RawSamples, Sign, Source
+from edge_client.data.npz import NpzSource
+from edge_client.data.samples import Sign, Source
 from moonfed.errors import InvalidInput
 from moonfed.files import sync_file
 from moonfed.manifest import InputSpec
+from moonfed.samples import RawSamples, read_npz
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,11 @@ from PIL import Image
 from edge_client.data.folder import FolderSource
 from edge_client.data.function import FunctionSource
 from edge_client.data.npz import NpzSource
-from edge_client.data.samples import RawSamples, split
+from edge_client.data.samples import split
 from edge_client.data.source import Reader, open_source
 from moonfed.errors import InvalidInput, MoonfedError, NotFound
 from moonfed.manifest import InputSpec
+from moonfed.samples import RawSamples
 
 FEATURES = InputSpec(kind="features", shape=(3,))
 COLOUR = InputSpec(kind="image", shape=(4, 6, 3))

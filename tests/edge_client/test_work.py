@@ -1,14 +1,17 @@
-"""The work thread, in this process."""
+"""The device's parent process, or parts of it, in the process of the test."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
+import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from edge_client import enrolment
+from edge_client import attend, enrolment
 from edge_client import work as work_module
 from edge_client.assignment import Inbox, read_assignment
 from edge_client.child import Child
@@ -34,6 +37,8 @@ from moonfed.transport import Backoff
 from tests.edge_client.authority import DAY, certified_key
 from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.coordinator import Coordinator
+
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -122,6 +127,55 @@ def test_what_is_in_use_is_not_among_the_oldest(link: Link, settings: WorkerSett
         os.utime(file, (0, 0))
     work._prepare(assignment)
     assert all(file.stat().st_mtime > 0 for file in files)
+
+
+@pytest.mark.parametrize(
+    ("age", "left", "shortest", "longest"),
+    [
+        (DAY, 90 * DAY, 24 * 3600, 24 * 3600),  # not due: a fresh call once a day
+        (DAY, 16 * HOUR, 9540, 9600),  # due when a third of 40 hours is left
+        (60 * DAY, 20 * DAY, 3600, 3600),  # due, but not renewed yet
+        (2 * HOUR, HOUR / 2, 440, 450),  # due, and soon expired
+    ],
+)
+def test_attending_ends_in_time_to_renew_the_certificate(
+    age: timedelta, left: timedelta, shortest: float, longest: float, device: Device, settings: WorkerSettings
+) -> None:
+    device.enrol(age=age, left=left)
+    identity = read_identity(device.state)
+    link = Link(identity.address, identity.name, identity)
+    assert shortest <= Session(settings, link, Child(settings))._attend_seconds() <= longest
+    link.close()
+
+
+def test_a_signal_ends_the_device_even_while_it_writes_to_its_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def busy(text: str) -> int:
+        raise RuntimeError("reentrant call")
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.stderr, "write", busy)
+        with pytest.raises(SystemExit) as ended:
+            attend._leave(signal.SIGTERM, None)
+    assert ended.value.code == 0
+    assert capfd.readouterr().err == "moonfed-client: stopped\n"
+
+
+def test_a_child_that_may_not_be_signalled_has_ended_already(
+    settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = os.killpg
+
+    def zombies(group: int, number: int) -> None:  # as on macOS
+        kill(group, number)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", zombies)
+    child = Child(settings)
+    child.check()
+    assert not child.running
 
 
 def test_a_decline_that_fails_costs_nothing(
