@@ -43,6 +43,7 @@ def _train(job: SoloTraining) -> float:
 
     from edge_client.training import RoundSettings, Samples, evaluate, train_round
     from moonfed.plan import load_plan
+    from moonfed.samples import read_npz
     from moonfed.tensors import open_model, split
 
     torch.set_num_threads(1)
@@ -59,8 +60,8 @@ def _train(job: SoloTraining) -> float:
     )
 
     def read(path: Path) -> Samples:
-        with np.load(path) as arrays:
-            return Samples(inputs=torch.from_numpy(arrays["inputs"]), labels=torch.from_numpy(arrays["labels"]))
+        raw = read_npz(path, manifest.input, manifest.classes)
+        return Samples(inputs=torch.from_numpy(raw.inputs), labels=torch.from_numpy(raw.labels))
 
     plan = load_plan(job.bundle / PLAN_FILE, "cpu")
     train_round(plan, read(job.samples), model=model, previous_models=[], settings=settings)

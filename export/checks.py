@@ -10,16 +10,16 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from export.network import Network
-from export.npz import Samples
 from export.recipe import Recipe
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.plan import Plan
+from moonfed.samples import Inputs
 
 Model = list[torch.Tensor]
 
 
-def random_samples(sample: InputSpec, count: int, *, seed: int = 0) -> Samples:
+def random_samples(sample: InputSpec, count: int, *, seed: int = 0) -> Inputs:
     """Raw samples [count, …] that stand for no data in particular."""
     generator = np.random.default_rng(seed)
     if sample.kind == "image":

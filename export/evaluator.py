@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from export.binding import bind_file
-from export.npz import TestData, read_test_data
 from export.runs import GlobalModel, Runs, global_models
 from export.scoring import Predictor, Score
-from moonfed.errors import Unavailable
+from moonfed.errors import InvalidInput, Unavailable
 from moonfed.manifest import GRAPH_FILE, Manifest
+from moonfed.samples import RawSamples, read_npz
 from moonfed.transport import Backoff
 from moonfed.v1 import control_pb2
 
@@ -37,7 +37,7 @@ class RoundScore:
     seconds: float  # from fetching the model to its score
 
 
-def score_model(graph: bytes, model: Path, manifest: Manifest, data: TestData) -> Score:
+def score_model(graph: bytes, model: Path, manifest: Manifest, data: RawSamples) -> Score:
     """Accuracy and loss of a model file bound into a bundle's graph."""
     return Predictor(bind_file(graph, model, manifest)).score(data.inputs, data.labels)
 
@@ -56,7 +56,10 @@ def open_evaluator(
     while True:
         try:
             manifest = runs.manifest(runs.get(run))
-            return Evaluator(runs, run, manifest, read_test_data(data, manifest), scored=scored, away=away)
+            samples = read_npz(data, manifest.input, manifest.classes)
+            if len(samples) == 0:
+                raise InvalidInput(f"{data} holds no samples; at least one is needed")
+            return Evaluator(runs, run, manifest, samples, scored=scored, away=away)
         except Unavailable as problem:
             if not patient:
                 raise
@@ -72,7 +75,7 @@ class Evaluator:
         runs: Runs,
         run: str,
         manifest: Manifest,
-        data: TestData,
+        data: RawSamples,
         *,
         scored: Callable[[RoundScore], None],
         away: Callable[[Unavailable], None],

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from export.binding import Origin, bind
-from export.npz import read_inputs
 from export.parity import BOUND, give_model, require_parity
 from export.runs import Runs, global_model
 from moonfed.errors import InvalidInput
 from moonfed.files import write_durably
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE
 from moonfed.plan import load_plan
+from moonfed.samples import read_inputs
 from moonfed.tensors import open_model
 
 

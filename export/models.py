@@ -6,12 +6,8 @@ authors' public code: ResNets with a 3x3 stem and without the first max-pool, as
 
 from __future__ import annotations
 
-import importlib
-import sys
-import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -21,6 +17,7 @@ from export.preprocessing import new_preprocessing, resized
 from export.torchvision_import import import_torchvision
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
+from moonfed.user_code import call_theirs, load_callable
 
 REPRESENTATION = 256  # width of z, the projection head's output
 MLP_WIDTH = 64
@@ -57,7 +54,7 @@ def _parts(model: str, sample: InputSpec, classes: int) -> Parts:
         raise InvalidInput(f"model is {model!r}; it must be one of {ALLOWED}")
     if source == "torchvision":
         return _torchvision(name, sample, classes)
-    return _users_own(model, source, name, sample, classes)
+    return _users_own(model, sample, classes)
 
 
 def _cnn(model: str, sample: InputSpec, classes: int) -> Parts:
@@ -128,22 +125,9 @@ def _torchvision(name: str, sample: InputSpec, classes: int) -> Parts:
     return encoder, projection_head(width), nn.Linear(REPRESENTATION, classes)
 
 
-def _users_own(model: str, module: str, name: str, sample: InputSpec, classes: int) -> Parts:
-    """Calls `module.name(shape, classes)`; the module may lie in the current directory."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        factory: Callable[[tuple[int, ...], int], object] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"model is {model!r}, which cannot be imported: {error}") from error
-    try:
-        parts = factory(sample.shape, classes)
-    except Exception as error:  # whatever the user's code raises, it is the user who can mend it
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise InvalidInput(
-            f"model is {model!r}, which raised {type(error).__name__} in {place.filename}, line {place.lineno}: {error}"
-        ) from error
+def _users_own(model: str, sample: InputSpec, classes: int) -> Parts:
+    """Calls `callable(shape, classes)` of `module:callable`."""
+    parts = call_theirs("model", model, load_callable("model", model), sample.shape, classes)
     if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
         raise InvalidInput(f"model is {model!r}; it must return three modules: encoder, projection head, output layer")
     return parts

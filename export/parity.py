@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from export.npz import Samples
 from export.scoring import Predictor
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.manifest import Manifest
 from moonfed.plan import Plan
+from moonfed.samples import Inputs
 from moonfed.tensors import Vector, split
 
 BOUND = 1e-5  # of the largest difference between two probabilities
 BATCHES = (1, 5, 32)  # the batch dimension is dynamic: one size alone would not show a graph that fixed it
 
 
-def require_parity(graph: bytes, plan: Plan, inputs: Samples, *, bound: float = BOUND) -> float:
+def require_parity(graph: bytes, plan: Plan, inputs: Inputs, *, bound: float = BOUND) -> float:
     """The largest difference between the probabilities of the graph and of the plan as it is now.
 
     `inputs`: raw samples [N, …], of which 32 are used. Raises InvalidInput for fewer, MoonfedError beyond the bound.
@@ -33,7 +33,7 @@ def require_parity(graph: bytes, plan: Plan, inputs: Samples, *, bound: float = 
     return difference
 
 
-def largest_difference(graph: bytes, plan: Plan, inputs: Samples) -> float:
+def largest_difference(graph: bytes, plan: Plan, inputs: Inputs) -> float:
     """The largest absolute difference over batches of 1, 5 and 32 samples."""
     predictor = Predictor(graph)
     differences = []

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from export.npz import Labels, Samples
+from moonfed.samples import Inputs, Labels
 
 BATCH = 256  # samples at once
 _SMALLEST = float(np.finfo(np.float32).tiny)  # a probability that underflowed counts as this, not as an infinite loss
@@ -35,12 +35,12 @@ class Predictor:
         options.log_severity_level = _ERRORS_ONLY
         self._session: Any = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
-    def predict(self, inputs: Samples) -> npt.NDArray[np.float32]:
+    def predict(self, inputs: Inputs) -> npt.NDArray[np.float32]:
         """Class probabilities [N, C] of raw samples [N, …], in one pass."""
         (probabilities,) = self._session.run(["probabilities"], {"inputs": inputs})
         return np.asarray(probabilities, dtype=np.float32)
 
-    def score(self, inputs: Samples, labels: Labels) -> Score:
+    def score(self, inputs: Inputs, labels: Labels) -> Score:
         """Accuracy and loss over all samples, batch by batch."""
         correct, loss = 0, 0.0
         for start in range(0, len(labels), BATCH):

@@ -53,7 +53,7 @@ def test_an_npz_file_is_read(npz: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("inputs", np.zeros((4, 3)), "inputs of .* have dtype float64; the bundle takes float32"),
+        ("inputs", np.zeros((4, 3), int), "inputs of .* have dtype int64; the bundle takes float32"),
         ("inputs", np.zeros((4, 2), np.float32), r"have shape \[4, 2\]; the bundle takes \[N, 3\]"),
         ("inputs", np.zeros((4, 3, 1), np.float32), r"have shape \[4, 3, 1\]; the bundle takes \[N, 3\]"),
         ("inputs", np.float32(1), r"have shape \[\]; the bundle takes"),
@@ -213,7 +213,8 @@ def test_a_function_is_told_what_the_bundle_takes(tmp_path: Path, monkeypatch: p
     [
         ("return None", r"returned NoneType; it must return \(inputs, labels\)"),
         ("return 1, 2, 3", "returned tuple"),
-        ("return np.zeros((2, 3)), [0, 1]", "inputs of user_.*:load have dtype float64"),
+        ("return np.zeros((2, 3), int), [0, 1]", "inputs of user_.*:load have dtype int64"),
+        ("raise RuntimeError(42)", r"user_.*:load', which raised RuntimeError in .*user_.*\.py, line [0-9]+: 42"),
     ],
 )
 def test_what_a_function_returns_is_checked(

@@ -18,7 +18,6 @@ from export.bundling import build_bundle
 from export.checks import random_samples
 from export.evaluator import Evaluator, RoundScore, open_evaluator
 from export.model_file import write_onnx
-from export.npz import TestData, read_test_data
 from export.parity import give_model
 from export.recipe import Recipe
 from export.runs import connect, global_models
@@ -26,6 +25,7 @@ from moonfed.bundle import Bundle
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, ResourceExhausted, Unavailable
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
+from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model
 from moonfed.v1 import control_pb2
 from tests.export.conftest import FEATURES, another_model
@@ -50,17 +50,17 @@ def control(tmp_path: Path, bundle: Bundle) -> Iterator[Control]:
 
 
 @pytest.fixture
-def data() -> TestData:
-    return TestData(random_samples(FEATURES, 50), np.arange(50) % 3)
+def data() -> RawSamples:
+    return RawSamples(inputs=random_samples(FEATURES, 50), labels=np.arange(50) % 3)
 
 
 @pytest.fixture
-def data_file(data: TestData, tmp_path: Path) -> Path:
+def data_file(data: RawSamples, tmp_path: Path) -> Path:
     np.savez(tmp_path / "test.npz", inputs=data.inputs, labels=data.labels)
     return tmp_path / "test.npz"
 
 
-def expected_metrics(bundle: Bundle, model: Vector, data: TestData, directory: Path) -> dict[str, float]:
+def expected_metrics(bundle: Bundle, model: Vector, data: RawSamples, directory: Path) -> dict[str, float]:
     """From the plan, not from the graph."""
     (directory / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
     plan = load_plan(directory / PLAN_FILE, "cpu")
@@ -74,7 +74,7 @@ def initial_model(bundle: Bundle, directory: Path) -> Vector:
     return np.array(open_model(directory / WEIGHTS_FILE, bundle.manifest.tensors))
 
 
-def evaluate(control: Control, data: TestData, *, follow: bool = False) -> list[RoundScore]:
+def evaluate(control: Control, data: RawSamples, *, follow: bool = False) -> list[RoundScore]:
     scores: list[RoundScore] = []
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
         manifest = runs.manifest(runs.get("r"))
@@ -87,7 +87,7 @@ def evaluate(control: Control, data: TestData, *, follow: bool = False) -> list[
 
 
 def test_every_global_model_without_metrics_is_scored_the_starting_weights_included(
-    control: Control, bundle: Bundle, data: TestData, tmp_path: Path
+    control: Control, bundle: Bundle, data: RawSamples, tmp_path: Path
 ) -> None:
     models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
     control.commit(models[0])
@@ -107,7 +107,7 @@ def test_every_global_model_without_metrics_is_scored_the_starting_weights_inclu
 
 
 def test_a_run_that_started_from_other_weights_is_scored_from_those(
-    control: Control, bundle: Bundle, data: TestData, tmp_path: Path
+    control: Control, bundle: Bundle, data: RawSamples, tmp_path: Path
 ) -> None:
     start = another_model(bundle.manifest, 7)
     ref = control.put_model(start)
@@ -122,7 +122,7 @@ def test_a_run_that_started_from_other_weights_is_scored_from_those(
 
 
 def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
-    control: Control, bundle: Bundle, data: TestData
+    control: Control, bundle: Bundle, data: RawSamples
 ) -> None:
     scores: list[RoundScore] = []
     thread = threading.Thread(target=lambda: scores.extend(evaluate(control, data, follow=True)))
@@ -165,19 +165,19 @@ def test_an_evaluator_that_follows_waits_for_a_coordinator_that_is_not_there_yet
     assert [score.round for score in scores] == [0]
 
 
-def test_a_watcher_that_fell_behind_watches_again(control: Control, bundle: Bundle, data: TestData) -> None:
+def test_a_watcher_that_fell_behind_watches_again(control: Control, bundle: Bundle, data: RawSamples) -> None:
     control.cut_off = [Unavailable("this watcher fell behind; watch again")]
     control.end()
     assert [score.round for score in evaluate(control, data, follow=True)] == [0]
 
 
-def test_a_watcher_that_is_sent_too_much_gives_up(control: Control, bundle: Bundle, data: TestData) -> None:
+def test_a_watcher_that_is_sent_too_much_gives_up(control: Control, bundle: Bundle, data: RawSamples) -> None:
     control.cut_off = [ResourceExhausted("Received message larger than max")]
     with pytest.raises(ResourceExhausted, match="larger than max"):
         evaluate(control, data, follow=True)
 
 
-def test_following_a_run_that_has_ended_scores_what_is_left(control: Control, bundle: Bundle, data: TestData) -> None:
+def test_following_a_run_that_has_ended_scores_what_is_left(control: Control, bundle: Bundle, data: RawSamples) -> None:
     control.commit(another_model(bundle.manifest, 1))
     control.end()
     assert [score.round for score in evaluate(control, data, follow=True)] == [0, 1]
@@ -199,7 +199,7 @@ def test_a_run_that_is_not_there_and_a_coordinator_that_is_away(control: Control
 
 
 def test_the_onnx_file_is_the_newest_or_the_chosen_rounds_model(
-    control: Control, bundle: Bundle, data: TestData, data_file: Path, tmp_path: Path
+    control: Control, bundle: Bundle, data: RawSamples, data_file: Path, tmp_path: Path
 ) -> None:
     models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
     for model in models:
@@ -244,36 +244,11 @@ def test_the_evaluator_needs_no_torch(control: Control, data_file: Path) -> None
     assert done.stdout.startswith("round   0  accuracy 0.")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"labels": np.zeros(2, int)}, "has no array 'inputs'; it holds labels"),
-        ({"inputs": np.zeros((2, 30), np.float32)}, "has no array 'labels'; it holds inputs"),
-        ({"inputs": np.zeros((2, 30))}, "inputs in .* have dtype float64; it must be float32"),
-        ({"inputs": np.zeros((2, 29), np.float32)}, r"have shape \(2, 29\); it must be \(N, 30\)"),
-        ({"inputs": np.zeros((0, 30), np.float32)}, "hold no samples; at least one is needed"),
-        ({"inputs": np.full((2, 30), np.nan, np.float32)}, "hold NaN or infinite values"),
-        ({"inputs": np.zeros((2, 30), np.float32), "labels": np.zeros(2)}, "have dtype float64; they must be whole"),
-        ({"inputs": np.zeros((2, 30), np.float32), "labels": np.zeros(3, int)}, r"shape \(3,\); it must be \(2,\)"),
-        ({"inputs": np.zeros((2, 30), np.float32), "labels": np.array([0, 3])}, "hold 3; they must be from 0 to 2"),
-        ({"inputs": np.zeros((2, 30), np.float32), "labels": np.array([-1, 0])}, "hold -1; they must be from 0 to 2"),
-        ({"inputs": np.array([[object()]])}, "array 'inputs' in .* cannot be read"),
-    ],
-)
-def test_data_that_does_not_fit_is_refused(
-    arrays: dict[str, np.ndarray], message: str, bundle: Bundle, tmp_path: Path
-) -> None:
-    np.savez(tmp_path / "bad.npz", **arrays)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match=message):
-        read_test_data(tmp_path / "bad.npz", bundle.manifest)
-
-
-def test_files_that_are_no_test_data_are_refused(bundle: Bundle, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no test data"):
-        read_test_data(tmp_path / "absent.npz", bundle.manifest)
-    (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(InvalidInput, match=r"is not a \.npz file"):
-        read_test_data(tmp_path / "text.npz", bundle.manifest)
-    np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(InvalidInput, match=r"not a \.npz file but a single array"):
-        read_test_data(tmp_path / "array.npy", bundle.manifest)
+def test_an_empty_test_set_is_refused(control: Control, bundle: Bundle, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.npz"
+    np.savez(empty, inputs=np.zeros((0, *bundle.manifest.input.shape), np.float32), labels=np.zeros(0, int))
+    with (
+        connect(NOWHERE, insecure=True, address=control.address) as runs,
+        pytest.raises(InvalidInput, match="holds no samples; at least one is needed"),
+    ):
+        open_evaluator(runs, "r", empty, scored=print, away=print, patient=False)

@@ -1,0 +1,47 @@
+"""Callables of the user, named `module:callable` on a command line: importing and calling them with clear errors."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from moonfed.errors import InvalidInput
+
+
+def load_callable(field: str, text: str) -> Callable[..., object]:
+    """The callable that `module:callable` names; modules in the working directory are found.
+
+    `field`: what the text is, for the message. Raises InvalidInput if it cannot be imported or is not callable.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module, _, name = text.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # an import runs the user's code, which may raise anything
+        raise InvalidInput(f"{field} is {text!r}, which cannot be imported: {_told(error)}") from error
+    if not callable(found):
+        raise InvalidInput(f"{field} is {text!r}, a {type(found).__name__}; it must be callable")
+    return found  # type: ignore[no-any-return]
+
+
+def call_theirs(field: str, text: str, function: Callable[..., object], *arguments: object) -> object:
+    """What the user's callable returns; InvalidInput says what it raised, and where."""
+    try:
+        return function(*arguments)
+    except Exception as error:  # whatever it is, it is the user who can mend it
+        raise InvalidInput(f"{field} is {text!r}, which raised {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """The error with the place in the user's own code, if it comes from there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    machinery = (__file__, importlib.__file__)
+    theirs = [frame for frame in frames if frame.filename not in machinery and not frame.filename.startswith("<")]
+    if not theirs:
+        return str(error)
+    return f"{type(error).__name__} in {theirs[-1].filename}, line {theirs[-1].lineno}: {error}"
