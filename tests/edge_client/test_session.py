@@ -197,7 +197,7 @@ def test_a_device_that_cannot_train_declines_and_lives_on(
 ) -> None:
     troubles = [
         ("os._exit(3)", "the training process ended by itself with exit code 3"),
-        ("return np.zeros((4, 6)), [0, 1, 2, 0]", "have dtype float64; the bundle takes float32"),
+        ("return np.zeros((4, 6), int), [0, 1, 2, 0]", "have dtype int64; the bundle takes float32"),
         (
             "return np.zeros((1, 6), np.float32), [0]",
             "this device has 1 samples to train on; the plan needs at least 2",
