@@ -43,14 +43,19 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[s
     return grpc.StatusCode.INTERNAL, "the coordinator has a problem of its own; its log says more", ()
 
 
+def error_name(error: grpc.RpcError) -> str | None:
+    """The class of the error that the other side raised; None if gRPC itself failed."""
+    metadata = cast(grpc.Call, error).trailing_metadata() or ()
+    return next((str(value) for key, value in metadata if key == ERROR_KEY and value in _BY_NAME), None)
+
+
 def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
     """The moonfed error that a failed call stands for."""
     call = cast(grpc.Call, error)  # what a client's call raises is both, which grpc's types do not say
     code = call.code()
     details = call.details() or code.name
-    for key, value in call.trailing_metadata() or ():
-        if key == ERROR_KEY and value in _BY_NAME:
-            return _BY_NAME[str(value)](details)
+    if name := error_name(error):
+        return _BY_NAME[name](details)
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return errors.VersionMismatch(
             f"this port does not know the call ({details}); is it the coordinator's port for it, and its version ours?"

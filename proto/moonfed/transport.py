@@ -20,7 +20,7 @@ import grpc
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable, Untrusted
 from moonfed.identity import CERTIFICATE_FILE, KEY_FILE, Identity
-from moonfed.status import from_rpc_error
+from moonfed.status import error_name, from_rpc_error
 from moonfed.v1 import blob_pb2
 
 PART_SIZE = 1 << 20  # bytes in one message; gRPC's default limit is 4 MiB
@@ -188,8 +188,8 @@ def call(
 
 def explained(error: grpc.RpcError, explain: Callable[[], MoonfedError] | None) -> MoonfedError:
     """Our error for a failed call; UNAVAILABLE without a reason of the coordinator's own is explained."""
-    unavailable = cast(grpc.Call, error).code() == grpc.StatusCode.UNAVAILABLE
-    return explain() if explain and unavailable else from_rpc_error(error)
+    unreachable = cast(grpc.Call, error).code() == grpc.StatusCode.UNAVAILABLE and error_name(error) is None
+    return explain() if explain and unreachable else from_rpc_error(error)
 
 
 def fetch_blob(

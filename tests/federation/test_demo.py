@@ -84,9 +84,10 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, moment: str, numb
 
 
 def _session(process: psutil.Process) -> int:
+    """The session that a living process belongs to."""
     try:
-        return os.getsid(process.pid)
-    except ProcessLookupError:
+        return 0 if process.status() == psutil.STATUS_ZOMBIE else os.getsid(process.pid)
+    except (ProcessLookupError, psutil.Error):
         return 0
 
 

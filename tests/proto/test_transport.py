@@ -120,6 +120,13 @@ class Fleet(fleet_pb2_grpc.FleetServicer):
             context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
         return fleet_pb2.ReportReply(stop=True)
 
+    def Renew(  # noqa: N802
+        self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.RenewReply:
+        code, details, metadata = to_status(errors.Unavailable("the coordinator is stopping"))
+        context.set_trailing_metadata(metadata)
+        context.abort(code, details)
+
 
 @dataclass
 class Served:
@@ -331,3 +338,14 @@ def test_a_status_without_our_metadata_is_still_translated() -> None:
             return ()
 
     assert isinstance(from_rpc_error(Failure()), errors.NotFound)
+
+
+def test_a_reason_of_the_coordinators_own_is_not_explained_away(served: Served) -> None:
+    def away(*_: object) -> fleet_pb2.RenewReply:
+        raise AssertionError
+
+    identity = served.identity()
+    with open_channel(identity.address, identity) as channel:
+        stub = fleet_pb2_grpc.FleetStub(channel)
+        with pytest.raises(errors.Unavailable, match="the coordinator is stopping"):
+            call(stub.Renew, fleet_pb2.RenewRequest(), explain=away)  # type: ignore[arg-type]
