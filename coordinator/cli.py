@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.commands.options import (
+from coordinator.commands.runs import run_app
+from moonfed.cli import new_app, print_json, run_program
+from moonfed.operator import (
     DEFAULT_IDENTITY,
     DEFAULT_STATE,
     CoordinatorOption,
@@ -15,8 +17,6 @@ from coordinator.commands.options import (
     InsecureOption,
     JsonOption,
 )
-from coordinator.commands.runs import run_app
-from moonfed.cli import new_app, print_json, run_program
 
 if TYPE_CHECKING:
     from coordinator.server import Ports

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coordinator.records import Answer, AttemptId
 from coordinator.rounds.events import Abandon, Command, Discard, End, InAttempt, Open
 from coordinator.storage.store import Store
+
+REASONS_SHOWN = 3  # the log has them all
 
 
 def keep(store: Store, run: str, command: Command) -> None:
@@ -13,11 +17,19 @@ def keep(store: Store, run: str, command: Command) -> None:
         case Open():
             store.open_round(attempt_id(run, command), command.cohort)
         case Abandon():
-            store.abandon_round(attempt_id(run, command), command.reason)
+            attempt = attempt_id(run, command)
+            store.abandon_round(attempt, with_reasons(command.reason, store.answers(attempt)))
         case Discard():
             store.put_answer(discarded(run, command))
         case End():
             store.end_run(run, command.status)
+
+
+def with_reasons(why: str, answers: Sequence[Answer]) -> str:
+    """Why a round was abandoned, with the first of the reasons that devices gave or were given."""
+    given = [f"{answer.device}: {answer.reason}" for answer in answers if answer.reason]
+    rest = f"; and {len(given) - REASONS_SHOWN} more" if len(given) > REASONS_SHOWN else ""
+    return "; ".join([why, *given[:REASONS_SHOWN]]) + rest
 
 
 def discarded(run: str, command: Discard) -> Answer:

@@ -14,24 +14,15 @@ import typer
 
 from moonfed.cli import new_app, print_json, run_program
 from moonfed.errors import InvalidInput, Unavailable
+from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
 if TYPE_CHECKING:
     from export.evaluator import RoundScore
 
 PROGRAM = "moonfed-export"
-DEFAULT_IDENTITY = Path("moonfed-coordinator/operator")
 app = new_app("Compile models for a fleet of devices, score what a run has learned, and write it as ONNX.")
 
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
-IdentityOption = Annotated[
-    Path, typer.Option(envvar="MOONFED_IDENTITY", metavar="DIR", help="The operator's identity directory.")
-]
-InsecureOption = Annotated[bool, typer.Option("--insecure", help="Plaintext, to a coordinator on this machine.")]
-CoordinatorOption = Annotated[
-    str | None,
-    typer.Option("--coordinator", metavar="HOST:PORT", help="Where it listens; else the identity's own address."),
-]
 
 
 @app.command()

@@ -13,12 +13,11 @@ import grpc
 from moonfed import transport
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import MoonfedError, NotFound, Unavailable
-from moonfed.identity import Identity, load_identity
 from moonfed.manifest import WEIGHTS_FILE, Manifest
+from moonfed.operator import open_connection
 from moonfed.v1 import control_pb2, control_pb2_grpc
 
 ATTEMPTS = 3  # of an idempotent call before the coordinator counts as away
-ADDRESS = "127.0.0.1:7443"  # of a coordinator on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +106,12 @@ def global_model(
 @contextmanager
 def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Runs]:
     """A connection with an operator's identity, or in plaintext on this machine; fetched files last as long as it."""
-    held: Identity | None = None
-    if not insecure:
-        held = load_identity(identity)
-        held.require_valid()
-    target = address or (held.address if held else ADDRESS)
     with (
         tempfile.TemporaryDirectory(prefix="moonfed-") as directory,
-        transport.open_channel(target, held) as channel,
+        open_connection(identity, insecure=insecure, address=address) as connection,
     ):
-        stub = control_pb2_grpc.ControlStub(channel)
-        yield Runs(stub, BlobDirectory(Path(directory)), lambda: transport.explain_unavailable(target, held))
+        stub = control_pb2_grpc.ControlStub(connection.channel)
+        yield Runs(stub, BlobDirectory(Path(directory)), connection.explain)
 
 
 def _initial_model(run: control_pb2.Run, manifest: Manifest) -> BlobRef:

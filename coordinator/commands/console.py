@@ -19,7 +19,7 @@ from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.errors import MoonfedError, Unavailable
-from moonfed.identity import Identity, load_identity
+from moonfed.operator import open_connection
 from moonfed.tensors import open_model, require_finite
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
@@ -46,6 +46,8 @@ class Console:
         """
         if model:
             require_finite(open_model(model, bundle.manifest.tensors), bundle.manifest.tensors)
+        # The upload is patient; if nobody is there at all, the operator is told at once.
+        self.ask(self.control.ListRuns, control_pb2.ListRunsRequest())
         with _files(bundle) as files:
             weights = {ref_of_file(model): model} if model else {}
             self.upload({**files, **weights})
@@ -107,13 +109,8 @@ class Console:
 @contextmanager
 def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Console]:
     """A connection with an operator's identity, or in plaintext on this machine."""
-    held: Identity | None = None
-    if not insecure:
-        held = load_identity(identity)
-        held.require_valid()
-    target = address or (held.address if held else "127.0.0.1:7443")
-    with transport.open_channel(target, held) as channel:
-        yield Console(control_pb2_grpc.ControlStub(channel), lambda: transport.explain_unavailable(target, held))
+    with open_connection(identity, insecure=insecure, address=address) as connection:
+        yield Console(control_pb2_grpc.ControlStub(connection.channel), connection.explain)
 
 
 @contextmanager

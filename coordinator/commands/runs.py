@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coordinator.commands.options import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 from moonfed.cli import print_json
+from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
 run_app = typer.Typer(help="Runs: rounds of training, from a bundle to a finished model.", no_args_is_help=True)
 RunArgument = Annotated[str, typer.Argument(help="The run's name.", show_default=False)]
@@ -129,16 +129,19 @@ def watch(
 ) -> None:
     """Follows a run until it has ended, over restarts of the coordinator.
 
+    The devices' progress within a round is in the --json lines only.
+
     Example: moonfed-coordinator run watch digits
     """
     from coordinator.commands.console import connect
     from coordinator.commands.printing import event_document, event_line
+    from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         for event in console.follow(run, lambda problem: typer.echo(f"{problem}; trying again", err=True)):
             if json:
                 print_json(event_document(event))
-            else:
+            elif event.kind != control_pb2.EVENT_KIND_PROGRESS:
                 print(event_line(event), flush=True)
 
 

@@ -35,7 +35,7 @@ def waiting(settings: Settings, state: State) -> str:
         devices = f"{len(late)} of {len(state.open.cohort)} devices"
         return f"round {state.open.round} waits for {devices}: {_listed(late, state.open.absences)}"
     if state.resting:
-        return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts in a moment"
+        return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts within a minute"
     here, needed = len(state.attending), settings.devices_needed
     lacking = needed - here
     return (

@@ -193,7 +193,10 @@ def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
             until(lambda: len(calls.rounds("r")) == 1)
             (abandoned,) = calls.rounds("r")
             assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
-            assert abandoned.reason == ("1 of the 2 updates needed when the last device had answered; refused: cam-2")
+            assert abandoned.reason == (
+                "1 of the 2 updates needed when the last device had answered; refused: cam-2; "
+                "cam-2: it was damaged on the coordinator's disk"
+            )
             assert calls.run("r").round == 0
 
 

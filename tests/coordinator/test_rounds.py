@@ -106,7 +106,7 @@ def test_a_round_without_quorum_is_abandoned_and_tried_again() -> None:
     assert abandon.missing == ("b", "c")
     assert abandon.reason == "1 of the 2 updates needed by the deadline; late: b, c"
     assert not only(commands[commands.index(abandon) :], Open), "it rests first"
-    assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 starts in a moment"
+    assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 starts within a minute"
     retry = timer(commands, RetryTimePassed)
     state, commands = after(THREE, retry, state=state)
     assert commands[0] == Open(round=1, attempt=2, cohort=("a", "b", "c"))

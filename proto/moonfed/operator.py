@@ -1,0 +1,64 @@
+"""What programs that speak to the coordinator as an operator share: the options that say how, and the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import typer
+
+from moonfed import transport
+from moonfed.errors import MoonfedError, NotFound
+from moonfed.identity import Identity, load_identity
+
+DEFAULT_STATE = Path("moonfed-coordinator")  # of a coordinator that was started here
+DEFAULT_IDENTITY = DEFAULT_STATE / "operator"
+DEFAULT_ADDRESS = "127.0.0.1:7443"
+
+IdentityOption = Annotated[
+    Path,
+    typer.Option(
+        envvar="MOONFED_IDENTITY", metavar="DIR", help="The operator's identity directory, as `serve` makes it."
+    ),
+]
+InsecureOption = Annotated[bool, typer.Option("--insecure", help="Plaintext, to a coordinator on this machine.")]
+CoordinatorOption = Annotated[
+    str | None,
+    typer.Option("--coordinator", metavar="HOST:PORT", help="Where it listens; else the identity's own address."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An open channel to a coordinator, and who can explain why it does not answer."""
+
+    channel: grpc.Channel
+    explain: Callable[[], MoonfedError]
+
+
+@contextmanager
+def open_connection(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Connection]:
+    """A connection with an operator's identity, or in plaintext to this machine.
+
+    Raises NotFound if there is no identity, Untrusted if its certificate has expired.
+    """
+    held: Identity | None = None
+    if not insecure:
+        held = _operator(identity)
+        held.require_valid()
+    target = address or (held.address if held else DEFAULT_ADDRESS)
+    with transport.open_channel(target, held) as channel:
+        yield Connection(channel, lambda: transport.explain_unavailable(target, held))
+
+
+def _operator(identity: Path) -> Identity:
+    try:
+        return load_identity(identity)
+    except NotFound as error:
+        advice = "`moonfed-coordinator serve` makes one; name it with --identity or MOONFED_IDENTITY"
+        raise NotFound(f"{error}; {advice}") from error
