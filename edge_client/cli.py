@@ -62,7 +62,9 @@ def run_command(
     state: Path = STATE,
     device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
-    holdout: float = typer.Option(0.0, help="Fraction of the samples that is never trained on, only evaluated."),
+    holdout: float = typer.Option(
+        0.0, help="Fraction of the samples never trained on; it scores the model that a round begins with."
+    ),
     insecure: bool = typer.Option(False, "--insecure", help="Without TLS, to a coordinator on this machine only."),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the enrolled address."),
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
@@ -72,14 +74,14 @@ def run_command(
     \b
     Data:
       pictures/            one folder of images per class, named like the bundle's classes
-      samples.npz          arrays inputs [N, …] and labels [N]
+      samples.npz          inputs (uint8 [N, height, width, channels] or float32 [N, width]) and labels (whole numbers [N])
       my_module:load       load(input_spec, class_names) returns (inputs, labels), anew for each round
 
     \b
     Examples:
       moonfed-client run --data pictures/ --device cuda --holdout 0.1
       moonfed-client run --data samples.npz --state /var/lib/moonfed
-      moonfed-client run --data samples.npz --insecure --coordinator localhost:8443 --name one
+      moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
     """  # noqa: D301
     settings = DeviceSettings(
         state=str(state.resolve()),
@@ -96,5 +98,4 @@ def run_command(
 
 def main() -> NoReturn:
     """Runs the program."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
-    run_program(app, NAME)
+    run_program(app, NAME, extra="images")

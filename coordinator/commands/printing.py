@@ -95,7 +95,7 @@ def event_line(event: control_pb2.RunEvent) -> str:
     kind, names = event_name(event), ", ".join(event.devices)
     attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
     where = f"round {event.round}{attempt}"
-    metrics = ", ".join(f"{name} {value:.4f}" for name, value in sorted(event.metrics.items()))
+    metrics = ", ".join(f"{name} {_metric(name, value)}" for name, value in sorted(event.metrics.items()))
     lines = {
         "snapshot": lambda: snapshot_line(event.run),
         "waiting": lambda: event.reason,
@@ -159,7 +159,11 @@ def _round_row(round_: control_pb2.Round, metrics: Sequence[str]) -> list[str]:
 
 
 def _metric_cells(values: Mapping[str, float], names: Sequence[str]) -> list[str]:
-    return [f"{values[name]:.4f}" if name in values else "" for name in names]
+    return [_metric(name, values[name]) if name in values else "" for name in names]
+
+
+def _metric(name: str, value: float) -> str:
+    return f"{value:.0f}" if name.endswith("_samples") else f"{value:.4f}"
 
 
 def _open_round_line(current: control_pb2.OpenRound) -> str:
