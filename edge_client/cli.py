@@ -62,9 +62,7 @@ def run_command(
     state: Path = STATE,
     device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
-    holdout: float = typer.Option(
-        0.0, help="Fraction of the samples never trained on; it scores the model that a round begins with."
-    ),
+    holdout: float = typer.Option(0.0, help="Fraction of the samples that only scores the model a round begins with."),
     insecure: bool = typer.Option(False, "--insecure", help="Without TLS, to a coordinator on this machine only."),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the enrolled address."),
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
@@ -74,7 +72,7 @@ def run_command(
     \b
     Data:
       pictures/            one folder of images per class, named like the bundle's classes
-      samples.npz          inputs (uint8 [N, height, width, channels] or float32 [N, width]) and labels (whole numbers [N])
+      samples.npz          inputs (uint8 [N, height, width, channels] or float32 [N, width]) and labels [N]
       my_module:load       load(input_spec, class_names) returns (inputs, labels), anew for each round
 
     \b
