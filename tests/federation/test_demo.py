@@ -54,7 +54,8 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, moment: str, numb
     output = tmp_path / "demo"
     settings = "rounds=1, devices=2, epochs=50" if moment == "alone" else "rounds=99, devices=2"
     code = (
-        "import pathlib, typer\n"
+        "import pathlib, signal, typer\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "from moonfed.cli import run_program\n"
         "from experiments.demo import DemoSettings, run_demo\n"
         "app = typer.Typer()\n"
