@@ -137,12 +137,14 @@ def watch(
     from coordinator.commands.printing import event_document, event_line
     from moonfed.v1 import control_pb2
 
+    last = ""
     with connect(identity, insecure=insecure, address=coordinator) as console:
         for event in console.follow(run, lambda problem: typer.echo(f"{problem}; trying again", err=True)):
             if json:
                 print_json(event_document(event))
-            elif event.kind != control_pb2.EVENT_KIND_PROGRESS:
-                print(event_line(event), flush=True)
+            elif event.kind != control_pb2.EVENT_KIND_PROGRESS and (line := event_line(event)) != last:
+                print(line, flush=True)  # a run that had ended before ends with the line that it began with
+                last = line
 
 
 @run_app.command()
