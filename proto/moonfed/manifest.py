@@ -9,20 +9,34 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from moonfed import PLAN_INTERFACE
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput
 from moonfed.schema import FLOAT32, TensorSpec
+from moonfed.server_rules import Mean, ServerRule, read_server_rule
 
-FORMAT = "moonfed-bundle/1"
+FORMAT = "moonfed-bundle/2"
 MANIFEST_FILE = "manifest.json"
 PLAN_FILE = "plan.pt"
 GRAPH_FILE = "model.onnx"
 WEIGHTS_FILE = "initial.safetensors"
 FILES = (PLAN_FILE, GRAPH_FILE, WEIGHTS_FILE)
+
+# What travels or is kept beside the model, by role. A device handles roles without knowing what they mean.
+MODEL = "model"  # down and up: the weights
+VARIATE = "variate"  # down: SCAFFOLD's c
+VARIATE_CHANGE = "variate_change"  # up: c_i⁺ − c_i
+DEVICE_VARIATE = "device_variate"  # kept on the device: c_i
+PROTOTYPES = "prototypes"  # down: `prototypes` [C, D], and `present` [C], 1 for each class that has one
+CLASS_MEANS = "class_means"  # up: `means` [C, D] of a device's representations, and `counts` [C] of their samples
+DOWNLINK, UPLINK, DEVICE_STATE = (VARIATE, PROTOTYPES), (VARIATE_CHANGE, CLASS_MEANS), (DEVICE_VARIATE,)
+
+Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file
+Schedule = tuple[tuple[int, float], ...]  # (round, value): linear between these points, constant outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +67,12 @@ class LocalTraining:
 
     epochs: int
     batch_size: int
+    views: int = 0  # augmented copies of the data that the epochs take in turn; 0: a fresh one in every epoch
 
     def __post_init__(self) -> None:
         _check(self.epochs >= 1, "epochs", self.epochs, "a whole number from 1")
         _check(self.batch_size >= 1, "batch_size", self.batch_size, "a whole number from 1")
+        _check(self.views >= 0, "views", self.views, "a whole number from 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,27 +101,47 @@ class Manifest:
     plan: PlanSpec
     files: Mapping[str, BlobRef]
     format: str = FORMAT
-    server_rule: str = field(default="mean")
+    server_rule: ServerRule = field(default_factory=Mean)
+    prototype_devices: int = 0  # whose class means make a class's prototype, drawn anew each round; 0: all
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)  # of hyperparameters that change by the round
+    downlink: Roles = field(default_factory=dict)  # global state that a round begins with, beside the model
+    uplink: Roles = field(default_factory=dict)  # what an update consists of, beside the model
+    device_state: Roles = field(default_factory=dict)  # what a device keeps of a round in which it was counted
 
     def __post_init__(self) -> None:
         _check(self.format == FORMAT, "format", self.format, repr(FORMAT))
         _check(bool(self.name), "name", self.name, "a name that is not empty")
-        _check(self.server_rule == "mean", "server_rule", self.server_rule, "'mean'")
         _check(len(self.classes) >= 2, "classes", self.classes, "at least two names")
         _check(all(name.strip() for name in self.classes), "classes", self.classes, "names that are not empty")
         _check(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
         _check(self.previous_models >= 0, "previous_models", self.previous_models, "a whole number from 0")
-        names = [tensor.name for tensor in self.tensors]
-        _check(names == sorted(set(names)), "tensors", names, "tensors in order of their names, each once")
-        for tensor in self.tensors:
-            _check(tensor.dtype == FLOAT32, f"dtype of tensor {tensor.name!r}", tensor.dtype, repr(FLOAT32))
-            _check(tensor.kind in ("parameter", "statistic"), f"kind of tensor {tensor.name!r}", tensor.kind,
-                   "'parameter' or 'statistic'")  # fmt: skip
-            _check(all(side >= 0 for side in tensor.shape), f"shape of tensor {tensor.name!r}", tensor.shape,
-                   "sizes from 0")  # fmt: skip
+        _check(self.prototype_devices >= 0, "prototype_devices", self.prototype_devices, "a whole number from 0")
+        _check_tensors("tensors", self.tensors)
+        for field_, roles, known in (
+            ("downlink", self.downlink, DOWNLINK),
+            ("uplink", self.uplink, UPLINK),
+            ("device_state", self.device_state, DEVICE_STATE),
+        ):
+            for role, specs in roles.items():
+                _check(role in known, f"role of {field_}", role, f"one of {', '.join(known)}")
+                _check_tensors(f"{field_} {role!r}", specs)
         for key, value in self.hyperparameters.items():
             _check(math.isfinite(value), f"hyperparameter {key!r}", value, "a finite number")
+        for key, points in self.schedules.items():
+            rounds = [round_ for round_, _ in points]
+            good = bool(points) and rounds == sorted(set(rounds)) and all(math.isfinite(value) for _, value in points)
+            _check(good, f"schedule of {key!r}", points, "(round, finite value) in order of the rounds, each once")
+            _check(key in self.hyperparameters, "name of a schedule", key, "a hyperparameter's")
         _check(sorted(self.files) == sorted(FILES), "files", sorted(self.files), str(sorted(FILES)))
+
+    def hyperparameters_at(self, round_: int) -> dict[str, float]:
+        """The plan's hyperparameters in a round, counted from 1."""
+        return {**self.hyperparameters, **{key: _at(points, round_) for key, points in self.schedules.items()}}
+
+    @property
+    def parameters(self) -> tuple[TensorSpec, ...]:
+        """The model's tensors that are trained."""
+        return tuple(spec for spec in self.tensors if spec.kind == "parameter")
 
     def to_bytes(self) -> bytes:
         """The canonical form: sorted keys, no white space, UTF-8. Its sha256 names the bundle."""
@@ -116,13 +152,16 @@ class Manifest:
             "method": self.method,
             "hyperparameters": {key: float(value) for key, value in self.hyperparameters.items()},
             "previous_models": self.previous_models,
-            "training": {"epochs": self.training.epochs, "batch_size": self.training.batch_size},
-            "server_rule": self.server_rule,
+            "training": asdict(self.training),
+            "server_rule": self.server_rule.to_document(),
+            "prototype_devices": self.prototype_devices,
+            "schedules": {key: [[at, float(value)] for at, value in points] for key, points in self.schedules.items()},
+            "downlink": _roles_document(self.downlink),
+            "uplink": _roles_document(self.uplink),
+            "device_state": _roles_document(self.device_state),
             "input": {"kind": self.input.kind, "shape": list(self.input.shape)},
             "classes": list(self.classes),
-            "tensors": [
-                {"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "kind": t.kind} for t in self.tensors
-            ],
+            "tensors": _tensors_document(self.tensors),
             "plan": {
                 "interface": self.plan.interface,
                 "minimum_torch": self.plan.minimum_torch,
@@ -163,16 +202,19 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         method=str(document["method"]),
         hyperparameters={str(key): float(value) for key, value in document["hyperparameters"].items()},
         previous_models=int(document["previous_models"]),
-        training=LocalTraining(
-            epochs=int(document["training"]["epochs"]), batch_size=int(document["training"]["batch_size"])
-        ),
-        server_rule=str(document["server_rule"]),
+        training=LocalTraining(**{key: int(value) for key, value in document["training"].items()}),
+        server_rule=read_server_rule(document["server_rule"]),
+        prototype_devices=int(document["prototype_devices"]),
+        schedules={
+            str(key): tuple((int(at), float(value)) for at, value in points)
+            for key, points in document["schedules"].items()
+        },
+        downlink=_roles(document["downlink"]),
+        uplink=_roles(document["uplink"]),
+        device_state=_roles(document["device_state"]),
         input=InputSpec(kind=document["input"]["kind"], shape=_shape(document["input"]["shape"])),
         classes=tuple(str(name) for name in document["classes"]),
-        tensors=tuple(
-            TensorSpec(name=str(t["name"]), shape=_shape(t["shape"]), kind=t["kind"], dtype=str(t["dtype"]))
-            for t in document["tensors"]
-        ),
+        tensors=_tensors(document["tensors"]),
         plan=PlanSpec(
             interface=str(document["plan"]["interface"]),
             minimum_torch=str(document["plan"]["minimum_torch"]),
@@ -183,8 +225,47 @@ def _from_document(document: dict[str, Any]) -> Manifest:
     )
 
 
+def _tensors(document: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name=str(t["name"]), shape=_shape(t["shape"]), kind=t["kind"], dtype=str(t["dtype"]))
+        for t in document
+    )
+
+
+def _roles(document: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, tuple[TensorSpec, ...]]:
+    return {str(role): _tensors(specs) for role, specs in document.items()}
+
+
+def _tensors_document(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+    return [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "kind": t.kind} for t in specs]
+
+
+def _roles_document(roles: Roles) -> dict[str, list[dict[str, Any]]]:
+    return {role: _tensors_document(specs) for role, specs in roles.items()}
+
+
+def _at(points: Schedule, round_: int) -> float:
+    """A schedule's value: linear between its points, constant outside them."""
+    if round_ <= points[0][0]:
+        return points[0][1]
+    for (left, start), (right, end) in pairwise(points):
+        if round_ <= right:
+            return start + (end - start) * (round_ - left) / (right - left)
+    return points[-1][1]
+
+
 def _shape(sides: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(side) for side in sides)
+
+
+def _check_tensors(field_: str, specs: Sequence[TensorSpec]) -> None:
+    names = [spec.name for spec in specs]
+    _check(names == sorted(set(names)), field_, names, "tensors in order of their names, each once")
+    for spec in specs:
+        _check(spec.dtype == FLOAT32, f"dtype of tensor {spec.name!r}", spec.dtype, repr(FLOAT32))
+        _check(spec.kind in ("parameter", "statistic"), f"kind of tensor {spec.name!r}", spec.kind,
+               "'parameter' or 'statistic'")  # fmt: skip
+        _check(all(side >= 0 for side in spec.shape), f"shape of tensor {spec.name!r}", spec.shape, "sizes from 0")
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:

@@ -1,7 +1,7 @@
-"""The plan interface, version torchscript/1: what a device can ask of a compiled plan. docs/design.md has the table.
+"""The plan interface, version torchscript/2: what a device can ask of a compiled plan. docs/design.md has the table.
 
 `Plan` is free of TorchScript's own types, so that another compiled format can stand beside it.
-Legend: B samples, D width of a representation, C classes, k previous models.
+Legend: B samples, D width of a representation, C classes, k previous models, R random draws per sample.
 """
 
 from __future__ import annotations
@@ -18,7 +18,20 @@ import torch
 
 from moonfed.errors import TrainingFailed
 
-METHODS = ("begin_round", "reference_count", "references", "step", "end_round", "evaluate", "predict")
+METHODS = (
+    "begin_round",
+    "draws_per_sample",
+    "reference_count",
+    "references",
+    "step",
+    "wants_survey",
+    "survey",
+    "end_round",
+    "metrics",
+    "evaluate",
+    "predict",
+)
+Tensors = Sequence[torch.Tensor]
 _RAISED = re.compile(r"[\w.]+(?:Error|Exception): (.+)")  # how TorchScript ends the story of an exception
 _DEPRECATED = r"`torch\.jit\.\w+` is deprecated\. Please switch to (`torch\.compile` or )?`torch\.export`\."
 
@@ -28,26 +41,48 @@ class Plan(Protocol):
 
     def begin_round(
         self,
-        model: Sequence[torch.Tensor],
-        previous_models: Sequence[Sequence[torch.Tensor]],
+        model: Tensors,
+        previous_models: Sequence[Tensors],
+        received: Mapping[str, Tensors],
         hyperparameters: Mapping[str, float],
     ) -> None:
-        """Starts from the global model; momentum is zero. Models are tensors in the manifest's order.
+        """Starts from the global model; momentum is zero. Tensors are in the manifest's order.
 
         `previous_models`: this device's previous local models, newest first; those beyond the method's k are ignored.
+        `received`: the manifest's `downlink` and `device_state` by role; one that is absent counts as zeros.
         """
 
+    def draws_per_sample(self) -> int:
+        """R: the random numbers that augmenting one sample takes; 0 without augmentation."""
+
     def reference_count(self) -> int:
-        """Representations per sample that `step` wants: 0, or 1 + the previous models at hand."""
+        """Representations per sample that `step` wants this round: 0, or 1 + the previous models at hand."""
 
-    def references(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Frozen representations [B, 1 + j, D]: the global model's, then the previous ones', newest first."""
+    def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Frozen representations [B, 1 + j, D] of augmented inputs: the global model's, then the previous ones'.
 
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
-        """One optimiser step on a batch; returns its loss before the step, a detached scalar on the device."""
+        `draws` [B, R], uniform in [0, 1): the same draws augment a sample in the same way, always.
+        """
 
-    def end_round(self) -> list[torch.Tensor]:
-        """The model after local training, in the manifest's order."""
+    def step(
+        self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> torch.Tensor:
+        """One optimiser step on a batch; returns its loss before the step, a detached scalar on the device.
+
+        `references`: of these inputs and draws; if it is empty, the step computes what it needs.
+        """
+
+    def wants_survey(self, trained: bool) -> bool:
+        """Whether `survey` is to see all samples once before the first step (False) or after the last (True)."""
+
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        """Looks at a batch in eval mode, without augmentation, for what `end_round` or `metrics` returns."""
+
+    def end_round(self) -> dict[str, list[torch.Tensor]]:
+        """What the round leaves, by role: `model` and the manifest's `uplink` and `device_state`."""
+
+    def metrics(self) -> dict[str, float]:
+        """What the method measured in this round, by name."""
 
     def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """[2]: the batch's summed cross-entropy and its number of correct predictions."""
@@ -59,8 +94,8 @@ class Plan(Protocol):
 class TorchScriptPlan:
     """A plan that is a TorchScript module on one device.
 
-    Models, inputs and labels may come from any device; results stay on the plan's, except `end_round`'s model, which is
-    on the CPU, ready to be written. Every failure inside the script is a TrainingFailed.
+    All tensors may come from any device; results stay on the plan's, except those of `end_round`, which are on the
+    CPU, ready to be written. Every failure inside the script is a TrainingFailed.
     """
 
     def __init__(self, module: torch.jit.ScriptModule, device: torch.device) -> None:
@@ -68,37 +103,64 @@ class TorchScriptPlan:
 
     def begin_round(
         self,
-        model: Sequence[torch.Tensor],
-        previous_models: Sequence[Sequence[torch.Tensor]],
+        model: Tensors,
+        previous_models: Sequence[Tensors],
+        received: Mapping[str, Tensors],
         hyperparameters: Mapping[str, float],
     ) -> None:
         """See `Plan`; also fails if a model's tensors or a hyperparameter are not those of the plan."""
         with _one_sentence("begin a round"):
             self._module.begin_round(
-                list(model), [list(previous) for previous in previous_models], dict(hyperparameters)
+                list(model),
+                [list(previous) for previous in previous_models],
+                {role: list(tensors) for role, tensors in received.items()},
+                dict(hyperparameters),
             )
+
+    def draws_per_sample(self) -> int:
+        """See `Plan`."""
+        return int(self._module.draws_per_sample())
 
     def reference_count(self) -> int:
         """See `Plan`."""
         return int(self._module.reference_count())
 
-    def references(self, inputs: torch.Tensor) -> torch.Tensor:
+    def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""
         with _one_sentence("compute references"):
-            result: torch.Tensor = self._module.references(inputs.to(self._device))
+            result: torch.Tensor = self._module.references(inputs.to(self._device), draws.to(self._device))
         return result
 
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+    def step(
+        self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> torch.Tensor:
         """See `Plan`."""
         device = self._device
         with _one_sentence("take a step"):
-            loss: torch.Tensor = self._module.step(inputs.to(device), labels.to(device), references.to(device))
+            loss: torch.Tensor = self._module.step(
+                inputs.to(device), labels.to(device), references.to(device), draws.to(device)
+            )
         return loss
 
-    def end_round(self) -> list[torch.Tensor]:
+    def wants_survey(self, trained: bool) -> bool:
+        """See `Plan`."""
+        return bool(self._module.wants_survey(trained))
+
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        """See `Plan`."""
+        with _one_sentence("survey the samples"):
+            self._module.survey(inputs.to(self._device), labels.to(self._device))
+
+    def end_round(self) -> dict[str, list[torch.Tensor]]:
         """See `Plan`; the tensors are copies."""
         with _one_sentence("end a round"):
-            return [tensor.cpu() for tensor in self._module.end_round()]
+            results: dict[str, list[torch.Tensor]] = self._module.end_round()
+        return {role: [tensor.cpu() for tensor in tensors] for role, tensors in results.items()}
+
+    def metrics(self) -> dict[str, float]:
+        """See `Plan`."""
+        with _one_sentence("tell its metrics"):
+            return dict(self._module.metrics())
 
     def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""

@@ -20,6 +20,25 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Sampling:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SamplingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sampling.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SAMPLING_UNSPECIFIED: _Sampling.ValueType  # 0
+    SAMPLING_UNIFORM: _Sampling.ValueType  # 1
+    SAMPLING_SAMPLES: _Sampling.ValueType  # 2
+    """with probability by the samples that a device has trained on"""
+
+class Sampling(_Sampling, metaclass=_SamplingEnumTypeWrapper): ...
+
+SAMPLING_UNSPECIFIED: Sampling.ValueType  # 0
+SAMPLING_UNIFORM: Sampling.ValueType  # 1
+SAMPLING_SAMPLES: Sampling.ValueType  # 2
+"""with probability by the samples that a device has trained on"""
+Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
+
 class _RunStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -250,6 +269,7 @@ class RunSettings(_message.Message):
     DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
     GRACE_SECONDS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    SAMPLING_FIELD_NUMBER: _builtins.int
     rounds: _builtins.int
     minimum_devices: _builtins.int
     """attending before a round opens"""
@@ -258,6 +278,8 @@ class RunSettings(_message.Message):
     grace_seconds: _builtins.float
     """a cohort's device may be away this long before it counts as lost"""
     seed: _builtins.int
+    sampling: Global___Sampling.ValueType
+    """how a cohort is drawn; unspecified: uniform"""
     @_builtins.property
     def cohort(self) -> Global___Amount:
         """of the attending devices, drawn for each round"""
@@ -276,10 +298,11 @@ class RunSettings(_message.Message):
         deadline_seconds: _builtins.float = ...,
         grace_seconds: _builtins.float = ...,
         seed: _builtins.int = ...,
+        sampling: Global___Sampling.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "quorum", b"quorum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "grace_seconds", b"grace_seconds", "minimum_devices", b"minimum_devices", "quorum", b"quorum", "rounds", b"rounds", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "grace_seconds", b"grace_seconds", "minimum_devices", b"minimum_devices", "quorum", b"quorum", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,8 +47,11 @@ class AttendRequest(_message.Message):
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
     PLAN_INTERFACES_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     contract_version: _builtins.str
+    samples: _builtins.int
+    """that this device trains on; 0: not known yet"""
     @_builtins.property
     def plan_interfaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """such as "torchscript/1" """
@@ -64,10 +67,11 @@ class AttendRequest(_message.Message):
         contract_version: _builtins.str = ...,
         plan_interfaces: _abc.Iterable[_builtins.str] | None = ...,
         platform: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        samples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "plan_interfaces", b"plan_interfaces", "platform", b"platform"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -178,6 +182,9 @@ class Assignment(_message.Message):
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     HYPERPARAMETERS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    VIEWS_FIELD_NUMBER: _builtins.int
+    COUNTED_ROUND_FIELD_NUMBER: _builtins.int
+    COUNTED_ATTEMPT_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     """from 1; takes global model round-1 to global model round"""
@@ -187,13 +194,19 @@ class Assignment(_message.Message):
     batch_size: _builtins.int
     seed: _builtins.int
     """the run's"""
+    views: _builtins.int
+    """augmented copies of the data that epochs take in turn; 0: always fresh"""
+    counted_round: _builtins.int
+    """the latest round with this device's update in its model; 0: none yet"""
+    counted_attempt: _builtins.int
+    """that round's attempt; what the device kept of it is its state now"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob:
         """everything else of the bundle is reached through it"""
 
     @_builtins.property
     def blobs(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]:
-        """by role; "model": the round's global weights"""
+        """by role; "model": the round's global weights; see moonfed.manifest"""
 
     @_builtins.property
     def hyperparameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -211,10 +224,13 @@ class Assignment(_message.Message):
         batch_size: _builtins.int = ...,
         hyperparameters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         seed: _builtins.int = ...,
+        views: _builtins.int = ...,
+        counted_round: _builtins.int = ...,
+        counted_attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "batch_size", b"batch_size", "blobs", b"blobs", "epochs", b"epochs", "hyperparameters", b"hyperparameters", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "batch_size", b"batch_size", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "epochs", b"epochs", "hyperparameters", b"hyperparameters", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -368,7 +384,7 @@ class SubmitHeader(_message.Message):
     """optimiser steps taken"""
     @_builtins.property
     def blobs(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]:
-        """by role; "model": the device's weights after local training"""
+        """by role; "model": the device's weights after local training; the manifest's uplink"""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
