@@ -44,14 +44,15 @@ def _measure_model(model: str, repetitions: int, steps: int) -> list[Figure]:
     inputs = torch.randint(0, 256, (BATCH, *SAMPLE.shape), dtype=torch.uint8)
     labels = torch.randint(0, CLASSES, (BATCH,))
     fedavg, moon = _plan(network, "fedavg"), _plan(network, "moon")
-    empty, references = torch.empty(0), moon.references(inputs)
+    empty, draws = torch.empty(0), torch.empty(BATCH, 0)
+    references = moon.references(inputs, draws)
     sides: dict[str, Step] = {
         "eager FedAvg": _eager_fedavg(network, inputs, labels),
-        "plan FedAvg": lambda: fedavg.step(inputs, labels, empty),
+        "plan FedAvg": lambda: fedavg.step(inputs, labels, empty, draws),
         "eager MOON": _eager_moon(network, inputs, labels),
-        "plan MOON, references in each step": lambda: moon.step(inputs, labels, moon.references(inputs)),
-        "plan MOON, references cached": lambda: moon.step(inputs, labels, references),
-        "references": lambda: moon.references(inputs),
+        "plan MOON, references in each step": lambda: moon.step(inputs, labels, empty, draws),
+        "plan MOON, references cached": lambda: moon.step(inputs, labels, references, draws),
+        "references": lambda: moon.references(inputs, draws),
     }
     times = _alternate(sides, repetitions, steps)
     per_step = {name: statistics.median(values) for name, values in times.items()}
@@ -92,7 +93,7 @@ def _plan(network: Network, method: str) -> Plan:
         save_plan(path, compile_plan(network, settings, values, model="benchmark"))
         plan = load_plan(path, "cpu")
     model = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
-    plan.begin_round(model, [model], values)
+    plan.begin_round(model, [model], {}, values)
     return plan
 
 

@@ -61,7 +61,7 @@ def tensor_specs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
 
     Raises InvalidInput for a floating-point tensor that is not float32 and for one that appears under two names.
     """
-    parameters = {id(parameter) for parameter in module.parameters()}
+    parameters = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
     names: dict[int, str] = {}
     specs = []
     for name, tensor in exchanged_tensors(module).items():

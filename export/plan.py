@@ -29,15 +29,19 @@ class TrainingPlan(torch.nn.Module):
     """
 
     state: list[torch.Tensor]  # the network's exchanged tensors, in the manifest's order
-    trained: list[torch.Tensor]  # its parameters
+    trained: list[torch.Tensor]  # its trained parameters, in the same order
     counters: list[torch.Tensor]  # BatchNorm's, not exchanged: every round counts from zero
     frozen_states: list[list[torch.Tensor]]  # of each frozen encoder, a subset of the exchanged tensors
     frozen_places: list[int]  # where that subset stands in the manifest's order
     hyperparameter_names: list[str]
     hyperparameters: dict[str, float]  # this round's
 
-    def __init__(self, network: Network, method: Method, hyperparameter_names: Iterable[str]) -> None:
+    def __init__(
+        self, network: Network, method: Method, hyperparameter_names: Iterable[str], augmentation: torch.nn.Module
+    ) -> None:
         super().__init__()
+        self.augmentation = augmentation
+        self.draws = int(augmentation.draws)  # type: ignore[arg-type]
         self.network = network.train()
         self.inference = _eval_twin(network)
         self.objective = method.objective()
@@ -47,19 +51,21 @@ class TrainingPlan(torch.nn.Module):
         names = list(tensors)
         frozen_tensors = [exchanged_tensors(encoder) for encoder in self.frozen]
         self.state = list(tensors.values())
-        self.trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.trained = [tensor for tensor in self.state if tensor.requires_grad]
         self.counters = [buffer for name, buffer in network.named_buffers() if name.endswith("num_batches_tracked")]
         self.frozen_states = [list(part.values()) for part in frozen_tensors]
         self.frozen_places = [names.index(name) for name in frozen_tensors[0]] if frozen_tensors else []
         self.hyperparameter_names = sorted(hyperparameter_names)
         self.hyperparameters = {}
         self.previous = 0  # previous models at hand this round
+        self.steps = 0  # that the optimiser took this round
 
     @torch.jit.export
     def begin_round(
         self,
         model: list[torch.Tensor],
         previous_models: list[list[torch.Tensor]],
+        received: dict[str, list[torch.Tensor]],
         hyperparameters: dict[str, float],
     ) -> None:
         """Copies the weights in; momentum starts at zero."""
@@ -75,17 +81,28 @@ class TrainingPlan(torch.nn.Module):
             copy_into(self.frozen_states[0], pick(model, self.frozen_places))
             for index in range(self.previous):
                 copy_into(self.frozen_states[1 + index], pick(previous_models[index], self.frozen_places))
+        self.steps = 0
         self.optimiser.begin(self.trained)
+        with torch.no_grad():
+            self.objective.begin(self.trained, received, hyperparameters)
+
+    @torch.jit.export
+    def draws_per_sample(self) -> int:
+        """Random numbers that augmenting one sample takes."""
+        return self.draws
 
     @torch.jit.export
     def reference_count(self) -> int:
         """References per sample that `step` wants this round."""
-        count: int = self.objective.reference_count(self.previous)  # type: ignore[operator]
-        return count
+        return self.objective.reference_count(self.previous, self.hyperparameters)
 
     @torch.jit.export
-    def references(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The frozen encoders' representations [B, R, D]."""
+    def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """The frozen encoders' representations [B, R, D] of augmented inputs."""
+        return self.frozen_representations(self.augmentation(inputs, draws))
+
+    def frozen_representations(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The frozen encoders' representations [B, R, D] of inputs as they are."""
         count = self.reference_count()
         found: list[torch.Tensor] = []
         with torch.no_grad():
@@ -97,21 +114,70 @@ class TrainingPlan(torch.nn.Module):
         return torch.stack(found, dim=1)
 
     @torch.jit.export
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
+    def step(
+        self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> torch.Tensor:
         """One step of the optimiser; the loss before it."""
-        z_BD = self.network.represent(inputs)  # noqa: N806
+        augmented = self.augmentation(inputs, draws)
+        if references.numel() == 0 and self.reference_count() > 0:
+            references = self.frozen_representations(augmented)
+        z_BD = self.represent(augmented)  # noqa: N806
         logits_BC = self.network.classify(z_BD)  # noqa: N806
-        loss = self.objective(logits_BC, z_BD, labels, references, self.hyperparameters)
+        loss: torch.Tensor = self.objective(logits_BC, z_BD, labels, references, self.hyperparameters)
+        if loss.requires_grad:
+            loss = self.descend(loss)
+        self.steps += 1
+        return loss.detach()
+
+    def represent(self, augmented: torch.Tensor) -> torch.Tensor:
+        """z [B, D] of the model in training, or, where the round does not train encoder and head, of inference."""
+        if self.objective.trains_encoder(self.previous, self.hyperparameters):
+            z_BD = self.network.represent(augmented)  # noqa: N806
+        else:
+            with torch.no_grad():
+                z_BD = self.inference.represent(augmented)  # noqa: N806
+        return z_BD
+
+    def descend(self, loss: torch.Tensor) -> torch.Tensor:
+        """Moves the parameters down the loss's gradients; the loss with what depends on the parameters alone."""
         # autograd.grad accumulates nothing, and knows which parameters the loss does not depend on
         gradients = torch.autograd.grad([loss], self.trained, allow_unused=True)
-        self.optimiser.step(self.trained, gradients, self.hyperparameters)  # type: ignore[arg-type]
-        detached: torch.Tensor = loss.detach()
-        return detached
+        with torch.no_grad():
+            loss, gradients = self.objective.regularise(  # type: ignore[assignment]
+                loss,
+                gradients,  # type: ignore[arg-type]
+                self.trained,
+                self.hyperparameters,
+            )
+            self.optimiser.step(self.trained, gradients, self.hyperparameters)  # type: ignore[arg-type]
+            self.objective.after_step(self.trained, self.hyperparameters)
+        return loss
 
     @torch.jit.export
-    def end_round(self) -> list[torch.Tensor]:
-        """Copies of the exchanged tensors."""
-        return [tensor.detach().clone() for tensor in self.state]
+    def wants_survey(self, trained: bool) -> bool:
+        """Whether `survey` is to see all samples now."""
+        return self.objective.wants_survey(trained, self.hyperparameters)
+
+    @torch.jit.export
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        """Shows the objective a batch in eval mode; with gradients, because a method may measure them."""
+        z_BD = self.inference.represent(inputs)  # noqa: N806
+        logits_BC = self.inference.classify(z_BD)  # noqa: N806
+        self.objective.survey(logits_BC, z_BD, labels, self.trained, self.steps)
+
+    @torch.jit.export
+    def end_round(self) -> dict[str, list[torch.Tensor]]:
+        """Copies of the exchanged tensors, and what the method sends and keeps."""
+        with torch.no_grad():
+            results = self.objective.results(self.trained, self.steps, self.hyperparameters)
+        results["model"] = [tensor.detach().clone() for tensor in self.state]
+        return results
+
+    @torch.jit.export
+    def metrics(self) -> dict[str, float]:
+        """What the method measured."""
+        with torch.no_grad():
+            return self.objective.metrics(self.trained, self.hyperparameters)
 
     @torch.jit.export
     def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -127,6 +193,18 @@ class TrainingPlan(torch.nn.Module):
         """Class probabilities [B, C]."""
         with torch.no_grad():
             return torch.softmax(self.inference(inputs), dim=1)
+
+
+class NoAugmentation(torch.nn.Module):
+    """Leaves raw samples as they are; what other augmentations have instead: draws and forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws = 0  # random numbers per sample
+
+    def forward(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """The raw samples [B, …] unchanged; `draws` [B, 0]."""
+        return inputs
 
 
 def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
@@ -146,13 +224,19 @@ def pick(tensors: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
 
 
 def compile_plan(
-    network: Network, method: Method, hyperparameter_names: Iterable[str], *, model: str
+    network: Network,
+    method: Method,
+    hyperparameter_names: Iterable[str],
+    *,
+    augmentation: torch.nn.Module | None = None,
+    model: str,
 ) -> torch.jit.ScriptModule:
     """The plan as TorchScript, without weights; the network is not changed.
 
-    `model`: its name for the message. Raises InvalidInput if TorchScript cannot compile the network.
+    `augmentation`: raw samples to raw samples, as `NoAugmentation` is. `model`: its name for the message. Raises
+    InvalidInput if TorchScript cannot compile the network.
     """
-    plan = TrainingPlan(copy.deepcopy(network), method, hyperparameter_names)
+    plan = TrainingPlan(copy.deepcopy(network), method, hyperparameter_names, augmentation or NoAugmentation())
     _drop_weights(plan)
     try:
         with quiet_torchscript():

@@ -1,36 +1,152 @@
 """What a learning method is to the rest of `export`: settings, and an objective that TorchScript can compile.
 
-A method is one module of this folder plus one line of the registry in `export.methods`.
+A method is one module of this folder plus one line of the registry in `export.methods`. Its objective is an `Objective`
+that overrides the hooks it needs; those of this base do nothing, and cost nothing once TorchScript has inlined them.
+Legend: B samples, C classes, D width of a representation, R references: the global model's and the previous ones'.
 """
 
-from __future__ import annotations
-
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
+from moonfed.manifest import Roles, Schedule
+from moonfed.tensors import TensorSpec
 
-class Method(Protocol):
-    """A method's validated hyperparameters: a frozen dataclass whose defaults are the paper's."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeShapes:
+    """What the shapes of the things that a method exchanges follow from."""
+
+    parameters: tuple[TensorSpec, ...]  # the model's trained tensors, in the manifest's order
+    classes: int
+    width: int  # of the representation z
+
+
+class Objective(torch.nn.Module):
+    """A round's local objective: scripted hooks, in the order in which a round calls them.
+
+    `parameters`: the model's trained tensors, in the manifest's order. `coefficients`: the round's hyperparameters,
+    the optimiser's and the method's. What a hook keeps for a later one is created in `begin`, so that the saved plan
+    holds no tensors of the model's size.
+    """
+
+    def begin(
+        self,
+        parameters: list[torch.Tensor],
+        received: dict[str, list[torch.Tensor]],
+        coefficients: dict[str, float],
+    ) -> None:
+        """The round begins: `parameters` hold the global model; an absent role of `received` counts as zeros."""
+
+    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+        """References per sample that the loss wants, given the previous models at hand: 0 or 1 + previous."""
+        return 0
+
+    def trains_encoder(self, previous: int, coefficients: dict[str, float]) -> bool:
+        """Whether this round trains encoder and head; if not, they are in eval mode and out of reach of gradients."""
+        return True
+
+    def forward(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        references_BRD: torch.Tensor,  # noqa: N803
+        coefficients: dict[str, float],
+    ) -> torch.Tensor:
+        """The batch's loss, a scalar; without gradients if it depends on no parameter. `references` may be empty."""
+        raise NotImplementedError
+
+    def regularise(
+        self,
+        loss: torch.Tensor,
+        gradients: list[torch.Tensor | None],
+        parameters: list[torch.Tensor],
+        coefficients: dict[str, float],
+    ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+        """The batch's loss and gradients with what depends on the parameters alone; None where there is none."""
+        return loss, gradients
+
+    def after_step(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> None:
+        """Changes the parameters in place after each of the optimiser's steps, outside its momentum."""
+
+    def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
+        """Whether `survey` is to see all samples before the first step (False) or after the last (True)."""
+        return False
+
+    def survey(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        parameters: list[torch.Tensor],
+        steps: int,
+    ) -> None:
+        """Sees a batch in eval mode, without augmentation; `steps` is 0 before training. Gradients can be taken."""
+
+    def results(
+        self, parameters: list[torch.Tensor], steps: int, coefficients: dict[str, float]
+    ) -> dict[str, list[torch.Tensor]]:
+        """What the round leaves beside the model, by role; `steps` is the number that the optimiser took."""
+        nothing: dict[str, list[torch.Tensor]] = {}
+        return nothing
+
+    def metrics(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> dict[str, float]:
+        """What the objective measured in the round, by name."""
+        nothing: dict[str, float] = {}
+        return nothing
+
+
+class Method:
+    """A method's settings: a frozen dataclass, checked when it is made, whose defaults are the paper's.
+
+    The base is a method that exchanges the model and compares it with none. A setting of the same name replaces a
+    property.
+    """
+
+    __slots__ = ()
+    exchanges: ClassVar[bool] = True  # whether devices exchange anything; what does not cannot be federated
+    default_epochs: ClassVar[int] = 10  # of local training; Li, He, Song (CVPR 2021), section 4.1
 
     @property
     def previous_models(self) -> int:
-        """How many previous local models a round begins with, at most; 0 for a method that compares with none."""
+        """How many previous local models a round begins with, at most."""
+        return 0
 
     @property
     def frozen_encoders(self) -> int:
         """How many frozen copies of encoder and head the plan holds: memory that a method without references saves."""
+        return 0
+
+    @property
+    def prototype_devices(self) -> int:
+        """Whose class means make a class's prototype, drawn anew each round; 0: all, or there are no prototypes."""
+        return 0
 
     def coefficients(self) -> dict[str, float]:
         """The hyperparameters that the objective reads, by name; a coordinator may change them from round to round."""
+        return {}
 
-    def objective(self) -> torch.nn.Module:
-        """The local objective, a module with two scripted methods.
+    def schedules(self) -> dict[str, Schedule]:
+        """Those of them that change by the round."""
+        return {}
 
-        `reference_count(previous: int) -> int`: references per sample, given the previous models at hand.
-        `forward(logits_BC, z_BD, labels_B, references_BRD, coefficients: dict[str, float]) -> Tensor`:
-        the batch's loss.
-        """
+    def downlink(self, shapes: ExchangeShapes) -> Roles:
+        """Global state that a round begins with, beside the model."""
+        return {}
+
+    def uplink(self, shapes: ExchangeShapes) -> Roles:
+        """What an update consists of, beside the model."""
+        return {}
+
+    def device_state(self, shapes: ExchangeShapes) -> Roles:
+        """What a device keeps of a round in which it was counted."""
+        return {}
+
+    def objective(self) -> Objective:
+        """The local objective, new."""
+        raise NotImplementedError
 
 
-MethodClass = type[Any]  # of a Method; mypy has no way to say "a dataclass that fulfils a protocol"
+MethodClass = type[Any]  # of a Method; mypy cannot know the settings that each takes

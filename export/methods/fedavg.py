@@ -10,19 +10,15 @@ Legend: B samples, C classes, D width of a representation, R references.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from export.methods.base import Method, Objective
 
-class CrossEntropy(torch.nn.Module):
-    """The mean cross-entropy of a batch; needs no references."""
 
-    @torch.jit.export
-    def reference_count(self, previous: int) -> int:
-        """None, whatever is at hand."""
-        return 0
+class CrossEntropy(Objective):
+    """The mean cross-entropy of a batch."""
 
     def forward(
         self,
@@ -37,16 +33,9 @@ class CrossEntropy(torch.nn.Module):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FedAvg:
+class FedAvg(Method):
     """FedAvg has no hyperparameters of its own."""
 
-    previous_models: ClassVar[int] = 0
-    frozen_encoders: ClassVar[int] = 0
-
-    def coefficients(self) -> dict[str, float]:
-        """None."""
-        return {}
-
-    def objective(self) -> torch.nn.Module:
+    def objective(self) -> Objective:
         """Cross-entropy alone."""
         return CrossEntropy()

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from export.methods.base import Method, Objective
 from export.settings import require_at_least, require_positive, require_whole
 
 
-class ModelContrastive(torch.nn.Module):
+class ModelContrastive(Objective):
     """Cross-entropy and MOON's model-contrastive loss, averaged over a batch."""
 
-    @torch.jit.export
-    def reference_count(self, previous: int) -> int:
+    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
         """The global model's and each previous model's; none as long as there is no previous model."""
         return 0 if previous == 0 else 1 + previous
 
@@ -38,18 +38,23 @@ class ModelContrastive(torch.nn.Module):
         references_BRD: torch.Tensor,  # noqa: N803
         coefficients: dict[str, float],
     ) -> torch.Tensor:
-        """The batch's loss, a scalar; references_BRD[:, 0] are the global model's, or it is empty."""
+        """The batch's loss, a scalar."""
         loss = F.cross_entropy(logits_BC, labels_B)
         if references_BRD.numel() > 0:
-            similarities_BR = F.cosine_similarity(z_BD.unsqueeze(1), references_BRD, dim=2)  # noqa: N806
-            # l_con is a cross-entropy in which the global model is the right answer
-            right_B = torch.zeros_like(labels_B)  # noqa: N806
-            loss = loss + coefficients["mu"] * F.cross_entropy(similarities_BR / coefficients["tau"], right_B)
+            loss = loss + coefficients["mu"] * model_contrast(z_BD, references_BRD, coefficients["tau"])
         return loss
 
 
+def model_contrast(z_BD: torch.Tensor, references_BRD: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
+    """l_con, averaged over a batch; references_BRD[:, 0] are the global model's."""
+    similarities_BR = F.cosine_similarity(z_BD.unsqueeze(1), references_BRD, dim=2)  # noqa: N806
+    # l_con is a cross-entropy in which the global model is the right answer
+    right_B = torch.zeros([z_BD.size(0)], dtype=torch.int64, device=z_BD.device)  # noqa: N806
+    return F.cross_entropy(similarities_BR / tau, right_B)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moon:
+class Moon(Method):
     """MOON's hyperparameters: mu weighs the contrastive term, tau is its temperature, previous_models is k."""
 
     mu: float = 5.0
@@ -70,6 +75,6 @@ class Moon:
         """mu and tau."""
         return {"mu": self.mu, "tau": self.tau}
 
-    def objective(self) -> torch.nn.Module:
+    def objective(self) -> Objective:
         """Cross-entropy and the model-contrastive loss."""
         return ModelContrastive()

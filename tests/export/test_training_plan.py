@@ -22,16 +22,20 @@ TOLERANCE = 1e-5
 NONE = torch.empty(0)
 
 
+def no_draws(inputs: torch.Tensor) -> torch.Tensor:
+    return torch.empty(len(inputs), 0)
+
+
 def trained(
     plan: TorchScriptPlan, model: Model, previous: list[Model], steps: list[Batch], settings: dict[str, float]
 ) -> tuple[Model, list[float]]:
     """One round as a device runs it: references once per batch, then steps."""
-    plan.begin_round(model, previous, settings)
+    plan.begin_round(model, previous, {}, settings)
     losses = []
     for inputs, labels in steps:
-        references = plan.references(inputs) if plan.reference_count() else NONE
-        losses.append(float(plan.step(inputs, labels, references)))
-    return plan.end_round(), losses
+        references = plan.references(inputs, no_draws(inputs)) if plan.reference_count() else NONE
+        losses.append(float(plan.step(inputs, labels, references, no_draws(inputs))))
+    return plan.end_round()["model"], losses
 
 
 def other_models(network: Network, count: int) -> list[Model]:
@@ -130,8 +134,8 @@ def test_moon_uses_as_many_previous_models_as_there_are_up_to_k(
 def test_references_are_the_frozen_models_in_eval_mode_global_first(resnet: Network, new_plan: NewPlan) -> None:
     plan, models = new_plan(resnet, "moon", previous_models=3), other_models(resnet, 3)
     inputs, labels = batches(SMALL_IMAGE, 1, 8)[0]
-    plan.begin_round(weights_of(resnet), models, hyperparameters(mu=5.0, tau=0.5))
-    before = plan.references(inputs)
+    plan.begin_round(weights_of(resnet), models, {}, hyperparameters(mu=5.0, tau=0.5))
+    before = plan.references(inputs, no_draws(inputs))
     frozen = [network_with(resnet, model).eval() for model in (weights_of(resnet), *models)]
     expected = torch.stack([network.represent(inputs) for network in frozen], dim=1).detach()
     distances = (before[:, :, None] - expected[:, None, :]).abs().amax(dim=(0, 3))
@@ -139,24 +143,26 @@ def test_references_are_the_frozen_models_in_eval_mode_global_first(resnet: Netw
     assert (distances + torch.eye(4)).min() > 100 * TOLERANCE, "the models are too alike for this test to mean anything"
     train_mode = network_with(resnet, weights_of(resnet)).train().represent(inputs)
     assert (before[:, 0] - train_mode).abs().max() > 100 * TOLERANCE
-    plan.step(inputs, labels, before)
-    assert torch.equal(plan.references(inputs), before), "training must not change the frozen encoders"
+    plan.step(inputs, labels, before, no_draws(inputs))
+    assert torch.equal(plan.references(inputs, no_draws(inputs)), before), (
+        "training must not change the frozen encoders"
+    )
 
 
 def test_references_are_those_of_the_round_that_began_last(cnn: Network, new_plan: NewPlan) -> None:
     plan, (first, second) = new_plan(cnn, "moon"), other_models(cnn, 2)
     settings, inputs = hyperparameters(mu=5.0, tau=0.5), batches(IMAGE, 1, 4)[0][0]
-    plan.begin_round(first, [second], settings)
-    plan.begin_round(second, [weights_of(cnn)], settings)
+    plan.begin_round(first, [second], {}, settings)
+    plan.begin_round(second, [weights_of(cnn)], {}, settings)
     expected = [network_with(cnn, model).represent(inputs) for model in (second, weights_of(cnn))]
-    assert (plan.references(inputs) - torch.stack(expected, dim=1)).abs().max() < TOLERANCE
+    assert (plan.references(inputs, no_draws(inputs)) - torch.stack(expected, dim=1)).abs().max() < TOLERANCE
 
 
 def test_the_loss_tells_the_global_model_from_the_previous_one(cnn: Network, new_plan: NewPlan) -> None:
     plan, (inputs, labels) = new_plan(cnn, "moon"), batches(IMAGE, 1, 8)[0]
     previous = weights_of(build_network("cnn", IMAGE, 10, seed=99))
-    plan.begin_round(weights_of(cnn), [previous], hyperparameters(mu=5.0, tau=0.5))
-    loss = float(plan.step(inputs, labels, plan.references(inputs)))
+    plan.begin_round(weights_of(cnn), [previous], {}, hyperparameters(mu=5.0, tau=0.5))
+    loss = float(plan.step(inputs, labels, NONE, no_draws(inputs)))
     z, z_previous = (network_with(cnn, model).represent(inputs).detach() for model in (weights_of(cnn), previous))
     cross_entropy = torch.nn.functional.cross_entropy(cnn.classify(z), labels).detach()
     right = float(cross_entropy + 5.0 * contrastive(z, [z, z_previous], 0.5))
@@ -193,13 +199,13 @@ def test_evaluate_and_predict_use_the_model_as_it_is_now_in_eval_mode(resnet: Ne
     summed, correct = plan.evaluate(inputs, labels).tolist()
     assert summed == pytest.approx(float(-torch.log_softmax(logits, 1)[torch.arange(32), labels].sum()), rel=1e-5)
     assert correct == float((logits.argmax(1) == labels).sum())
-    assert largest_difference(plan.end_round(), model) == 0, "evaluation must not move BatchNorm's statistics"
+    assert largest_difference(plan.end_round()["model"], model) == 0, "evaluation must not move BatchNorm's statistics"
 
 
 def test_end_round_hands_out_copies(cnn: Network, new_plan: NewPlan) -> None:
     plan = new_plan(cnn, "fedavg")
-    plan.begin_round(weights_of(cnn), [], hyperparameters())
-    kept = plan.end_round()
+    plan.begin_round(weights_of(cnn), [], {}, hyperparameters())
+    kept = plan.end_round()["model"]
     trained(plan, other_models(cnn, 1)[0], [], batches(IMAGE, 1, 8), hyperparameters())
     assert largest_difference(kept, weights_of(cnn)) == 0
 
@@ -244,14 +250,16 @@ def test_compiling_twice_gives_the_same_bytes_and_leaves_the_network_alone(resne
 def test_what_is_wrong_with_a_round_is_one_sentence(cnn: Network, new_plan: NewPlan) -> None:
     plan, model = new_plan(cnn, "moon"), weights_of(cnn)
     with pytest.raises(TrainingFailed, match="hyperparameter 'tau' is missing"):
-        plan.begin_round(model, [], hyperparameters(mu=1.0))
+        plan.begin_round(model, [], {}, hyperparameters(mu=1.0))
     with pytest.raises(TrainingFailed, match=r"the model has 13 tensors; the plan has 14"):
-        plan.begin_round(model[1:], [], hyperparameters(mu=1.0, tau=0.5))
+        plan.begin_round(model[1:], [], {}, hyperparameters(mu=1.0, tau=0.5))
     with pytest.raises(TrainingFailed, match="tensor 0 of the model has another shape"):
-        plan.begin_round([torch.zeros(1), *model[1:]], [], hyperparameters(mu=1.0, tau=0.5))
-    plan.begin_round(model, [], hyperparameters(mu=1.0, tau=0.5))
+        plan.begin_round([torch.zeros(1), *model[1:]], [], {}, hyperparameters(mu=1.0, tau=0.5))
+    plan.begin_round(model, [], {}, hyperparameters(mu=1.0, tau=0.5))
     with pytest.raises(TrainingFailed, match=r"could not take a step: Expected input batch_size \(4\)") as error:
-        plan.step(torch.zeros(4, 32, 32, 3, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), NONE)
+        plan.step(
+            torch.zeros(4, 32, 32, 3, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), NONE, torch.empty(4, 0)
+        )
     assert "\n" not in str(error.value)
 
 
