@@ -107,6 +107,7 @@ class Manifest:
     downlink: Roles = field(default_factory=dict)  # global state that a round begins with, beside the model
     uplink: Roles = field(default_factory=dict)  # what an update consists of, beside the model
     device_state: Roles = field(default_factory=dict)  # what a device keeps of a round in which it was counted
+    augmentation: str = "none"  # its name, for people; what it does is in the plan
 
     def __post_init__(self) -> None:
         _check(self.format == FORMAT, "format", self.format, repr(FORMAT))
@@ -114,6 +115,7 @@ class Manifest:
         _check(len(self.classes) >= 2, "classes", self.classes, "at least two names")
         _check(all(name.strip() for name in self.classes), "classes", self.classes, "names that are not empty")
         _check(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
+        _check(bool(self.augmentation), "augmentation", self.augmentation, "a name; 'none' for none")
         _check(self.previous_models >= 0, "previous_models", self.previous_models, "a whole number from 0")
         _check(self.prototype_devices >= 0, "prototype_devices", self.prototype_devices, "a whole number from 0")
         _check_tensors("tensors", self.tensors)
@@ -159,6 +161,7 @@ class Manifest:
             "downlink": _roles_document(self.downlink),
             "uplink": _roles_document(self.uplink),
             "device_state": _roles_document(self.device_state),
+            "augmentation": self.augmentation,
             "input": {"kind": self.input.kind, "shape": list(self.input.shape)},
             "classes": list(self.classes),
             "tensors": _tensors_document(self.tensors),
@@ -212,6 +215,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         downlink=_roles(document["downlink"]),
         uplink=_roles(document["uplink"]),
         device_state=_roles(document["device_state"]),
+        augmentation=str(document["augmentation"]),
         input=InputSpec(kind=document["input"]["kind"], shape=_shape(document["input"]["shape"])),
         classes=tuple(str(name) for name in document["classes"]),
         tensors=_tensors(document["tensors"]),

@@ -1,5 +1,6 @@
 """Manifests have one byte form and say what is wrong; bundles are whole or refused."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle, read_bundle, write_bundle
 from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.manifest import FILES, MANIFEST_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.server_rules import FedAvgM
 from moonfed.tensors import TensorSpec
 
 CONTENTS = {name: name.encode() for name in FILES}
@@ -26,10 +28,25 @@ MANIFEST = Manifest(
     plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.13.0"),
     files={name: ref_of_bytes(content) for name, content in CONTENTS.items()},
 )
+PROTOTYPES = (TensorSpec("present", (2,), "statistic"), TensorSpec("prototypes", (2, 3), "statistic"))
+CLASS_MEANS = (TensorSpec("counts", (2,), "statistic"), TensorSpec("means", (2, 3), "statistic"))
+EVERYTHING = dataclasses.replace(
+    MANIFEST,
+    method="fedssc",
+    hyperparameters={"mu_glob": 1.0, "stage": 1.0, "tau": 0.5},
+    training=LocalTraining(epochs=10, batch_size=64, views=4),
+    server_rule=FedAvgM(server_momentum=0.7, damped=True, weighting="uniform"),
+    prototype_devices=3,
+    schedules={"mu_glob": ((5, 1.0), (100, 0.0001)), "stage": ((90, 1.0), (91, 2.0))},
+    downlink={"prototypes": PROTOTYPES, "variate": MANIFEST.parameters},
+    uplink={"class_means": CLASS_MEANS, "variate_change": MANIFEST.parameters},
+    device_state={"device_variate": MANIFEST.parameters},
+    augmentation="crop-flip",
+)
 
 
-def altered(change: dict[str, Any]) -> bytes:
-    document = json.loads(MANIFEST.to_bytes())
+def altered(change: dict[str, Any], manifest: Manifest = MANIFEST) -> bytes:
+    document = json.loads(manifest.to_bytes())
     for path, value in change.items():
         *parents, last = path.split(".")
         place = document
@@ -38,19 +55,49 @@ def altered(change: dict[str, Any]) -> bytes:
         if value is ...:
             del place[last]
         else:
-            place[last] = value
+            place[int(last) if isinstance(place, list) else last] = value
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def test_reading_and_writing_gives_the_same_bytes() -> None:
-    assert Manifest.from_bytes(MANIFEST.to_bytes()) == MANIFEST
-    assert altered({}) == MANIFEST.to_bytes()
+@pytest.mark.parametrize("manifest", [MANIFEST, EVERYTHING])
+def test_reading_and_writing_gives_the_same_bytes(manifest: Manifest) -> None:
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    assert altered({}, manifest) == manifest.to_bytes()
+
+
+def test_a_method_that_exchanges_nothing_but_the_model_says_so() -> None:
+    document = json.loads(MANIFEST.to_bytes())
+    assert document["server_rule"] == {"name": "mean", "weighting": "samples"}
+    assert document["training"] == {"epochs": 10, "batch_size": 64, "views": 0}
+    assert [document[key] for key in ("downlink", "uplink", "device_state", "schedules")] == [{}, {}, {}, {}]
+    assert MANIFEST.hyperparameters_at(7) == MANIFEST.hyperparameters
+
+
+@pytest.mark.parametrize(
+    ("round_", "weight", "stage"),
+    [
+        (1, 1.0, 1),
+        (5, 1.0, 1),
+        (6, 1 - 0.9999 / 95, 1),
+        (90, 1 - 0.9999 * 85 / 95, 1),
+        (91, 1 - 0.9999 * 86 / 95, 2),
+        (100, 0.0001, 2),
+        (1000, 0.0001, 2),
+    ],
+)
+def test_a_schedule_is_linear_between_its_points_and_constant_outside(round_: int, weight: float, stage: int) -> None:
+    found = EVERYTHING.hyperparameters_at(round_)
+    assert found == {"mu_glob": pytest.approx(weight), "stage": stage, "tau": 0.5}
+
+
+def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
+    assert MANIFEST.parameters == (TensorSpec("a", (2, 3), "parameter"),)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "moonfed-bundle/9"}, "format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/1'"),
+        ({"format": "moonfed-bundle/9"}, "format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/2'"),
         ({"classes": ["a"]}, "classes is .* at least two"),
         ({"classes": ["a", "a"]}, "all differ"),
         ({"classes": ["a", " "]}, "not empty"),
@@ -77,6 +124,35 @@ def test_a_wrong_manifest_is_refused_by_field(change: dict[str, Any], message: s
         content = altered(change)
     with pytest.raises(InvalidInput, match=message):
         Manifest.from_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"downlink.secrets": []}, "role of downlink is 'secrets'; it must be one of variate, prototypes"),
+        ({"uplink.variate": []}, "role of uplink is 'variate'; it must be one of variate_change, class_means"),
+        ({"device_state.model": []}, "role of device_state is 'model'; it must be one of device_variate"),
+        ({"downlink.prototypes.0.name": "z"}, "downlink 'prototypes' is .* in order of their names"),
+        ({"uplink.class_means.0.shape": [-1]}, "shape of tensor 'counts'"),
+        ({"uplink": ...}, "lacks the field 'uplink'"),
+        ({"schedules.mu_glob": []}, "schedule of 'mu_glob' is"),
+        ({"schedules.mu_glob": [[5, 1.0], [5, 2.0]]}, r"schedule of 'mu_glob' .* order of the rounds, each once"),
+        ({"schedules.mu_glob": [[6, 1.0], [5, 2.0]]}, "in order of the rounds"),
+        ({"schedules.mu": [[5, 1.0]]}, "name of a schedule is 'mu'; it must be a hyperparameter's"),
+        ({"schedules.mu_glob": [5, 1.0]}, "wrong type"),
+        ({"prototype_devices": -1}, "prototype_devices is -1; it must be a whole number from 0"),
+        ({"training.views": -1}, "views is -1; it must be a whole number from 0"),
+        ({"training.views": ...}, "wrong type|canonical"),
+        ({"server_rule.name": "median"}, "server_rule is 'median'"),
+        ({"server_rule.server_momentum": 1.5}, "server_momentum is 1.5"),
+        ({"server_rule.speed": 2}, "server setting 'speed' .* is unknown"),
+        ({"server_rule.damped": "true"}, "canonical"),
+        ({"augmentation": ""}, "augmentation is ''"),
+    ],
+)
+def test_wrong_roles_schedules_and_rules_are_refused_by_field(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Manifest.from_bytes(altered(change, EVERYTHING))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, MANIFEST.to_bytes() + b"\n"])
