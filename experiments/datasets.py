@@ -1,6 +1,7 @@
-"""The data sets of the papers, and a small one for the demo, as plain arrays of raw samples.
+"""The data sets of the papers, and small ones that scikit-learn brings along, as plain arrays of raw samples.
 
-Images stay uint8 [N, height, width, channels]: preprocessing belongs to the plan and to the ONNX graph.
+Images stay uint8 [N, height, width, channels], features float32 [N, width]: preprocessing belongs to the plan and
+to the ONNX graph.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.manifest import InputSpec
 
 Images = npt.NDArray[np.uint8]
+Inputs = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 TINY_IMAGENET_FOLDER = "tiny-imagenet-200"
 
@@ -25,21 +28,66 @@ class DataSet:
     """Raw samples [N, ...] with labels [N] that index `classes`."""
 
     name: str
-    train_inputs: Images
+    train_inputs: Inputs
     train_labels: Labels
-    test_inputs: Images
+    test_inputs: Inputs
     test_labels: Labels
     classes: tuple[str, ...]
 
+    @property
+    def input(self) -> InputSpec:
+        """One raw sample."""
+        shape = self.train_inputs.shape[1:]
+        return InputSpec(kind="image" if len(shape) == 3 else "features", shape=shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preprocessing:
+    """Mean and standard deviation, by channel of pixels scaled to 0 to 1, or by feature."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+# Of the authors' public code for CIFAR and Tiny-ImageNet; of the training pixels for the others.
+_PREPROCESSING = {
+    "digits": Preprocessing(mean=(0.306,), deviation=(0.376,)),
+    "cifar10": Preprocessing(
+        mean=(125.3 / 255, 123.0 / 255, 113.9 / 255), deviation=(63.0 / 255, 62.1 / 255, 66.7 / 255)
+    ),
+    "cifar100": Preprocessing(mean=(0.5071, 0.4865, 0.4409), deviation=(0.2673, 0.2564, 0.2762)),
+    "fashion-mnist": Preprocessing(mean=(0.286,), deviation=(0.353,)),
+    "mnist": Preprocessing(mean=(0.1307,), deviation=(0.3081,)),
+    "tiny-imagenet": Preprocessing(mean=(0.5,), deviation=(0.5,)),
+}
+_AUGMENTATION = {"cifar10": "crop-flip", "cifar100": "crop-flip-rotate"}
+
+
+def preprocessing(data: DataSet) -> Preprocessing:
+    """The data set's customary preprocessing; a table's is computed from its training samples."""
+    if data.name in _PREPROCESSING:
+        return _PREPROCESSING[data.name]
+    values = data.train_inputs.astype(np.float64)
+    deviation = values.std(axis=0)
+    return Preprocessing(
+        mean=tuple(values.mean(axis=0).tolist()),
+        deviation=tuple(np.where(deviation > 0, deviation, 1.0).tolist()),  # a feature that never changes
+    )
+
+
+def augmentation(name: str) -> str:
+    """The augmentation that the papers' experiments use on that data set, by `export.augmentation`'s names."""
+    return _AUGMENTATION.get(name, "none")
+
 
 def load_dataset(name: str, root: Path | None, *, download: bool = False) -> DataSet:
-    """Loads a data set by name from below `root`; `digits` needs no root.
+    """Loads a data set by name from below `root`; those of scikit-learn need no root.
 
     Raises InvalidInput for an unknown name and NotFound where the files are not there and may not be downloaded.
     """
     if name not in LOADERS:
         raise InvalidInput(f"data set is {name!r}; it must be one of {', '.join(LOADERS)}")
-    if root is None and name != "digits":
+    if root is None and name not in BUNDLED:
         raise InvalidInput(f"data is not given; data set {name!r} needs the folder that holds its files")
     return LOADERS[name](root or Path(), download)
 
@@ -50,17 +98,34 @@ def _digits() -> DataSet:
 
     bunch = load_digits()
     images = np.round(bunch.images * (255 / 16)).astype(np.uint8)[..., None]  # scanned with 17 levels of grey
-    labels = bunch.target.astype(np.int64)
+    return _every_fifth_for_testing("digits", images, bunch.target, tuple(str(digit) for digit in range(10)))
+
+
+def _table(name: str, loader: str) -> Callable[[Path, bool], DataSet]:
+    """One of scikit-learn's tables: float32 features [N, width]."""
+
+    def load(_root: Path, _download: bool) -> DataSet:
+        from sklearn import datasets
+
+        bunch = getattr(datasets, loader)()
+        classes = tuple(str(name) for name in bunch.target_names)
+        return _every_fifth_for_testing(name, bunch.data.astype(np.float32), bunch.target, classes)
+
+    return load
+
+
+def _every_fifth_for_testing(name: str, inputs: Inputs, target: Labels, classes: tuple[str, ...]) -> DataSet:
+    labels = target.astype(np.int64)
     order = np.argsort(labels, kind="stable")  # so that every fifth is a fifth of every class
     test = np.zeros(len(labels), dtype=bool)
     test[order[::5]] = True
     return DataSet(
-        name="digits",
-        train_inputs=images[~test],
+        name=name,
+        train_inputs=inputs[~test],
         train_labels=labels[~test],
-        test_inputs=images[test],
+        test_inputs=inputs[test],
         test_labels=labels[test],
-        classes=tuple(str(digit) for digit in range(10)),
+        classes=classes,
     )
 
 
@@ -135,4 +200,8 @@ LOADERS: dict[str, Callable[[Path, bool], DataSet]] = {
     "fashion-mnist": _from_torchvision("fashion-mnist", "FashionMNIST"),
     "mnist": _from_torchvision("mnist", "MNIST"),
     "tiny-imagenet": _tiny_imagenet,
+    "breast-cancer": _table("breast-cancer", "load_breast_cancer"),
+    "wine": _table("wine", "load_wine"),
+    "digits-features": _table("digits-features", "load_digits"),
 }
+BUNDLED = ("digits", "breast-cancer", "wine", "digits-features")  # with scikit-learn

@@ -15,21 +15,26 @@ from moonfed.errors import InvalidInput
 
 Indices = npt.NDArray[np.int64]
 MINIMUM_SAMPLES = 10  # every device gets at least these many (MOON's public code)
+KINDS = ("dirichlet", "dirichlet-equal", "iid")
 DRAWS = 1000  # give up after these many draws that leave a device too little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSettings:
-    """How to split. `beta` is the Dirichlet concentration: small means uneven; it matters to `dirichlet` only."""
+    """How to split. `beta` is the Dirichlet concentration: small means uneven; `iid` does without.
 
-    kind: Literal["dirichlet", "iid"] = "dirichlet"
+    `dirichlet`: a class is shared out unevenly (MOON). `dirichlet-equal`: devices of one size, of uneven class mixes
+    (FedSSC).
+    """
+
+    kind: Literal["dirichlet", "dirichlet-equal", "iid"] = "dirichlet"
     devices: int = 10
     beta: float = 0.5
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("dirichlet", "iid"):
-            raise InvalidInput(f"partition is {self.kind!r}; it must be 'dirichlet' or 'iid'")
+        if self.kind not in KINDS:
+            raise InvalidInput(f"partition is {self.kind!r}; it must be one of {', '.join(KINDS)}")
         if self.devices < 1:
             raise InvalidInput(f"devices is {self.devices}; it must be a whole number from 1")
         if not 0 < self.beta < float("inf"):
@@ -49,6 +54,8 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
     generator = np.random.default_rng(settings.seed)
     if settings.kind == "iid":
         return [np.sort(part) for part in np.array_split(generator.permutation(len(labels)), settings.devices)]
+    if settings.kind == "dirichlet-equal":
+        return _draw_equal(labels, settings, generator)
     for _ in range(DRAWS):
         parts = _draw_dirichlet(labels, settings, generator)
         if min(len(part) for part in parts) >= MINIMUM_SAMPLES:
@@ -80,6 +87,28 @@ def _draw_dirichlet(labels: Labels, settings: PartitionSettings, generator: np.r
     if counts.sum() < len(labels):
         return [np.empty(0, dtype=np.int64)]  # a class found no taker: draw again
     return [np.sort(np.concatenate(pieces)) for pieces in held]
+
+
+def _draw_equal(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
+    """Devices of one size (or one sample more), whose class mixes are draws of Dir(beta); FedSSC, experiments.
+
+    The devices take turns in random order, each turn one sample of a class drawn from the device's mix. A class that is
+    used up is left out of the draw; a device whose classes are all used up takes what is left.
+    """
+    members = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    left = np.asarray([len(indices) for indices in members])
+    mixes = generator.dirichlet(np.full(len(members), settings.beta), size=settings.devices)
+    turns = generator.permutation(np.arange(len(labels)) % settings.devices)
+    held: list[list[int]] = [[] for _ in range(settings.devices)]
+    for device, chance in zip(turns, generator.random(len(turns)), strict=True):
+        weights = mixes[device] * (left > 0)
+        ends = np.cumsum(weights if weights.sum() > 0 else left)
+        label = min(int(np.searchsorted(ends, chance * ends[-1], side="right")), len(ends) - 1)
+        while left[label] == 0:  # the draw fell on the very end of the last class that has samples
+            label -= 1
+        left[label] -= 1
+        held[device].append(int(members[label][left[label]]))
+    return [np.sort(np.asarray(indices, dtype=np.int64)) for indices in held]
 
 
 def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDArray[np.int64]:
