@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput
+from moonfed.manifest import MODEL
 from moonfed.transport import from_message
 from moonfed.v1 import fleet_pb2
 
@@ -23,16 +24,23 @@ class Assignment:
     round: int
     attempt: int
     manifest: BlobRef
-    model: BlobRef
+    blobs: Mapping[str, BlobRef]  # by role
     epochs: int
     batch_size: int
     hyperparameters: Mapping[str, float]
     seed: int
+    views: int = 0
+    counted_round: int = 0
+    counted_attempt: int = 0
 
     def __post_init__(self) -> None:
         for field in ("round", "attempt", "epochs", "batch_size"):
             if getattr(self, field) < 1:
                 raise InvalidInput(f"{field} is {getattr(self, field)}; it must be a whole number from 1")
+        if MODEL not in self.blobs:
+            raise InvalidInput(f"the assignment has blobs {sorted(self.blobs)}; {MODEL!r} must be among them")
+        if self.counted_round >= self.round:
+            raise InvalidInput(f"counted_round is {self.counted_round}; it must be less than the round, {self.round}")
         for name, value in self.hyperparameters.items():
             if not math.isfinite(value):
                 raise InvalidInput(f"hyperparameter {name!r} is {value}; it must be finite")
@@ -45,27 +53,37 @@ class Assignment:
         """Names the assignment."""
         return self.run, self.round, self.attempt
 
-    @property
-    def digest(self) -> str:
-        """Stands for all that a trained model depends on: a new run with an old name has work of the same place."""
-        what = [self.manifest.sha256, self.model.sha256, self.epochs, self.batch_size, self.seed]
-        return hashlib.sha256(json.dumps([*what, sorted(self.hyperparameters.items())]).encode()).hexdigest()
+    def digest(self, max_steps: int | None = None) -> str:
+        """Stands for all that a device is told and an update depends on, its own work budget included.
+
+        A new run with an old one's name has work of the same place.
+        """
+        what = [
+            self.manifest.sha256,
+            sorted((role, ref.sha256) for role, ref in self.blobs.items()),
+            (self.epochs, self.batch_size, self.views, max_steps),
+            sorted(self.hyperparameters.items()),
+            self.seed,
+            (self.counted_round, self.counted_attempt),
+        ]
+        return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
 def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
     """Checks what came off the network; InvalidInput names what is wrong."""
-    if "model" not in message.blobs:
-        raise InvalidInput(f"the assignment has blobs {sorted(message.blobs)}; 'model' must be among them")
     return Assignment(
         run=message.run,
         round=message.round,
         attempt=message.attempt,
         manifest=from_message(message.manifest),
-        model=from_message(message.blobs["model"]),
+        blobs={role: from_message(blob) for role, blob in message.blobs.items()},
         epochs=message.epochs,
         batch_size=message.batch_size,
         hyperparameters=dict(message.hyperparameters),
         seed=message.seed,
+        views=message.views,
+        counted_round=message.counted_round,
+        counted_attempt=message.counted_attempt,
     )
 
 

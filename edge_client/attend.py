@@ -54,6 +54,7 @@ def _attend(settings: DeviceSettings) -> None:
         accelerator=settings.accelerator,
         holdout=settings.holdout,
         threads=settings.threads,
+        max_steps=settings.max_steps,
     )
     Session(worker, link, Child(worker)).run()
 

@@ -62,6 +62,9 @@ def run_command(
     state: Path = STATE,
     device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
+    max_steps: int = typer.Option(
+        None, "--max-steps", metavar="N", help="Optimiser steps in one round, at most. Default: all that it asks for."
+    ),
     holdout: float = typer.Option(0.0, help="Fraction of the samples that only scores the model a round begins with."),
     insecure: bool = typer.Option(False, "--insecure", help="Without TLS, to a coordinator on this machine only."),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the enrolled address."),
@@ -79,6 +82,7 @@ def run_command(
     Examples:
       moonfed-client run --data pictures/ --device cuda --holdout 0.1
       moonfed-client run --data samples.npz --state /var/lib/moonfed
+      moonfed-client run --data samples.npz --max-steps 50
       moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
     """  # noqa: D301
     settings = DeviceSettings(
@@ -90,6 +94,7 @@ def run_command(
         insecure=insecure,
         coordinator=coordinator,
         name=name,
+        max_steps=max_steps,
     )
     os.execv(sys.executable, [sys.executable, "-m", "edge_client.attend", settings.to_json()])  # noqa: S606
 

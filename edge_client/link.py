@@ -52,13 +52,17 @@ class Link:
         self._closed = True
         self._channel.close()
 
-    def attend(self, platform: Mapping[str, str], seconds: float) -> Iterator[fleet_pb2.AttendReply]:
-        """What the coordinator says: a welcome, then assignments; ends after `seconds`, to be called again."""
+    def attend(self, platform: Mapping[str, str], samples: int, seconds: float) -> Iterator[fleet_pb2.AttendReply]:
+        """What the coordinator says: a welcome, then assignments; ends after `seconds`, to be called again.
+
+        `samples`: how many this device trains on, as far as it knows; 0 if it does not.
+        """
         request = fleet_pb2.AttendRequest(
             device=self.device,
             contract_version=CONTRACT_VERSION,
             plan_interfaces=[PLAN_INTERFACE],
             platform=platform,
+            samples=samples,
         )
         try:
             yield from self._method(lambda fleet: fleet.Attend)(request, timeout=seconds)
@@ -101,14 +105,15 @@ class Link:
             run=run,
             round=round_number,
             attempt=attempt,
-            blobs={"model": transport.to_message(update.model)},
+            blobs={role: transport.to_message(ref) for role, ref in update.blobs.items()},
             samples=update.samples,
             steps=update.steps,
             metrics=update.metrics,
         )
+        files = {ref: stored.file(role) for role, ref in update.blobs.items()}
         upload = self._method(lambda fleet: fleet.Submit)
         try:
-            submit(lambda requests: while_wanted(upload(requests), wanted), header, {update.model: stored.model_file})
+            submit(lambda requests: while_wanted(upload(requests), wanted), header, files)
         except grpc.RpcError as error:
             raise self._explained(error) from error
 

@@ -22,11 +22,16 @@ class WorkerSettings:
     accelerator: str  # cpu or cuda
     holdout: float  # fraction of the samples that only evaluate
     threads: int | None = None  # torch's; None: its own choice
+    max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One round of local training; the files were checked by the parent."""
+    """One round of local training; the files were checked by whoever made the job.
+
+    `files`, by role: the global `model`, and what else the round begins with of the manifest's downlink.
+    `counted_round` and `counted_attempt`: the stored round whose device state counts; 0: none.
+    """
 
     run: str
     round: int
@@ -38,7 +43,11 @@ class Job:
     digest: str  # the assignment's
     manifest_file: str
     plan_file: str
-    model_file: str
+    files: Mapping[str, str]
+    views: int = 0
+    max_steps: int | None = None
+    counted_round: int = 0
+    counted_attempt: int = 0
 
 
 def encode(kind: str, **fields: object) -> bytes:

@@ -12,6 +12,7 @@ from edge_client.child import Child
 from edge_client.enrolment import keep_identity, pending_key
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
+from edge_client.state import newest_samples
 from edge_client.versions import describe_platform
 from edge_client.work import Work
 from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch
@@ -35,7 +36,7 @@ class Session:
         self._state, self._link = Path(settings.state), link
         self._platform = describe_platform(settings.accelerator)
         self._child, self._inbox = child, Inbox()
-        self._work = Work(self._state, link, child, self._inbox)
+        self._work = Work(settings, link, child, self._inbox)
         self._backoff = Backoff()
         self._away = False  # whether the operator was told that the coordinator is away
 
@@ -55,7 +56,8 @@ class Session:
     def _attend_once(self) -> None:
         began = time.monotonic()
         try:
-            for reply in self._link.attend(self._platform, self._attend_seconds()):
+            samples = newest_samples(self._state / "runs")
+            for reply in self._link.attend(self._platform, samples, self._attend_seconds()):
                 self._hear(reply)
             return
         except MoonfedError as error:

@@ -21,12 +21,14 @@ class DeviceSettings:
     insecure: bool
     coordinator: str  # host:port; empty: the identity's
     name: str  # empty: the identity's, or without TLS the host's
+    max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
 
     def __post_init__(self) -> None:
         if self.accelerator not in ("cpu", "cuda"):
             raise InvalidInput(f"device is {self.accelerator!r}; it must be 'cpu' or 'cuda'")
-        if self.threads is not None and self.threads < 1:
-            raise InvalidInput(f"threads is {self.threads}; it must be a whole number from 1")
+        for option, value in (("threads", self.threads), ("max-steps", self.max_steps)):
+            if value is not None and value < 1:
+                raise InvalidInput(f"{option} is {value}; it must be a whole number from 1")
         if not 0 <= self.holdout < 1:
             raise InvalidInput(f"holdout is {self.holdout}; it must be at least 0 and less than 1")
         if self.insecure and not self.coordinator:

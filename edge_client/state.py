@@ -1,7 +1,8 @@
-"""What a device keeps of its rounds: STATE/runs/RUN/ROUND-ATTEMPT/ with the trained model and its update.
+"""What a device keeps of its rounds: STATE/runs/RUN/ROUND-ATTEMPT/ with ROLE.safetensors and update.json.
 
-A directory appears whole or not at all. Trained models serve twice: an update that was not acknowledged is submitted
-again without training, and the newest ones are the previous models of later rounds, whether they were counted or not.
+A directory appears whole or not at all. It serves thrice: an update that was not acknowledged is submitted again
+without training; the newest models are the previous models of later rounds, whether they were counted or not; and
+the device state of the latest round that was counted is what the next one begins with.
 This module is used by the light parent process too, so it imports neither torch nor numpy.
 """
 
@@ -11,8 +12,8 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,22 +21,27 @@ from pathlib import Path
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import InvalidInput
 from moonfed.files import new_directory
+from moonfed.manifest import MODEL
 
-MODEL_FILE, UPDATE_FILE = "model.safetensors", "update.json"
+UPDATE_FILE = "update.json"
 RUNS_KEPT = 8  # directories of runs; the ones used longest ago go first
 BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; the ones used longest ago go first
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
 
+Write = Callable[[Path], None]  # writes one file
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """The facts about one trained model."""
+    """The facts about what one round of training left."""
 
+    manifest: str  # its sha256, which with the seed tells runs of one name apart
+    seed: int
     assignment: str  # the digest of what was trained
-    model: BlobRef
+    blobs: Mapping[str, BlobRef]  # by role: what is handed in
+    kept: Mapping[str, BlobRef]  # by role: the device state, which never leaves the device
     samples: int
     steps: int
     metrics: Mapping[str, float]
@@ -50,10 +56,14 @@ class StoredRound:
     attempt: int
     update: Update
 
+    def file(self, role: str) -> Path:
+        """One role's tensors, safetensors."""
+        return self.directory / f"{role}.safetensors"
+
     @property
     def model_file(self) -> Path:
-        """The trained model, safetensors."""
-        return self.directory / MODEL_FILE
+        """The trained model's."""
+        return self.file(MODEL)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -62,33 +72,48 @@ class StoredRound:
 
 
 class RunState:
-    """The trained models of one run on this device."""
+    """What one run left on this device. What another run of the same name left is never used."""
 
-    def __init__(self, root: Path, run: str) -> None:
-        """`root` is STATE/runs; raises InvalidInput for a run id that is no plain file name."""
+    def __init__(self, root: Path, run: str, *, manifest: str, seed: int) -> None:
+        """`root` is STATE/runs, `manifest` the sha256; InvalidInput for a run id that is no plain file name."""
         if not _RUN.fullmatch(run):
             raise InvalidInput(
                 f"run is {run!r}; it must be 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
             )
         self.directory = root / run
+        self._identity = (manifest, seed)
 
     def find(self, round_number: int, attempt: int, assignment: str) -> StoredRound | None:
-        """The model trained for that round and exactly that assignment, given its digest, if it is whole."""
-        wanted = (round_number, attempt)
-        found = [stored for stored in self._stored() if stored.place == wanted and _is_whole(stored)]
-        return found[0] if found and found[0].update.assignment == assignment else None
+        """What was trained for that round and exactly that assignment, given its digest, if it is whole."""
+        stored = self._at((round_number, attempt))
+        if stored is None or stored.update.assignment != assignment:
+            return None
+        return stored if _is_whole(stored, [*stored.update.blobs, *stored.update.kept]) else None
 
     def previous(self, round_number: int, attempt: int, count: int) -> list[StoredRound]:
         """The newest `count` models trained before that round and attempt, newest first, counted or not."""
         before = (round_number, attempt)
-        earlier = (stored for stored in self._stored() if stored.place < before and _is_whole(stored))
+        earlier = (stored for stored in self._stored() if stored.place < before and _is_whole(stored, [MODEL]))
         return list(islice(earlier, count))
 
-    def forget_later(self, round_number: int, attempt: int) -> None:
-        """Drops what claims to lie ahead of the assigned round: it belongs to another run of the same name."""
-        for stored in self._stored():
-            if stored.place > (round_number, attempt):
-                log.warning("dropping %s: the run is only at round %d", stored.directory, round_number)
+    def device_state(self, round_number: int, attempt: int, roles: Collection[str]) -> dict[str, Path]:
+        """The files of the device state that a counted round left, by role; round 0 left none.
+
+        A state that was lost or damaged counts as none, all of it, with a warning.
+        """
+        if round_number == 0 or not roles:
+            return {}
+        stored = self._at((round_number, attempt))
+        if stored is not None and _is_whole(stored, roles):
+            return {role: stored.file(role) for role in roles}
+        log.warning("this device's state of round %d (attempt %d) is lost; it begins anew", round_number, attempt)
+        return {}
+
+    def forget_others(self, round_number: int, attempt: int) -> None:
+        """Drops what another run of the same name left, and what claims to lie ahead of the assigned round."""
+        for stored in _read_rounds(self.directory):
+            if not self._owns(stored) or stored.place > (round_number, attempt):
+                log.warning("dropping %s: it belongs to another run of that name", stored.directory)
                 shutil.rmtree(stored.directory, ignore_errors=True)
 
     def save(
@@ -96,38 +121,63 @@ class RunState:
         round_number: int,
         attempt: int,
         *,
-        write: Callable[[Path], None],
+        files: Mapping[str, Write],
+        kept: Collection[str],
         assignment: str,
         samples: int,
         steps: int,
         metrics: Mapping[str, float],
         keep: int,
+        counted: tuple[int, int] = (0, 0),
     ) -> StoredRound:
-        """Stores a trained model durably, `write` writing its file, then keeps only the newest `keep` of the run."""
+        """Stores durably what a round left, each role's file written by its function.
+
+        `kept`: the roles that stay on the device. Only the newest `keep` rounds of the run remain, and `counted`, the
+        place of the round whose device state still counts until the coordinator names another.
+        """
         directory = self.directory / f"{round_number}-{attempt}"
         with new_directory(directory) as temporary:
-            write(temporary / MODEL_FILE)
+            for role, write in files.items():
+                write(temporary / f"{role}.safetensors")
+            refs = {role: ref_of_file(temporary / f"{role}.safetensors") for role in files}
             update = Update(
+                manifest=self._identity[0],
+                seed=self._identity[1],
                 assignment=assignment,
-                model=ref_of_file(temporary / MODEL_FILE),
+                blobs={role: ref for role, ref in refs.items() if role not in kept},
+                kept={role: ref for role, ref in refs.items() if role in kept},
                 samples=samples,
                 steps=steps,
                 metrics=metrics,
             )
             (temporary / UPDATE_FILE).write_text(json.dumps(asdict(update)))
         for stored in self._stored()[keep:]:
-            shutil.rmtree(stored.directory, ignore_errors=True)
+            if stored.place != counted:
+                shutil.rmtree(stored.directory, ignore_errors=True)
         return StoredRound(directory, round_number, attempt, update)
 
     def _stored(self) -> list[StoredRound]:
-        """All directories that can be read, newest first; others are skipped with a warning."""
-        stored = []
-        for directory in self.directory.iterdir() if self.directory.is_dir() else ():
-            match = _ROUND.fullmatch(directory.name)
-            update = _read_update(directory) if match else None
-            if match and update:
-                stored.append(StoredRound(directory, int(match[1]), int(match[2]), update))
-        return sorted(stored, key=lambda entry: entry.place, reverse=True)
+        """This run's, newest first."""
+        owned = [stored for stored in _read_rounds(self.directory) if self._owns(stored)]
+        return sorted(owned, key=lambda stored: stored.place, reverse=True)
+
+    def _at(self, place: tuple[int, int]) -> StoredRound | None:
+        return next((stored for stored in self._stored() if stored.place == place), None)
+
+    def _owns(self, stored: StoredRound) -> bool:
+        return (stored.update.manifest, stored.update.seed) == self._identity
+
+
+def newest_samples(runs: Path) -> int:
+    """How many samples this device trained on last, in whatever run; 0 if it never did."""
+    newest, samples = 0, 0
+    with suppress(OSError):  # the child removes old rounds meanwhile
+        for file in runs.glob(f"*/*/{UPDATE_FILE}"):
+            changed = file.stat().st_mtime_ns
+            with suppress(ValueError, TypeError, KeyError):  # a damaged one
+                if changed > newest:
+                    newest, samples = changed, int(json.loads(file.read_bytes())["samples"])
+    return samples
 
 
 @contextmanager
@@ -156,20 +206,33 @@ def _used_longest_ago(paths: Iterable[Path], kept: int) -> list[Path]:
     return sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)[kept:]
 
 
+def _read_rounds(run: Path) -> Iterator[StoredRound]:
+    """All directories that can be read; others are skipped with a warning."""
+    for directory in run.iterdir() if run.is_dir() else ():
+        match = _ROUND.fullmatch(directory.name)
+        update = _read_update(directory) if match else None
+        if match and update:
+            yield StoredRound(directory, int(match[1]), int(match[2]), update)
+
+
 def _read_update(directory: Path) -> Update | None:
     try:
         fields = json.loads((directory / UPDATE_FILE).read_bytes())
-        return Update(**{**fields, "model": BlobRef(**fields["model"])})
-    except (OSError, ValueError, TypeError, KeyError, InvalidInput) as error:
+        refs = {key: {role: BlobRef(**ref) for role, ref in fields[key].items()} for key in ("blobs", "kept")}
+        return Update(**(fields | refs))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, InvalidInput) as error:
         log.warning("skipping the damaged %s: %s", directory, error)
         return None
 
 
-def _is_whole(stored: StoredRound) -> bool:
-    try:
-        whole = ref_of_file(stored.model_file) == stored.update.model
-    except OSError:
-        whole = False
-    if not whole:
-        log.warning("skipping the damaged %s: %s is not what was written", stored.directory, MODEL_FILE)
-    return whole
+def _is_whole(stored: StoredRound, roles: Collection[str]) -> bool:
+    written = {**stored.update.blobs, **stored.update.kept}
+    for role in roles:
+        try:
+            whole = ref_of_file(stored.file(role)) == written.get(role)
+        except OSError:
+            whole = False
+        if not whole:
+            log.warning("skipping the damaged %s: its %s is not what was written", stored.directory, role)
+            return False
+    return True

@@ -1,4 +1,4 @@
-"""Handing in an update: a header, the model's parts from where the coordinator's resume says, a commit, a receipt."""
+"""Handing in an update: a header, its blobs' parts from where the coordinator's resume says, a commit, a receipt."""
 
 from __future__ import annotations
 

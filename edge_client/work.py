@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from edge_client.assignment import Assignment, Inbox
 from edge_client.child import Child
 from edge_client.link import Link
-from edge_client.messages import Job
+from edge_client.messages import Job, WorkerSettings
+from edge_client.reasons import without_paths
 from edge_client.state import RunState, StoredRound, tidy
 from edge_client.versions import require_runnable
 from edge_client.watch import Watch
@@ -31,7 +32,7 @@ from moonfed.errors import (
     VersionMismatch,
     WrongState,
 )
-from moonfed.manifest import PLAN_FILE, Manifest
+from moonfed.manifest import MODEL, PLAN_FILE, Manifest
 from moonfed.transport import Backoff
 
 IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
@@ -52,10 +53,11 @@ class Superseded(Exception):
 class Work:
     """One thread that works on assignments, one after the other, while another thread attends."""
 
-    def __init__(self, state: Path, link: Link, child: Child, inbox: Inbox) -> None:
-        self._runs = state / "runs"
+    def __init__(self, settings: WorkerSettings, link: Link, child: Child, inbox: Inbox) -> None:
+        state = Path(settings.state)
+        self._settings, self._runs = settings, state / "runs"
         self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
-        self._models = BlobDirectory(state / "models")  # global models, each of use in one round
+        self._globals = BlobDirectory(state / "models")  # global models and state, each of use in one round
         self._link, self._child, self._inbox = link, child, inbox
         self._ending = threading.Event()
         self._failure: BaseException | None = None
@@ -106,9 +108,9 @@ class Work:
                 self._decline(assignment, f"unexpected trouble on the device: {type(error).__name__}")
 
     def _deliver(self, assignment: Assignment) -> None:
-        run = RunState(self._runs, assignment.run)
-        run.forget_later(assignment.round, assignment.attempt)
-        stored = run.find(assignment.round, assignment.attempt, assignment.digest)
+        run = RunState(self._runs, assignment.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
+        run.forget_others(assignment.round, assignment.attempt)
+        stored = self._find(assignment, run)
         if stored:
             log.info("%s: assigned again; it is already trained", assignment)
         else:
@@ -116,16 +118,19 @@ class Work:
             stored = self._train(assignment, run)
         self._submit(assignment, stored)
 
+    def _find(self, assignment: Assignment, run: RunState) -> StoredRound | None:
+        return run.find(assignment.round, assignment.attempt, assignment.digest(self._settings.max_steps))
+
     def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
         job = self._prepare(assignment)
         if not self._child.train(job, Watch(assignment, self._link, self._inbox).wants):
             raise Superseded("training was stopped")
-        self._keep_models(None)  # the global model has served
-        stored = run.find(assignment.round, assignment.attempt, assignment.digest)
+        self._keep_globals([])  # they have served
+        stored = self._find(assignment, run)
         if stored is None:
             raise Corrupt("the trained model cannot be read back; the disk may be damaged")
-        log.info("%s: trained on %d samples, loss %.4f", assignment, stored.update.samples,
-                 stored.update.metrics["loss"])  # fmt: skip
+        log.info("%s: trained on %d samples in %d steps, loss %.4f", assignment, stored.update.samples,
+                 stored.update.steps, stored.update.metrics["loss"])  # fmt: skip
         return stored
 
     def _prepare(self, assignment: Assignment) -> Job:
@@ -134,10 +139,11 @@ class Work:
         os.utime(manifest_file)  # for tidy
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_runnable(manifest)
+        _require_known_roles(assignment, manifest)
         plan_file = self._fetch(manifest.files[PLAN_FILE], self._blobs)
         os.utime(plan_file)
-        self._keep_models(assignment.model)
-        model_file = self._fetch(assignment.model, self._models)
+        self._keep_globals(assignment.blobs.values())
+        files = {role: self._fetch(ref, self._globals) for role, ref in assignment.blobs.items()}
         return Job(
             run=assignment.run,
             round=assignment.round,
@@ -146,10 +152,14 @@ class Work:
             batch_size=assignment.batch_size,
             hyperparameters=assignment.hyperparameters,
             seed=assignment.seed,
-            digest=assignment.digest,
+            digest=assignment.digest(self._settings.max_steps),
             manifest_file=str(manifest_file),
             plan_file=str(plan_file),
-            model_file=str(model_file),
+            files={role: str(file) for role, file in files.items()},
+            views=assignment.views,
+            max_steps=self._settings.max_steps,
+            counted_round=assignment.counted_round,
+            counted_attempt=assignment.counted_attempt,
         )
 
     def _fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
@@ -202,7 +212,7 @@ class Work:
             return
         log.warning("%s: declined: %s", assignment, reason)
         try:
-            self._link.decline(assignment, reason)
+            self._link.decline(assignment, without_paths(reason, [self._settings.data, self._settings.state]))
         except Exception as error:  # the round then ends without this device, at its deadline
             log.warning("%s: the coordinator could not be told: %s", assignment, error)
 
@@ -212,7 +222,15 @@ class Work:
         except OSError as error:
             log.warning("what is no longer used cannot be removed from the disk: %s", error)
 
-    def _keep_models(self, wanted: BlobRef | None) -> None:
-        for file in self._models.root.glob("*/*"):
-            if wanted is None or file.name != wanted.sha256:
+    def _keep_globals(self, wanted: Iterable[BlobRef]) -> None:
+        names = {ref.sha256 for ref in wanted}
+        for file in self._globals.root.glob("*/*"):
+            if file.name not in names:
                 file.unlink()
+
+
+def _require_known_roles(assignment: Assignment, manifest: Manifest) -> None:
+    unknown = sorted(set(assignment.blobs) - {MODEL, *manifest.downlink})
+    if unknown:
+        allowed = ", ".join([MODEL, *manifest.downlink])
+        raise InvalidInput(f"the assignment has a blob {unknown[0]!r}; the manifest's downlink knows {allowed}")

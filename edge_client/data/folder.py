@@ -68,7 +68,9 @@ class FolderSource:
             log.warning("%d of %d files in %s cannot be read as images and are left out, such as %s",
                         len(unreadable), len(unreadable) + len(inputs), self.path, unreadable[0])  # fmt: skip
         if not inputs:
-            raise InvalidInput(f"{self.path} has no readable images; each class needs a folder of its own with images")
+            raise InvalidInput(
+                f"{str(self.path)!r} has no readable images; each class needs a folder of its own with images"
+            )
         return check_samples(np.stack(inputs), np.array(labels), spec, classes, str(self.path))
 
     def _format(self, spec: InputSpec) -> tuple[int, int, str]:
@@ -82,7 +84,9 @@ class FolderSource:
     def _check_names(self, classes: tuple[str, ...]) -> None:
         for folder in self._folders():
             if folder.name not in classes:
-                raise InvalidInput(f"{folder} is not a class of the bundle; its classes are {', '.join(classes)}")
+                raise InvalidInput(
+                    f"{str(folder)!r} is not a class of the bundle; its classes are {', '.join(classes)}"
+                )
 
     def _folders(self) -> list[Path]:
         return sorted(entry for entry in self.path.iterdir() if entry.is_dir() and not entry.name.startswith("."))

@@ -1,0 +1,72 @@
+"""What is random in one round, as numbers: the order of the samples, and the draws that augment them.
+
+All of it derives from (seed, round, device, epoch or view), so that a round repeats on whatever machine.
+Legend: N samples, B a batch's samples, R random draws per sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from moonfed.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSettings:
+    """What a device is told for one round, and who it is."""
+
+    epochs: int
+    batch_size: int
+    hyperparameters: Mapping[str, float]
+    seed: int  # the run's
+    round: int
+    device: str  # the device's name, not its accelerator
+    views: int = 0  # augmented copies of the data that the epochs take in turn; 0: a fresh one in every epoch
+    max_steps: int | None = None  # a device's work budget: optimiser steps in all epochs together; None: all of them
+
+    def __post_init__(self) -> None:
+        for field in ("epochs", "batch_size", "round", "max_steps"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise InvalidInput(f"{field} is {value}; it must be a whole number from 1")
+        if self.views < 0:
+            raise InvalidInput(f"views is {self.views}; it must be a whole number from 0")
+
+
+def steps_per_epoch(samples: int, batch_size: int) -> int:
+    """The last partial batch is dropped, unless it is the only one."""
+    return max(1, samples // batch_size)
+
+
+def steps_in_round(samples: int, settings: RoundSettings) -> int:
+    """All epochs' steps, or as many as the device's budget allows."""
+    steps = settings.epochs * steps_per_epoch(samples, settings.batch_size)
+    return steps if settings.max_steps is None else min(steps, settings.max_steps)
+
+
+def epoch_batches(samples: int, settings: RoundSettings, epoch: int) -> Iterator[torch.Tensor]:
+    """The epoch's batches as indices [B]: the same for the same (seed, round, device, epoch), else others."""
+    generator = torch.Generator().manual_seed(derived_seed(settings, epoch))
+    order = torch.randperm(samples, generator=generator)
+    for step in range(steps_per_epoch(samples, settings.batch_size)):
+        yield order[step * settings.batch_size : (step + 1) * settings.batch_size]
+
+
+def sample_draws(samples: int, per_sample: int, settings: RoundSettings, number: int) -> torch.Tensor:
+    """[N, R], uniform in [0, 1), in the order of the samples; `number` is the epoch's from 1, or the view's from 0."""
+    kind = "view" if settings.views else "epoch"
+    generator = torch.Generator().manual_seed(derived_seed(settings, f"draws of {kind} {number}"))
+    return torch.rand(samples, per_sample, generator=generator)  # on the CPU: the same for every accelerator
+
+
+def derived_seed(settings: RoundSettings, purpose: int | str) -> int:
+    """A 63-bit seed from (seed, round, purpose, device); Python's own hash() differs between processes.
+
+    An epoch's number stands for its order of the samples, a text for anything else.
+    """
+    text = f"{settings.seed}/{settings.round}/{purpose}/{settings.device}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

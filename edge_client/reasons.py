@@ -1,0 +1,29 @@
+"""What a device tells others about its trouble: the reason without the paths of its disk, which its own log has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+HIDDEN = "PATH"
+_CALLABLE = re.compile(r"[\w.]+:\w+")  # data from the user's code, which is no path
+_QUOTED = re.compile(r"'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\"")
+_BARE = re.compile(r"(?<![\w.])(?:\w+:)?(?:~\w*|\.{1,2})?/+[^\s'\",;/][^\s'\",;]*")
+
+
+def without_paths(reason: str, places: Sequence[str]) -> str:
+    """The reason with PATH for each of this device's `places` and whatever lies below them, and for any other path.
+
+    A path is what stands in quotes and has a slash, or begins with one; names such as `torchscript/2` stay.
+    """
+    reason = _QUOTED.sub(lambda found: f"{found[0][0]}{HIDDEN}{found[0][-1]}", reason)
+    for place in sorted(_spellings(places), key=len, reverse=True):
+        reason = re.sub(rf"(?<![\w./-]){re.escape(place)}(?![\w-])(?:/[^\s'\",;]*)?", HIDDEN, reason)
+    return _BARE.sub(HIDDEN, reason)
+
+
+def _spellings(places: Sequence[str]) -> set[str]:
+    """Each place as it was given and as an absolute path."""
+    paths = [Path(place) for place in places if not _CALLABLE.fullmatch(place)]
+    return {spelling for path in paths for spelling in (str(path), str(path.resolve()))} - {".", "..", "/"}

@@ -1,0 +1,159 @@
+"""One round from files to files: what a job names is read, trained and stored as the round's update.
+
+Nothing is held from round to round here: whoever calls `train_job` may do so for many devices in turn, with one plan.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from edge_client.messages import Job
+from edge_client.state import RunState, StoredRound, Write
+from edge_client.training import Model, Progress, RoundSettings, Samples, Trained, train_round
+from moonfed import tensors
+from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.manifest import MODEL, Manifest
+from moonfed.plan import Plan
+from moonfed.tensors import TensorSpec, Vector
+
+LOSS, HOLDOUT = "loss", "holdout_"  # the device's own metrics: `loss`, `holdout_accuracy`, `_loss` and `_samples`
+
+log = logging.getLogger(__name__)
+
+
+def train_job(
+    plan: Plan,
+    data: Samples,
+    holdout: Samples | None,
+    state: RunState,
+    job: Job,
+    manifest: Manifest,
+    device: str,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> StoredRound:
+    """Trains one round for the device of that name and stores its update in the device's state of the run.
+
+    `plan` and `manifest` are those of the job, `data` lie on the plan's accelerator. Raises InvalidInput if the data
+    are too few or a file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever
+    `progress` raises; nothing is stored then.
+    """
+    least = max(1, manifest.plan.minimum_samples)
+    if len(data) < least:
+        raise InvalidInput(f"this device has {len(data)} samples to train on; the plan needs at least {least}")
+    trained = train_round(
+        plan,
+        data,
+        model=_load(Path(job.files[MODEL]), manifest.tensors),
+        previous_models=_previous_models(state, job, manifest),
+        received={**_global_state(job, manifest), **_device_state(state, job, manifest)},
+        settings=_settings(job, device),
+        holdout=holdout,
+        progress=progress,
+    )
+    _require_results(trained.results, manifest)
+    return _save(state, job, manifest, trained)
+
+
+def _settings(job: Job, device: str) -> RoundSettings:
+    return RoundSettings(
+        epochs=job.epochs,
+        batch_size=job.batch_size,
+        views=job.views,
+        max_steps=job.max_steps,
+        hyperparameters=job.hyperparameters,
+        seed=job.seed,
+        round=job.round,
+        device=device,
+    )
+
+
+def _load(file: Path, specs: Sequence[TensorSpec]) -> Model:
+    """A role's tensors in the manifest's order; SchemaMismatch if the file holds others."""
+    vector: Vector = np.array(tensors.open_model(file, specs))  # writable, as torch wants it
+    return [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]
+
+
+def _previous_models(state: RunState, job: Job, manifest: Manifest) -> list[Model]:
+    stored = state.previous(job.round, job.attempt, manifest.previous_models)
+    return [_load(entry.model_file, manifest.tensors) for entry in stored]
+
+
+def _global_state(job: Job, manifest: Manifest) -> dict[str, Model]:
+    return {role: _load(Path(job.files[role]), specs) for role, specs in manifest.downlink.items() if role in job.files}
+
+
+def _device_state(state: RunState, job: Job, manifest: Manifest) -> dict[str, Model]:
+    files = state.device_state(job.counted_round, job.counted_attempt, list(manifest.device_state))
+    return {role: _load(file, manifest.device_state[role]) for role, file in files.items()}
+
+
+def _outgoing(manifest: Manifest) -> dict[str, tuple[TensorSpec, ...]]:
+    """What a round leaves, by role."""
+    return {MODEL: manifest.tensors, **manifest.uplink, **manifest.device_state}
+
+
+def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Manifest) -> None:
+    """Raises TrainingFailed unless the plan left what its manifest promises, and all of it is finite."""
+    promised = _outgoing(manifest)
+    if sorted(results) != sorted(promised):
+        raise TrainingFailed(f"the plan's round left {sorted(results)}; its manifest promises {sorted(promised)}")
+    for role, specs in promised.items():
+        shapes = [tuple(tensor.shape) for tensor in results[role]]
+        if shapes != [spec.shape for spec in specs]:
+            raise TrainingFailed(f"the plan's {role!r} has tensors of other shapes than its manifest promises")
+        for tensor, spec in zip(results[role], specs, strict=True):
+            if not bool(torch.isfinite(tensor).all()):
+                raise TrainingFailed(
+                    f"local training diverged: tensor {spec.name!r} of {role!r} holds NaN or infinite values; "
+                    "a lower learning rate may help"
+                )
+
+
+def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained) -> StoredRound:
+    return state.save(
+        job.round,
+        job.attempt,
+        files={role: _writer(specs, trained.results[role]) for role, specs in _outgoing(manifest).items()},
+        kept=list(manifest.device_state),
+        assignment=job.digest,
+        samples=trained.samples,
+        steps=trained.steps,
+        metrics=_metrics(trained),
+        keep=manifest.previous_models + 1,
+        counted=(job.counted_round, job.counted_attempt),
+    )
+
+
+def _metrics(trained: Trained) -> dict[str, float]:
+    """The device's own and the method's; a number that a method could not measure is left out."""
+    metrics = {LOSS: trained.loss}
+    if trained.holdout:
+        metrics[f"{HOLDOUT}accuracy"] = trained.holdout.accuracy
+        metrics[f"{HOLDOUT}loss"] = trained.holdout.loss
+        metrics[f"{HOLDOUT}samples"] = float(trained.holdout.samples)
+    for name, value in trained.metrics.items():
+        if name == LOSS or name.startswith(HOLDOUT):
+            raise TrainingFailed(f"the plan has a metric {name!r}; that name is the device's own")
+        if math.isfinite(value):
+            metrics[name] = value
+        else:
+            log.warning("the plan's metric %r is %r and is left out", name, value)
+    return metrics
+
+
+def _writer(specs: Sequence[TensorSpec], results: Sequence[torch.Tensor]) -> Write:
+    def write(file: Path) -> None:
+        tensors.write_model(file, specs, _slices(results))
+
+    return write
+
+
+def _slices(results: Sequence[torch.Tensor]) -> Iterator[Vector]:
+    for tensor in results:
+        yield tensor.detach().cpu().numpy().ravel()
