@@ -14,14 +14,16 @@ from torch import nn
 
 from export.network import Network
 from export.preprocessing import new_preprocessing, resized
+from export.settings import require_whole
 from export.torchvision_import import import_torchvision
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
 from moonfed.user_code import call_theirs, load_callable
 
-REPRESENTATION = 256  # width of z, the projection head's output
+PROJECTION = 256  # the projection head's output, which is the width of z
 MLP_WIDTH = 64
 Parts = tuple[nn.Module, nn.Module, nn.Module]  # encoder, projection head, output layer
+Encoder = tuple[nn.Module, int]  # and the width of its features
 ALLOWED = "cnn, mlp, resnet18, resnet50, torchvision:NAME or MODULE:CALLABLE"
 
 
@@ -32,33 +34,40 @@ def build_network(
     *,
     mean: Sequence[float] | None = None,
     deviation: Sequence[float] | None = None,
+    projection: int | None = PROJECTION,
     seed: int = 0,
 ) -> Network:
     """A network with weights that follow from the seed; the process' own random state is left alone.
 
-    Raises InvalidInput for a model that is unknown or does not take such samples.
+    `projection`: the projection head's output; None for no head, so that z is what the encoder returns. Raises
+    InvalidInput for a model that is unknown or does not take such samples, or that brings a head of its own.
     """
     preprocessing = new_preprocessing(sample, mean, deviation)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder, projection_head, output_layer = _parts(model, sample, classes)
+        encoder, projection_head, output_layer = _parts(model, sample, classes, projection)
     return Network(preprocessing, encoder, projection_head, output_layer)
 
 
-def _parts(model: str, sample: InputSpec, classes: int) -> Parts:
+def _parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
     own = {"cnn": _cnn, "mlp": _mlp, "resnet18": _resnet, "resnet50": _resnet}
-    if model in own:
-        return own[model](model, sample, classes)
     source, separator, name = model.partition(":")
-    if not separator or not source or not name:
+    if model in own:
+        encoder, width = own[model](model, sample)
+    elif not separator or not source or not name:
         raise InvalidInput(f"model is {model!r}; it must be one of {ALLOWED}")
-    if source == "torchvision":
-        return _torchvision(name, sample, classes)
-    return _users_own(model, sample, classes)
+    elif source == "torchvision":
+        encoder, width = _torchvision(name, sample)
+    else:
+        return _users_own(model, sample, classes, projection)
+    if projection is None:
+        return encoder, nn.Identity(), nn.Linear(width, classes)
+    require_whole("projection", projection, 1)
+    return encoder, projection_head(width, projection), nn.Linear(projection, classes)
 
 
-def _cnn(model: str, sample: InputSpec, classes: int) -> Parts:
-    """The paper's CNN for any image size: 92,626 parameters for 32x32x3 and ten classes."""
+def _cnn(model: str, sample: InputSpec) -> Encoder:
+    """The paper's CNN for any image size; with head and output, 92,626 parameters for 32x32x3 and ten classes."""
     _require_kind(model, sample, "image")
     height, width = (_after_pooling(resized(side)) for side in sample.shape[:2])
     encoder = nn.Sequential(
@@ -74,22 +83,22 @@ def _cnn(model: str, sample: InputSpec, classes: int) -> Parts:
         nn.Linear(120, 84),
         nn.ReLU(),
     )
-    return encoder, projection_head(84), nn.Linear(REPRESENTATION, classes)
+    return encoder, 84
 
 
 def _after_pooling(side: int) -> int:
     return ((side - 4) // 2 - 4) // 2
 
 
-def _mlp(model: str, sample: InputSpec, classes: int) -> Parts:
+def _mlp(model: str, sample: InputSpec) -> Encoder:
     _require_kind(model, sample, "features")
     encoder = nn.Sequential(
         nn.Linear(sample.shape[0], MLP_WIDTH), nn.ReLU(), nn.Linear(MLP_WIDTH, MLP_WIDTH), nn.ReLU()
     )
-    return encoder, projection_head(MLP_WIDTH), nn.Linear(REPRESENTATION, classes)
+    return encoder, MLP_WIDTH
 
 
-def _resnet(model: str, sample: InputSpec, classes: int) -> Parts:
+def _resnet(model: str, sample: InputSpec) -> Encoder:
     """A ResNet for small pictures: 3x3 stem with stride 1, no first max-pool."""
     _require_kind(model, sample, "image")
     encoder = getattr(import_torchvision().models, model)(weights=None)
@@ -98,10 +107,10 @@ def _resnet(model: str, sample: InputSpec, classes: int) -> Parts:
     encoder.maxpool = nn.Identity()
     width = encoder.fc.in_features
     encoder.fc = nn.Identity()
-    return encoder, projection_head(width), nn.Linear(REPRESENTATION, classes)
+    return encoder, width
 
 
-def _torchvision(name: str, sample: InputSpec, classes: int) -> Parts:
+def _torchvision(name: str, sample: InputSpec) -> Encoder:
     """A torchvision classifier whose last linear layer gives way to the head; the build checks whether it works."""
     _require_kind(f"torchvision:{name}", sample, "image")
     if sample.shape[2] != 3:
@@ -122,20 +131,22 @@ def _torchvision(name: str, sample: InputSpec, classes: int) -> Parts:
     width = encoder.get_submodule(linear[-1]).in_features
     parent, _, child = linear[-1].rpartition(".")
     setattr(encoder.get_submodule(parent), child, nn.Identity())
-    return encoder, projection_head(width), nn.Linear(REPRESENTATION, classes)
+    return encoder, width
 
 
-def _users_own(model: str, sample: InputSpec, classes: int) -> Parts:
+def _users_own(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
     """Calls `callable(shape, classes)` of `module:callable`."""
+    if projection != PROJECTION:
+        raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model brings a head of its own")
     parts = call_theirs("model", model, load_callable("model", model), sample.shape, classes)
     if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
         raise InvalidInput(f"model is {model!r}; it must return three modules: encoder, projection head, output layer")
     return parts
 
 
-def projection_head(width: int) -> nn.Module:
-    """MOON's two-layer head: width to width, ReLU, width to 256."""
-    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, REPRESENTATION))
+def projection_head(width: int, projection: int) -> nn.Module:
+    """MOON's two-layer head: width to width, ReLU, width to the projection."""
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, projection))
 
 
 def _require_kind(model: str, sample: InputSpec, kind: str) -> None:

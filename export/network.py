@@ -1,7 +1,8 @@
 """The network of every bundle: preprocessing, encoder, projection head, output layer; and what of it is exchanged.
 
 Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), section 3.3. The output layer reads the
-projection, so the representation z that the contrastive term compares is also what predictions are made from.
+projection, so the representation z that the contrastive term compares is also what predictions are made from. Without a
+head (table 7) both read the encoder.
 Legend: B samples, D width of a representation, C classes.
 """
 

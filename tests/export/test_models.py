@@ -22,6 +22,35 @@ def test_the_papers_cnn_has_its_92626_parameters() -> None:
     assert network.represent(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)).shape == (2, 256)
 
 
+@pytest.mark.parametrize(
+    ("projection", "parameters"),
+    [
+        (64, 61_156 + 84 * 84 + 84 + 84 * 64 + 64 + 64 * 10 + 10),
+        (128, 61_156 + 84 * 84 + 84 + 84 * 128 + 128 + 128 * 10 + 10),
+        (None, 61_156 + 84 * 10 + 10),
+    ],
+)
+def test_the_head_can_be_of_another_width_or_absent(projection: int | None, parameters: int) -> None:
+    # LeNet-5 for three channels has 62,006 parameters, of which 850 are the output layer's
+    network = build_network("cnn", IMAGE, 10, projection=projection)
+    assert sum(parameter.numel() for parameter in network.parameters()) == parameters
+    assert network.represent(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)).shape == (2, projection or 84)
+
+
+def test_without_a_head_the_representation_is_what_the_encoder_returns() -> None:
+    network = build_network("mlp", FEATURES, 2, projection=None)
+    inputs = torch.randn(3, 30)
+    assert torch.equal(network.represent(inputs), network.encoder(network.preprocessing(inputs)))
+    assert {name.partition(".")[0] for name, _ in network.named_parameters()} == {"encoder", "output_layer"}
+
+
+def test_a_head_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="projection is 0; it must be a whole number from 1"):
+        build_network("cnn", IMAGE, 10, projection=0)
+    with pytest.raises(InvalidInput, match="projection is None and model 'm:f'; such a model brings a head of its own"):
+        build_network("m:f", IMAGE, 10, projection=None)
+
+
 @pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (16, 40, 3), (33, 17, 4), (8, 64, 3)])
 def test_the_cnn_takes_any_size_and_any_number_of_channels(shape: tuple[int, int, int]) -> None:
     network = build_network("cnn", InputSpec(kind="image", shape=shape), 7)
