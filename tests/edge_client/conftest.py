@@ -209,7 +209,7 @@ def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
             "digest": TASK,
             "manifest_file": str(blobs.path(manifest.sha256)),
             "plan_file": str(blobs.path(bundle.manifest.files["plan.pt"].sha256)),
-            "model_file": str(blobs.path(ref_of_bytes(bundle.weights).sha256)),
+            "files": {"model": str(blobs.path(ref_of_bytes(bundle.weights).sha256))},
         }
         return Job(**(usual | fields))  # type: ignore[arg-type]
 
@@ -228,9 +228,14 @@ def link(device: Device) -> Iterator[Link]:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> StoredRound:
-    """An update that nobody trained."""
-    (tmp_path / "model.safetensors").write_bytes(b"a model")
-    update = Update(assignment=TASK, model=ref_of_bytes(b"a model"), samples=3, steps=2, metrics={"loss": 1.5})
+    """An update that nobody trained: a model that is handed in with a change, and a state that is not."""
+    contents = {"model": b"a model", "variate_change": b"a change", "device_variate": b"a secret"}
+    for role, content in contents.items():
+        (tmp_path / f"{role}.safetensors").write_bytes(content)
+    refs = {role: ref_of_bytes(content) for role, content in contents.items()}
+    kept = {"device_variate": refs.pop("device_variate")}
+    update = Update(manifest=TASK, seed=7, assignment=TASK, blobs=refs, kept=kept, samples=3, steps=2,
+                    metrics={"loss": 1.5})  # fmt: skip
     return StoredRound(tmp_path, 1, 1, update)
 
 

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import grpc
 
+from moonfed import CONTRACT_VERSION
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.errors import AlreadyExists, MoonfedError, Unavailable
 from moonfed.status import to_status
@@ -31,7 +32,8 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.fetched: list[tuple[str, int]] = []  # sha256, offset
         self.reports: list[fleet_pb2.ReportRequest] = []
         self.declined: list[fleet_pb2.DeclineRequest] = []
-        self.updates: list[tuple[fleet_pb2.SubmitHeader, bytes]] = []
+        self.updates: list[tuple[fleet_pb2.SubmitHeader, bytes]] = []  # with the model
+        self.received: list[dict[str, bytes]] = []  # of each update, by role
         self.refused = 0  # uploads
         self.resumed: list[int] = []  # bytes that were already here when an upload began
         self.renewed: list[bytes] = []  # certificates
@@ -108,7 +110,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             self._tell(lambda: self.attended.append(request))
             _abort(context, self.attend_error)
         context.add_callback(self._tell)
-        yield fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version="1.0", coordinator="0.1.0"))
+        yield fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator="0.1.0"))
         self._tell(lambda: self.attended.append(request))
         done = {_place(header) for header, _ in self.updates}
         sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again
@@ -165,24 +167,31 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             self._tell()
             _abort(context, problem)
         header = next(request_iterator).header
-        blob = header.blobs["model"]
-        held = self._partial.get(blob.sha256, b"")
+        held = {blob.sha256: self._partial.get(blob.sha256, b"") for blob in header.blobs.values()}
         self._stay_stuck(context)
-        self.resumed.append(len(held))
-        yield fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets={blob.sha256: len(held)}))
+        self.resumed.append(sum(len(content) for content in held.values()))
+        offsets = {name: len(content) for name, content in held.items()}
+        yield fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets=offsets))
         for request in request_iterator:
             if request.HasField("commit"):
                 break
-            assert request.part.offset == len(held)
-            held += request.part.data
-            if self.break_upload_after is not None and len(held) >= self.break_upload_after:
+            name = request.part.sha256
+            assert request.part.offset == len(held[name])
+            held[name] += request.part.data
+            if self.break_upload_after is not None and len(held[name]) >= self.break_upload_after:
                 self.break_upload_after = None
-                self._partial[blob.sha256] = held[: len(held) // 2]
+                self._partial[name] = held[name][: len(held[name]) // 2]
                 _abort(context, Unavailable("the line broke"))
-        assert ref_of_bytes(held) == BlobRef(blob.sha256, blob.size)
-        self._tell(lambda: self.updates.append((header, held)))
+        contents = {role: held[blob.sha256] for role, blob in header.blobs.items()}
+        for role, blob in header.blobs.items():
+            assert ref_of_bytes(contents[role]) == BlobRef(blob.sha256, blob.size)
+        self.received.append(contents)
+        self._tell(lambda: self.updates.append((header, contents["model"])))
         receipt = fleet_pb2.Receipt(
-            run=header.run, round=header.round, attempt=header.attempt, sha256={"model": blob.sha256}
+            run=header.run,
+            round=header.round,
+            attempt=header.attempt,
+            sha256={role: blob.sha256 for role, blob in header.blobs.items()},
         )
         yield fleet_pb2.SubmitReply(receipt=receipt)
 

@@ -22,12 +22,12 @@ from tests.edge_client.coordinator import Coordinator
 
 
 def test_attending_ends_quietly_when_its_time_is_over(link: Link) -> None:
-    replies = list(link.attend({}, 1.0))
+    replies = list(link.attend({}, 0, 1.0))
     assert [reply.WhichOneof("reply") for reply in replies] == ["welcome"]
 
 
 def test_a_coordinator_that_stops_is_unavailable(link: Link, coordinator: Coordinator) -> None:
-    replies = link.attend({}, 60.0)
+    replies = link.attend({}, 0, 60.0)
     next(replies)
     coordinator.stop()
     with pytest.raises(Unavailable):
@@ -38,6 +38,7 @@ def test_an_update_arrives_whole(link: Link, coordinator: Coordinator, bundle: B
     link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
     ((header, model),) = coordinator.updates
     assert model == b"a model"
+    assert coordinator.received == [{"model": b"a model", "variate_change": b"a change"}]
     assert (header.samples, header.steps, dict(header.metrics)) == (3, 2, {"loss": 1.5})
 
 
@@ -50,7 +51,7 @@ def test_a_refusal_keeps_its_class(link: Link, coordinator: Coordinator, bundle:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda link, assignment, stored: next(link.attend({}, 60.0)),
+        lambda link, assignment, stored: next(link.attend({}, 0, 60.0)),
         lambda link, assignment, stored: link.fetch(
             ref_of_bytes(b"nowhere"), BlobDirectory(stored.directory), lambda: True
         ),
@@ -120,6 +121,9 @@ def test_an_assignment_needs_a_model_and_finite_hyperparameters(bundle: Bundle) 
     del wrong.blobs["model"]
     with pytest.raises(InvalidInput, match="'model' must be among them"):
         read_assignment(wrong)
+    wrong = bundle.assignment(round=2, counted_round=2, counted_attempt=1)
+    with pytest.raises(InvalidInput, match="counted_round is 2; it must be less than the round, 2"):
+        read_assignment(wrong)
     wrong = bundle.assignment()
     wrong.manifest.sha256 = "../../etc/passwd"
     with pytest.raises(InvalidInput, match="sha256 is"):
@@ -127,18 +131,24 @@ def test_an_assignment_needs_a_model_and_finite_hyperparameters(bundle: Bundle) 
 
 
 def test_the_digest_of_an_assignment_covers_all_that_a_trained_model_depends_on(bundle: Bundle) -> None:
-    assigned = read_assignment(bundle.assignment())
+    assigned = read_assignment(bundle.assignment(round=4))
     others = [
         replace(assigned, manifest=ref_of_bytes(b"other")),
-        replace(assigned, model=ref_of_bytes(b"other")),
+        replace(assigned, blobs={"model": ref_of_bytes(b"other")}),
+        replace(assigned, blobs={**assigned.blobs, "variate": ref_of_bytes(b"c")}),
+        replace(assigned, blobs={**assigned.blobs, "prototypes": ref_of_bytes(b"c")}),
         replace(assigned, epochs=assigned.epochs + 1),
         replace(assigned, batch_size=assigned.batch_size + 1),
         replace(assigned, hyperparameters={**assigned.hyperparameters, "mu": 9.0}),
         replace(assigned, seed=assigned.seed + 1),
+        replace(assigned, views=2),
+        replace(assigned, counted_round=2, counted_attempt=1),
+        replace(assigned, counted_round=2, counted_attempt=2),
     ]
-    assert len({assigned.digest, *(other.digest for other in others)}) == 1 + len(others)
+    digests = {assigned.digest(), assigned.digest(3), assigned.digest(4), *(other.digest() for other in others)}
+    assert len(digests) == 3 + len(others)
     backwards = dict(sorted(assigned.hyperparameters.items(), reverse=True))
-    assert replace(assigned, hyperparameters=backwards).digest == assigned.digest
+    assert replace(assigned, hyperparameters=backwards).digest() == assigned.digest()
 
 
 def test_the_inbox_keeps_the_newest_of_each_run(bundle: Bundle) -> None:

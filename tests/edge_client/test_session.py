@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.enrolment import read_identity
+from moonfed import CONTRACT_VERSION
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import Denied, InvalidInput, MoonfedError, VersionMismatch, WrongState
 from moonfed.identity import subject_of
@@ -50,8 +51,8 @@ def test_a_device_says_what_it_is(coordinator: Coordinator, device: Device, samp
     (request,) = coordinator.attended
     assert (request.device, request.contract_version, list(request.plan_interfaces)) == (
         "cam-1",
-        "1.0",
-        ["torchscript/1"],
+        CONTRACT_VERSION,
+        ["torchscript/2"],
     )
     assert set(request.platform) == {"architecture", "python", "torch", "accelerator"}
     assert request.platform["torch"].startswith("2.")
@@ -227,7 +228,7 @@ def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
         coordinator.assign(assignment)
         coordinator.wait_for(lambda count=number: len(coordinator.declined) == count, "a declining device")  # type: ignore[misc]
     first, second = (declined.reason for declined in coordinator.declined)
-    assert first == "the plan's interface is torchscript/9; this device runs torchscript/1"
+    assert first == "the plan's interface is torchscript/9; this device runs torchscript/2"
     assert second.startswith("the plan needs torch 99.0; this device has 2.")
     assert digest(bundle.plan) not in [name for name, _ in coordinator.fetched]
 

@@ -1,23 +1,23 @@
-"""The local loop: which samples in which order, references once, and what a round returns."""
+"""The local loop: which samples in which order, with which draws and references, and what a round returns."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from edge_client.draws import epoch_batches, sample_draws
 from edge_client.training import (
     Progress,
     RoundSettings,
     Samples,
     Stopped,
+    Trained,
     compute_references,
-    epoch_batches,
     evaluate,
     train_round,
 )
@@ -25,50 +25,7 @@ from moonfed.errors import InvalidInput
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import open_model, split
 from tests.edge_client.conftest import CLASSES, Bundle
-
-
-class RecordingPlan:
-    """A plan that learns nothing and remembers what it was asked. A sample's input is its own number."""
-
-    def __init__(self, references: int = 0) -> None:
-        self.wanted = references
-        self.calls: list[str] = []
-        self.batches: list[list[int]] = []
-        self.seen_references: list[torch.Tensor] = []
-        self.began: tuple[object, ...] = ()
-
-    def begin_round(
-        self,
-        model: Sequence[torch.Tensor],
-        previous_models: Sequence[Sequence[torch.Tensor]],
-        hyperparameters: Mapping[str, float],
-    ) -> None:
-        self.calls.append("begin")
-        self.began = (model, previous_models, hyperparameters)
-
-    def reference_count(self) -> int:
-        return self.wanted
-
-    def references(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.calls.append("references")
-        return inputs.reshape(-1, 1, 1).repeat(1, self.wanted, 3)
-
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor) -> torch.Tensor:
-        self.calls.append("step")
-        self.batches.append(inputs.flatten().int().tolist())
-        self.seen_references.append(references)
-        return torch.tensor(float(len(self.batches)))
-
-    def end_round(self) -> list[torch.Tensor]:
-        self.calls.append("end")
-        return [torch.ones(1)]
-
-    def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        self.calls.append("evaluate")
-        return torch.tensor([2.0 * len(labels), 1.0])
-
-    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("local training predicts nothing")
+from tests.edge_client.recording import RecordingPlan
 
 
 def numbered(count: int) -> Samples:
@@ -87,8 +44,8 @@ def settings(**fields: object) -> RoundSettings:
     return RoundSettings(**(usual | fields))  # type: ignore[arg-type]
 
 
-def train(plan: RecordingPlan, data: Samples, chosen: RoundSettings, **options: object) -> object:
-    return train_round(plan, data, model=[], previous_models=[], settings=chosen, **options)  # type: ignore[arg-type]
+def train(plan: RecordingPlan, data: Samples, chosen: RoundSettings, **options: object) -> Trained:
+    return train_round(plan, data, model=[], previous_models=[], received={}, settings=chosen, **options)  # type: ignore[arg-type]
 
 
 def order(chosen: RoundSettings, epoch: int = 1, samples: int = 50) -> list[int]:
@@ -102,14 +59,14 @@ def test_every_epoch_shows_each_sample_once_but_for_the_last_partial_batch() -> 
     first, second = [*plan.batches[0], *plan.batches[1]], [*plan.batches[2], *plan.batches[3]]
     assert len(set(first)) == len(set(second)) == 8
     assert first != second
-    assert (trained.samples, trained.steps) == (10, 4)  # type: ignore[attr-defined]
+    assert (trained.samples, trained.steps) == (10, 4)
 
 
 def test_fewer_samples_than_a_batch_are_one_batch() -> None:
     plan = RecordingPlan()
     trained = train(plan, numbered(3), settings())
     assert [sorted(batch) for batch in plan.batches] == [[0, 1, 2], [0, 1, 2]]
-    assert (trained.samples, trained.steps) == (3, 2)  # type: ignore[attr-defined]
+    assert (trained.samples, trained.steps) == (3, 2)
 
 
 def test_the_order_repeats_and_differs_by_seed_round_device_and_epoch() -> None:
@@ -122,7 +79,7 @@ def test_the_order_repeats_and_differs_by_seed_round_device_and_epoch() -> None:
 
 def test_the_order_is_the_same_in_another_process() -> None:
     script = (
-        "import torch; from edge_client.training import *;"
+        "import torch; from edge_client.draws import *;"
         "s = RoundSettings(epochs=2, batch_size=4, hyperparameters={}, seed=1, round=1, device='cam-1');"
         "print(torch.cat(list(epoch_batches(50, s, 1))).tolist())"
     )
@@ -147,11 +104,111 @@ def test_without_references_the_plan_gets_an_empty_tensor() -> None:
     assert all(references.numel() == 0 for references in plan.seen_references)
 
 
+def test_without_augmentation_views_change_nothing() -> None:
+    plan, usual = RecordingPlan(references=2), RecordingPlan(references=2)
+    train(plan, numbered(10), settings(epochs=3, views=2))
+    train(usual, numbered(10), settings(epochs=3))
+    assert plan.calls == usual.calls
+    assert plan.batches == usual.batches
+    assert all(draws.shape == (4, 0) for draws in plan.seen_draws)
+
+
+def test_a_fresh_augmentation_draws_for_every_epoch_and_leaves_references_to_the_step() -> None:
+    plan = RecordingPlan(references=2, draws=5)
+    train(plan, numbered(8), settings(epochs=2))
+    assert "references" not in plan.calls
+    assert all(references.numel() == 0 for references in plan.seen_references)
+    first, second = plan.draws_by_sample(0, 2), plan.draws_by_sample(2, 2)
+    assert sorted(first) == sorted(second) == list(range(8))
+    given = [tuple(draws) for draws in [*first.values(), *second.values()]]
+    assert len(set(given)) == 16
+    assert all(len(draws) == 5 and all(0 <= draw < 1 for draw in draws) for draws in given)
+
+
+def test_draws_repeat_and_differ_by_seed_round_device_and_epoch() -> None:
+    def draws(**fields: object) -> dict[int, list[float]]:
+        plan = RecordingPlan(draws=2)
+        train(plan, numbered(8), settings(**fields))
+        return plan.draws_by_sample(0, 2)
+
+    usual = draws()
+    assert draws() == usual
+    for other in (draws(seed=2), draws(round=2), draws(device="cam-2")):
+        assert not {tuple(pair) for pair in other.values()} & {tuple(pair) for pair in usual.values()}
+
+
+def test_draws_are_even_and_not_the_numbers_that_order_the_samples() -> None:
+    draws = sample_draws(20_000, 4, settings(), 1)
+    counts = torch.histc(draws, bins=10, min=0, max=1)
+    assert torch.all((counts - 8000).abs() < 5 * (80_000 * 0.1 * 0.9) ** 0.5)  # five standard deviations
+    order = torch.cat(list(epoch_batches(20_000, settings(), 1)))
+    assert not torch.equal(draws[:, 0].argsort(), order)
+    assert abs(float(torch.corrcoef(torch.stack([draws[:, 0], order.argsort().float()]))[0, 1])) < 0.05
+
+
+def test_views_are_taken_in_turn_and_their_references_computed_when_first_used() -> None:
+    plan = RecordingPlan(references=2, draws=3)
+    train(plan, numbered(8), settings(epochs=5, views=2))
+    one, two = ["references"] * 2, ["step"] * 2  # eight samples in batches of four
+    assert plan.calls == ["begin", *one, *two, *one, *two, *two, *two, *two, "end"]
+    first, second, third, fourth, fifth = (plan.draws_by_sample(2 * epoch, 2) for epoch in range(5))
+    assert first == third == fifth
+    assert second == fourth
+    assert all(first[sample] != second[sample] for sample in range(8))
+    for batch, draws, references in zip(plan.batches, plan.seen_draws, plan.seen_references, strict=True):
+        expected = torch.tensor(batch) + draws.sum(1)
+        torch.testing.assert_close(references, expected.reshape(-1, 1, 1).repeat(1, 2, 3))
+
+
+def test_a_round_that_ends_early_computes_no_references_for_views_that_it_does_not_use() -> None:
+    plan = RecordingPlan(references=1, draws=3)
+    train(plan, numbered(8), settings(epochs=4, views=4, max_steps=3))
+    assert plan.calls.count("references") == 4  # of two views, in two batches each
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 5, 6, 7])
+def test_a_work_budget_ends_the_round_early_and_is_counted(budget: int) -> None:
+    plan, whole = RecordingPlan(), RecordingPlan()
+    heard: list[Progress] = []
+    trained = train(plan, numbered(10), settings(epochs=3, max_steps=budget), progress=heard.append)
+    train(whole, numbered(10), settings(epochs=3))
+    taken = min(budget, 6)
+    assert plan.batches == whole.batches[:taken]
+    assert (trained.samples, trained.steps) == (10, taken)
+    assert trained.loss == pytest.approx(sum(range(1, taken + 1)) / taken)
+    assert heard[-1].fraction == 1.0
+
+
+def test_surveys_see_every_sample_once_before_the_steps_and_after_them() -> None:
+    plan = RecordingPlan(before=True, after=True)
+    train(plan, numbered(10), settings(epochs=1))
+    assert plan.calls == ["begin", *["survey"] * 3, "step", "step", *["survey"] * 3, "end"]
+    assert plan.surveyed == [*range(10), *range(10)]
+    for only in ("before", "after"):
+        plan = RecordingPlan(**{only: True})  # type: ignore[arg-type]
+        train(plan, numbered(10), settings(epochs=1))
+        assert plan.surveyed == list(range(10))
+        assert (plan.calls.index("survey") < plan.calls.index("step")) == (only == "before")
+
+
+def test_what_is_received_reaches_the_plan_and_what_it_leaves_comes_back() -> None:
+    plan = RecordingPlan()
+    plan.results, plan.measured = {"model": [torch.ones(1)], "variate_change": [torch.zeros(1)]}, {"inexactness": 0.5}
+    model, previous, received = [torch.zeros(1)], [[torch.ones(2)]], {"variate": [torch.ones(3)]}
+    trained = train_round(
+        plan, numbered(4), model=model, previous_models=previous, received=received, settings=settings()
+    )
+    assert plan.began == (model, previous, received, {"learning_rate": 0.1})
+    assert trained.results is plan.results
+    assert trained.metrics == {"inexactness": 0.5}
+
+
 def test_the_holdout_scores_the_global_model_before_training() -> None:
     plan = RecordingPlan()
     trained = train(plan, numbered(10), settings(), holdout=numbered(6))
     assert plan.calls[:4] == ["begin", "evaluate", "evaluate", "step"]
-    score = trained.holdout  # type: ignore[attr-defined]
+    score = trained.holdout
+    assert score
     assert (score.loss, score.samples) == (2.0, 6)
     assert score.accuracy == pytest.approx(2 / 6)
 
@@ -159,9 +216,18 @@ def test_the_holdout_scores_the_global_model_before_training() -> None:
 def test_the_loss_is_the_mean_over_all_steps_and_told_after_each_epoch() -> None:
     heard: list[Progress] = []
     trained = train(RecordingPlan(), numbered(10), settings(), progress=heard.append)
-    assert trained.loss == 2.5  # type: ignore[attr-defined] # of 1, 2, 3 and 4
+    assert trained.loss == 2.5  # of 1, 2, 3 and 4
     assert [progress.loss for progress in heard if progress.loss is not None] == [1.5, 3.5]
     assert [progress.fraction for progress in heard if progress.loss is None] == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_reports_never_go_back_whatever_is_done_between_the_steps() -> None:
+    heard: list[Progress] = []
+    plan = RecordingPlan(references=1, draws=2, before=True, after=True)
+    train(plan, numbered(10), settings(epochs=3, views=3), holdout=numbered(5), progress=heard.append)
+    fractions = [progress.fraction for progress in heard]
+    assert fractions == sorted(fractions)
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
 
 
 def test_a_callback_can_stop_training() -> None:
@@ -175,10 +241,12 @@ def test_a_callback_can_stop_training() -> None:
     assert plan.calls == ["begin", "step"]
 
 
-@pytest.mark.parametrize("field", ["epochs", "batch_size", "round"])
-def test_settings_name_what_is_wrong(field: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{field} is 0; it must be"):
-        settings(**{field: 0})
+@pytest.mark.parametrize(
+    ("field", "value"), [("epochs", 0), ("batch_size", 0), ("round", 0), ("max_steps", 0), ("views", -1)]
+)
+def test_settings_name_what_is_wrong(field: str, value: int) -> None:
+    with pytest.raises(InvalidInput, match=f"{field} is {value}; it must be"):
+        settings(**{field: value})
 
 
 def test_no_samples_are_refused() -> None:
@@ -208,14 +276,16 @@ def clouds(count: int = 40) -> Samples:
 def test_a_real_plan_learns(bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]) -> None:
     chosen = settings(epochs=10, batch_size=8, hyperparameters=bundle.manifest.hyperparameters)
     data = clouds()
-    trained = train_round(plan, data, model=model, previous_models=[], settings=chosen, holdout=data)
+    trained = train_round(plan, data, model=model, previous_models=[], received={}, settings=chosen, holdout=data)
     assert trained.holdout
-    plan.begin_round(trained.model, [], bundle.manifest.hyperparameters)
+    plan.begin_round(trained.results["model"], [], {}, bundle.manifest.hyperparameters)
     after = evaluate(plan, data, 8)
     assert after.loss < trained.holdout.loss / 2
     assert after.accuracy > 0.9
-    again = train_round(plan, data, model=model, previous_models=[], settings=chosen)
-    assert all(torch.equal(left, right) for left, right in zip(trained.model, again.model, strict=True))
+    again = train_round(plan, data, model=model, previous_models=[], received={}, settings=chosen)
+    assert all(
+        torch.equal(left, right) for left, right in zip(trained.results["model"], again.results["model"], strict=True)
+    )
 
 
 def test_references_computed_once_train_like_references_computed_in_every_step(
@@ -223,12 +293,13 @@ def test_references_computed_once_train_like_references_computed_in_every_step(
 ) -> None:
     chosen = settings(batch_size=8, hyperparameters=bundle.manifest.hyperparameters)
     data, previous = clouds(), [[tensor + 0.1 for tensor in model]]
-    cached = train_round(plan, data, model=model, previous_models=previous, settings=chosen)
-    plan.begin_round(model, previous, chosen.hyperparameters)
-    assert compute_references(plan, data, 8).shape[:2] == (40, 2)
+    cached = train_round(plan, data, model=model, previous_models=previous, received={}, settings=chosen)
+    plan.begin_round(model, previous, {}, chosen.hyperparameters)
+    none = torch.empty(len(data), 0)
+    assert compute_references(plan, data, none, 8).shape[:2] == (40, 2)
     for epoch in (1, 2):
         for index in epoch_batches(len(data), chosen, epoch):
             inputs = data.inputs[index]
-            plan.step(inputs, data.labels[index], plan.references(inputs))
-    for left, right in zip(cached.model, plan.end_round(), strict=True):
+            plan.step(inputs, data.labels[index], plan.references(inputs, none[index]), none[index])
+    for left, right in zip(cached.results["model"], plan.end_round()["model"], strict=True):
         torch.testing.assert_close(left, right)

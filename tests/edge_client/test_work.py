@@ -74,7 +74,7 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
                 Untrusted("who is it"), MoonfedError("a problem")]  # fmt: skip
     coordinator.submit_problems = problems.copy()
     link.attending.set()
-    Work(Path(settings.state), link, Child(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
+    Work(settings, link, Child(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.refused == len(problems)
     assert len(coordinator.updates) == 1
     assert "trying again, because the coordinator cannot serve this device at present: the disk is full" in caplog.text
@@ -92,7 +92,7 @@ def test_a_refused_update_is_not_sent_again(
     stored: StoredRound,
 ) -> None:
     coordinator.submit_error = error
-    work = Work(Path(settings.state), link, Child(settings), Inbox())
+    work = Work(settings, link, Child(settings), Inbox())
     work._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.refused == 1
 
@@ -119,7 +119,7 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
 
 
 def test_what_is_in_use_is_not_among_the_oldest(link: Link, settings: WorkerSettings, bundle: Bundle) -> None:
-    work = Work(Path(settings.state), link, Child(settings), Inbox())
+    work = Work(settings, link, Child(settings), Inbox())
     assignment = read_assignment(bundle.assignment())
     job = work._prepare(assignment)
     files = [Path(job.manifest_file), Path(job.plan_file)]
@@ -185,5 +185,5 @@ def test_a_decline_that_fails_costs_nothing(
         raise ValueError("a bug")
 
     monkeypatch.setattr(link, "decline", stumble)
-    work = Work(Path(settings.state), link, Child(settings), Inbox())
+    work = Work(settings, link, Child(settings), Inbox())
     work._decline(read_assignment(bundle.assignment()), "no reason")
