@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from export.methods.base import Method, MethodClass
+from export.methods.base import ExchangeShapes, Method, MethodClass, Objective
 from export.methods.fedavg import FedAvg
+from export.methods.fedproc import FedProc
+from export.methods.fedprox import FedProx
+from export.methods.fedssc import FedSsc
+from export.methods.fedssc_local_contrast import FedSscLocalContrast
+from export.methods.fedssc_two_stage import FedSscTwoStage
+from export.methods.l2 import L2
 from export.methods.moon import Moon
+from export.methods.scaffold import Scaffold
+from export.methods.solo import Solo
 
 METHODS: Mapping[str, MethodClass] = {
     "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "scaffold": Scaffold,
     "moon": Moon,
+    "l2": L2,
+    "fedssc": FedSsc,
+    "fedproc": FedProc,
+    "fedssc-two-stage": FedSscTwoStage,
+    "fedssc-local-contrast": FedSscLocalContrast,
+    "solo": Solo,
 }
 
-__all__ = ["METHODS", "Method", "MethodClass"]
+__all__ = ["METHODS", "ExchangeShapes", "Method", "MethodClass", "Objective"]

@@ -14,7 +14,7 @@ from moonfed.manifest import Roles, Schedule
 from moonfed.tensors import TensorSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ExchangeShapes:
     """What the shapes of the things that a method exchanges follow from."""
 

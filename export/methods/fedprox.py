@@ -1,0 +1,140 @@
+"""FedProx: a proximal term keeps local training near the round's global model.
+
+    h(w_i; w) = CE + mu/2 · ‖w_i − w‖²
+
+over the trained parameters. A device may take fewer steps than others and still counts. How well a device solved its
+problem is its inexactness
+
+    gamma = ‖∇h(w_i; w)‖ / ‖∇h(w; w)‖
+
+with h over all the device's samples, in eval mode and without augmentation: 0 is a solution, 1 no progress. It takes
+two passes of gradients, so `measure_inexactness` asks for it.
+
+The term's gradient mu·(w_i − w) is added to the loss's, because autograd would take longer to find the same. A
+parameter that the loss does not depend on never leaves w, so it stays without a gradient.
+
+Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in Heterogeneous Networks (MLSys 2020),
+section 3 and algorithm 2; mu 0.01 is what Li, He, Song (CVPR 2021) found best for CIFAR-10. Inexactness: Shi,
+Performance Comparison and Analysis Between MOON and FedProx in Image Classification, definitions 1 and 2.
+Legend: B samples, C classes, D width of a representation.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from export.methods.base import Method, Objective
+from export.methods.fedavg import CrossEntropy
+from export.settings import require_at_least, require_whole
+from moonfed.errors import InvalidInput
+
+
+class Proximal(CrossEntropy):
+    """Cross-entropy and the proximal term."""
+
+    anchor: list[torch.Tensor]  # w
+    sums_before: list[torch.Tensor]  # over the samples, of their cross-entropy's gradients at w
+    sums_after: list[torch.Tensor]  # and at w_i
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchor, self.sums_before, self.sums_after = [], [], []
+        self.samples = 0  # that the second survey has seen
+
+    def begin(
+        self,
+        parameters: list[torch.Tensor],
+        received: dict[str, list[torch.Tensor]],
+        coefficients: dict[str, float],
+    ) -> None:
+        """Keeps the global model."""
+        self.anchor = [parameter.clone() for parameter in parameters]
+        self.sums_before, self.sums_after, self.samples = [], [], 0
+
+    def regularise(
+        self,
+        loss: torch.Tensor,
+        gradients: list[torch.Tensor | None],
+        parameters: list[torch.Tensor],
+        coefficients: dict[str, float],
+    ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+        """Adds mu/2 · ‖w_i − w‖² to the loss and mu · (w_i − w) to the gradients."""
+        mu = coefficients["mu"]
+        differences = torch._foreach_sub(parameters, self.anchor)
+        found: list[torch.Tensor | None] = []
+        for gradient, difference in zip(gradients, differences):  # noqa: B905 - not in scripts
+            found.append(None if gradient is None else gradient.add(difference, alpha=mu))
+        return loss + mu / 2 * squared_norm(differences), found
+
+    def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
+        """Before and after, if inexactness is asked for."""
+        return coefficients["measure_inexactness"] > 0
+
+    def survey(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        parameters: list[torch.Tensor],
+        steps: int,
+    ) -> None:
+        """Adds up the batch's gradients."""
+        loss = F.cross_entropy(logits_BC, labels_B, reduction="sum")
+        gradients = torch.autograd.grad([loss], parameters, allow_unused=True)
+        if steps == 0:
+            self.sums_before = added(self.sums_before, gradients, parameters)
+        else:
+            self.sums_after = added(self.sums_after, gradients, parameters)
+            self.samples += labels_B.size(0)
+
+    def metrics(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> dict[str, float]:
+        """`inexactness`, if both surveys were made and w was no solution yet."""
+        found: dict[str, float] = {}
+        if self.samples > 0 and len(self.sums_before) > 0:
+            differences = torch._foreach_sub(parameters, self.anchor)
+            # N · ∇h on both sides of the fraction
+            pulls = torch._foreach_mul(differences, coefficients["mu"] * float(self.samples))
+            after = squared_norm(torch._foreach_add(self.sums_after, pulls))
+            before = squared_norm(self.sums_before)
+            if float(before) > 0.0:
+                found["inexactness"] = float(torch.sqrt(after / before))
+        return found
+
+
+def squared_norm(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """‖·‖² of all tensors together."""
+    return torch.stack(torch._foreach_norm(tensors)).square().sum()
+
+
+def added(
+    sums: list[torch.Tensor], gradients: list[torch.Tensor | None], parameters: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The sums, zero if there are none yet, with gradients added; None adds nothing."""
+    totals: list[torch.Tensor] = []
+    for index, gradient in enumerate(gradients):
+        total = sums[index] if len(sums) > 0 else torch.zeros_like(parameters[index])
+        totals.append(total if gradient is None else total + gradient)
+    return totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedProx(Method):
+    """FedProx' hyperparameters: mu weighs the proximal term; measure_inexactness is 1 to measure gamma, else 0."""
+
+    mu: float = 0.01
+    measure_inexactness: int = 0
+
+    def __post_init__(self) -> None:
+        require_at_least("mu", self.mu, 0.0)
+        require_whole("measure_inexactness", self.measure_inexactness, 0)
+        if self.measure_inexactness > 1:
+            raise InvalidInput(f"measure_inexactness is {self.measure_inexactness}; it must be 0 or 1")
+
+    def coefficients(self) -> dict[str, float]:
+        """Both."""
+        return {"mu": self.mu, "measure_inexactness": float(self.measure_inexactness)}
+
+    def objective(self) -> Objective:
+        """Cross-entropy and the proximal term."""
+        return Proximal()
