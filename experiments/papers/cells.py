@@ -1,0 +1,161 @@
+"""What a table or a figure consists of: cells, each a simulation with the paper's number beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Measure = Literal["accuracy", "rounds", "seconds", "spread", "vectors"]
+Chart = Literal["beside", "bars", "curves", "lines", "heat-map", "t-sne"]
+Value = float | str | bool
+_NUMBER = re.compile(r"(?P<value>\d[\d,.]*)(?: ± (?P<deviation>[\d.,]+))?(?P<minutes> min)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperValue:
+    """A number as a paper prints it; `value` is None where that is none, as in `never`. Minutes become seconds."""
+
+    text: str
+    value: float | None = None
+    deviation: float | None = None
+
+    @classmethod
+    def read(cls, text: str) -> PaperValue | None:
+        """Reads `69.1 ± 0.4`, `5,000`, `20 min`, `>100` or `never`; nothing for an empty text."""
+        if not text:
+            return None
+        found = _NUMBER.fullmatch(text)
+        if not found:
+            return cls(text=text)
+        value = float(found["value"].replace(",", "")) * (60 if found["minutes"] else 1)
+        deviation = found["deviation"]
+        return cls(text=text, value=value, deviation=float(deviation.replace(",", "")) if deviation else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A method with settings, under the name that the paper gives it.
+
+    `best`: the paper's tuned value of the setting `tuned`, by data set; `grid`: what it was tuned over.
+    `keys` are `Simulation`'s own keys, `settings` and `server` its tables.
+    """
+
+    label: str
+    method: str
+    settings: Mapping[str, float] = field(default_factory=dict)
+    server: Mapping[str, Value] = field(default_factory=dict)
+    keys: Mapping[str, Value] = field(default_factory=dict)
+    tuned: str = "mu"
+    best: Mapping[str, float] = field(default_factory=dict)
+    grid: tuple[float, ...] = ()
+    quick: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A data set under conditions that hold for all methods; `at` is the share of the rounds that the number is of."""
+
+    dataset: str
+    label: str = ""  # empty: the data set's title
+    settings: Mapping[str, float] = field(default_factory=dict)
+    keys: Mapping[str, Value] = field(default_factory=dict)
+    at: float = 1.0
+    quick: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One number of a table, or one curve of a figure. `quick`: whether `--quick` runs it too."""
+
+    row: str
+    column: str
+    dataset: str
+    method: str
+    settings: Mapping[str, float]
+    server: Mapping[str, Value]
+    keys: Mapping[str, Value]
+    tuned: str
+    grid: tuple[float, ...]
+    at: float
+    quick: bool
+    paper: PaperValue | None
+
+    def reading_round(self, rounds: int) -> int:
+        """The round, of that many, whose model the cell's number is of."""
+        return max(1, round(self.at * rounds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Cells that belong into one table, and one part of the picture.
+
+    `target`, of the measure `rounds`: an accuracy, or the row whose last accuracy is to be reached.
+    `x`: what the columns of a chart of `lines` are.
+    """
+
+    title: str
+    cells: tuple[Cell, ...]
+    measure: Measure = "accuracy"
+    target: float | str = ""
+    chart: Chart = "beside"
+    x: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A table or a figure of a paper."""
+
+    name: str
+    title: str
+    source: str
+    panels: tuple[Panel, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        """All cells, panel by panel."""
+        return (cell for panel in self.panels for cell in panel.cells)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets, in the paper's order."""
+        return tuple(dict.fromkeys(cell.dataset for cell in self.cells))
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in the paper's order."""
+        return tuple(dict.fromkeys(cell.method for cell in self.cells))
+
+
+def cross(columns: Sequence[Column], rows: Sequence[tuple[Row, str]]) -> tuple[Cell, ...]:
+    """A cell for each row and column.
+
+    A row comes with the paper's numbers, one for each column, parted by `|`; `-` where the paper has no such cell. An
+    empty text: the papers print no numbers, as in most figures.
+    """
+    return tuple(
+        _cell(row, column, text.strip())
+        for row, texts in rows
+        for column, text in zip(columns, texts.split("|") if texts else [""] * len(columns), strict=True)
+        if text.strip() != "-"
+    )
+
+
+def _cell(row: Row, column: Column, text: str) -> Cell:
+    best = {row.tuned: row.best[column.dataset]} if column.dataset in row.best else {}
+    return Cell(
+        row=row.label,
+        column=column.label,
+        dataset=column.dataset,
+        method=row.method,
+        settings={**best, **row.settings, **column.settings},
+        server=row.server,
+        keys={**column.keys, **row.keys},
+        tuned=row.tuned,
+        grid=row.grid,
+        at=column.at,
+        quick=row.quick and column.quick,
+        paper=PaperValue.read(text),
+    )
