@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from export.augmentation import new_augmentation
 from export.binding import bind
 from export.checks import check_forward, check_training, minimum_samples, random_samples
 from export.graph import export_graph
+from export.methods.base import ExchangeShapes
 from export.models import build_network
 from export.network import Network, exchanged_tensors, tensor_specs
 from export.parity import require_parity
@@ -30,19 +32,22 @@ def build_bundle(recipe: Recipe) -> Bundle:
     """Builds and checks a bundle; the same recipe and the same releases of the libraries give the same bytes.
 
     The checks: TorchScript and ONNX can express the model, the model takes the input and returns one logit per class,
-    a step with the saved and loaded plan has a finite loss and changes the weights, and the graph predicts what the
-    plan predicts. Raises InvalidInput naming what is wrong with the recipe.
+    rounds with the saved and loaded plan have finite losses and results and change the weights, and the graph predicts
+    what the plan predicts. Raises InvalidInput naming what is wrong with the recipe, or what does not combine.
     """
     settings = read_settings(recipe.method, recipe.settings)
+    _require_views(recipe, settings)
+    augmentation = new_augmentation(recipe.augmentation, recipe.input)
     network = _network(recipe)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
         raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")
-    check_forward(network, recipe)
-    specs = tensor_specs(network)
+    width, specs = check_forward(network, recipe), tensor_specs(network)
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         weights = _weights(network, specs, Path(directory))
-        scripted = compile_plan(network, settings.method, settings.hyperparameters, model=recipe.model)
+        scripted = compile_plan(
+            network, settings.method, settings.hyperparameters, augmentation=augmentation, model=recipe.model
+        )
         plan_path = Path(directory) / PLAN_FILE
         plan_path.write_bytes(plan_bytes(scripted))
         files = {
@@ -50,9 +55,16 @@ def build_bundle(recipe: Recipe) -> Bundle:
             GRAPH_FILE: export_graph(network, recipe.input, model=recipe.model),
             WEIGHTS_FILE: weights,
         }
-        manifest = _manifest(recipe, settings, specs, least, files)
+        manifest = _manifest(recipe, settings, specs, width, least, files)
         _check(load_plan(plan_path, "cpu"), network, manifest, files)
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
+
+
+def _require_views(recipe: Recipe, settings: MethodSettings) -> None:
+    if settings.training.views and recipe.augmentation == "none":
+        raise InvalidInput(
+            f"views is {settings.training.views} and augmentation 'none'; without augmentation it must be 0"
+        )
 
 
 def _network(recipe: Recipe) -> Network:
@@ -62,6 +74,7 @@ def _network(recipe: Recipe) -> Network:
         len(recipe.classes),
         mean=recipe.mean,
         deviation=recipe.deviation,
+        projection=recipe.projection,
         seed=recipe.seed,
     )
 
@@ -76,16 +89,27 @@ def _manifest(
     recipe: Recipe,
     settings: MethodSettings,
     specs: tuple[TensorSpec, ...],
+    width: int,
     least: int,
     files: dict[str, bytes],
 ) -> Manifest:
+    method = settings.method
+    parameters = tuple(spec for spec in specs if spec.kind == "parameter")
+    shapes = ExchangeShapes(parameters=parameters, classes=len(recipe.classes), width=width)
     return Manifest(
         name=recipe.name,
         model=recipe.model,
         method=recipe.method,
         hyperparameters=settings.hyperparameters,
-        previous_models=settings.method.previous_models,
+        schedules=method.schedules(),
+        previous_models=method.previous_models,
+        prototype_devices=method.prototype_devices,
+        downlink=method.downlink(shapes),
+        uplink=method.uplink(shapes),
+        device_state=method.device_state(shapes),
+        server_rule=recipe.server_rule,
         training=settings.training,
+        augmentation=recipe.augmentation,
         input=recipe.input,
         classes=recipe.classes,
         tensors=specs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from export.network import Network
 from export.recipe import Recipe
 from moonfed.errors import InvalidInput, TrainingFailed
-from moonfed.manifest import InputSpec, Manifest
+from moonfed.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest
 from moonfed.plan import Plan
 from moonfed.samples import Inputs
 
@@ -32,8 +32,11 @@ def minimum_samples(network: Network) -> int:
     return 2 if any(isinstance(module, _BatchNorm) for module in network.modules()) else 1
 
 
-def check_forward(network: Network, recipe: Recipe) -> None:
-    """Raises InvalidInput unless the network takes such samples and returns one logit per class."""
+def check_forward(network: Network, recipe: Recipe) -> int:
+    """The width of the network's representation.
+
+    Raises InvalidInput unless the network takes such samples and returns one logit per class.
+    """
     inputs = torch.from_numpy(random_samples(recipe.input, 2))
     shape, classes = "x".join(str(side) for side in recipe.input.shape), len(recipe.classes)
     network.eval()
@@ -53,32 +56,82 @@ def check_forward(network: Network, recipe: Recipe) -> None:
                 f"model is {recipe.model!r}, whose {name} of 2 inputs have shape {list(result.shape)}; "
                 f"it must be [2, {classes if name == 'logits' else 'width'}]"
             )
+    return int(z_BD.size(1))
 
 
 def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manifest) -> Model:
-    """Two rounds of one step each, the second with the first one's result as a previous model; returns the last model.
+    """Some short rounds with everything that the method uses, each fed with the one before; returns the last model.
 
-    Raises InvalidInput unless losses are finite and every step changes the weights.
+    Two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results are finite,
+    results are those of the manifest, and the weights change.
     """
-    first = _one_step(plan, initial, [], manifest)
-    return _one_step(plan, first, [initial], manifest)
+    model, previous, received = list(initial), list[Model](), dict[str, Model]()
+    for round_ in _rounds(manifest):
+        results = _short_round(plan, model, previous, received, manifest.hyperparameters_at(round_), manifest)
+        _require_results(results, manifest)
+        model, previous = results[MODEL], [model, *previous]
+        received = _received(results, manifest)
+    if all(torch.equal(before, after) for before, after in zip(initial, model, strict=True)):
+        raise InvalidInput(f"model is {manifest.model!r}, whose weights training does not change")
+    return model
 
 
-def _one_step(
-    plan: Plan, model: Sequence[torch.Tensor], previous: Sequence[Sequence[torch.Tensor]], manifest: Manifest
-) -> Model:
+def _rounds(manifest: Manifest) -> list[int]:
+    return sorted({1, 2} | {points[-1][0] for points in manifest.schedules.values()})
+
+
+def _short_round(
+    plan: Plan,
+    model: Model,
+    previous: Sequence[Model],
+    received: Mapping[str, Model],
+    hyperparameters: Mapping[str, float],
+    manifest: Manifest,
+) -> dict[str, Model]:
+    """One step with references computed beforehand and one without, surveys around them if they are wanted."""
     count = max(4, manifest.plan.minimum_samples)
     inputs = torch.from_numpy(random_samples(manifest.input, count))
     labels = torch.arange(count) % len(manifest.classes)
     try:
-        plan.begin_round(model, previous, manifest.hyperparameters)
-        references = plan.references(inputs) if plan.reference_count() else torch.empty(0)
-        loss = float(plan.step(inputs, labels, references))
+        plan.begin_round(model, previous, received, hyperparameters)
+        draws = torch.rand(count, plan.draws_per_sample(), generator=torch.Generator().manual_seed(0))
+        if plan.wants_survey(False):
+            plan.survey(inputs, labels)
+        references = plan.references(inputs, draws) if plan.reference_count() else torch.empty(0)
+        losses = [float(plan.step(inputs, labels, found, draws)) for found in (references, torch.empty(0))]
+        if plan.wants_survey(True):
+            plan.survey(inputs, labels)
+        metrics, results = plan.metrics(), plan.end_round()
     except TrainingFailed as error:
         raise InvalidInput(f"model is {manifest.model!r}, which cannot be trained: {error}") from error
-    result = plan.end_round()
-    if not math.isfinite(loss):
-        raise InvalidInput(f"model is {manifest.model!r}, whose first losses on random inputs are {loss}; none may be")
-    if all(torch.equal(before, after) for before, after in zip(model, result, strict=True)):
-        raise InvalidInput(f"model is {manifest.model!r}, whose weights a training step does not change")
-    return result
+    if not all(math.isfinite(loss) for loss in losses):
+        raise InvalidInput(
+            f"model is {manifest.model!r}, whose first losses on random inputs are {losses}; all must be finite"
+        )
+    if not all(math.isfinite(value) for value in metrics.values()):
+        raise InvalidInput(f"model is {manifest.model!r}, whose metrics on random inputs are {metrics}")
+    return results
+
+
+def _require_results(results: Mapping[str, Model], manifest: Manifest) -> None:
+    expected = {MODEL: manifest.tensors, **manifest.uplink, **manifest.device_state}
+    for role, specs in expected.items():
+        shapes = [tuple(tensor.shape) for tensor in results.get(role, [])]
+        if shapes != [spec.shape for spec in specs] or len(results) != len(expected):
+            raise InvalidInput(f"model is {manifest.model!r}, whose plan ends a round without the tensors of {role!r}")
+        if not all(bool(tensor.isfinite().all()) for tensor in results[role]):
+            raise InvalidInput(
+                f"model is {manifest.model!r}, whose {role!r} after steps on random inputs is not finite"
+            )
+
+
+def _received(results: Mapping[str, Model], manifest: Manifest) -> dict[str, Model]:
+    """What the next round begins with if this device is the only one; every second class has some prototype."""
+    received = {role: results[role] for role in manifest.device_state}
+    if VARIATE in manifest.downlink:
+        received[VARIATE] = results[VARIATE_CHANGE]
+    if PROTOTYPES in manifest.downlink:
+        present, prototypes = manifest.downlink[PROTOTYPES]
+        some = torch.randn(prototypes.shape, generator=torch.Generator().manual_seed(0))
+        received[PROTOTYPES] = [torch.arange(present.shape[0]).add(1).remainder(2).float(), some]
+    return received

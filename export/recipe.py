@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from export.methods import METHODS, Method
+from export.models import PROJECTION
 from export.optimiser import Sgd
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec, LocalTraining
+from moonfed.server_rules import Mean, ServerRule
 
 Settings = Mapping[str, float | int | str]
-_DEFAULT_TRAINING: Settings = {"epochs": 10, "batch_size": 64}  # Li, He, Song (CVPR 2021), section 4.1
+DEFAULT_BATCH_SIZE = 64  # Li, He, Song (CVPR 2021), section 4.1
+ADVICE = "`moonfed-export methods` lists all with their defaults"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,9 @@ class Recipe:
     settings: Settings = field(default_factory=dict)
     mean: tuple[float, ...] | None = None  # one for each channel of pixels in [0, 1], or for each feature, or one
     deviation: tuple[float, ...] | None = None
+    augmentation: str = "none"
+    projection: int | None = PROJECTION  # the projection head's output; None: no head
+    server_rule: ServerRule = field(default_factory=Mean)
     seed: int = 0
 
 
@@ -52,20 +58,26 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
     Raises InvalidInput for an unknown method, an unknown setting or a value that is not allowed.
     """
     if method not in METHODS:
-        raise InvalidInput(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
+        raise InvalidInput(f"method is {method!r}; it must be one of {', '.join(METHODS)}; {ADVICE}")
     owners: dict[str, type[Any]] = {
         item.name: owner for owner in (METHODS[method], Sgd, LocalTraining) for item in fields(owner)
     }
     values: dict[type[Any], dict[str, float | int]] = {METHODS[method]: {}, Sgd: {}, LocalTraining: {}}
-    for key, value in {**_DEFAULT_TRAINING, **settings}.items():
+    for key, value in {**default_training(method), **settings}.items():
         if key not in owners:
-            raise InvalidInput(f"setting {key!r} (= {value!r}) is unknown; {method} has {', '.join(sorted(owners))}")
+            known = ", ".join(sorted(owners))
+            raise InvalidInput(f"setting {key!r} (= {value!r}) is unknown; {method} has {known}; {ADVICE}")
         values[owners[key]][key] = _number(key, value, owners[key])
     return MethodSettings(
         method=METHODS[method](**values[METHODS[method]]),
         optimiser=Sgd(**values[Sgd]),
         training=LocalTraining(**values[LocalTraining]),  # type: ignore[arg-type]
     )
+
+
+def default_training(method: str) -> dict[str, int]:
+    """The device's loop over its data, unless settings say otherwise."""
+    return {"epochs": METHODS[method].default_epochs, "batch_size": DEFAULT_BATCH_SIZE}
 
 
 def read_input(text: str) -> InputSpec:
@@ -95,6 +107,26 @@ def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
         return tuple(float(number) for number in text.split(","))
     except ValueError as error:
         raise InvalidInput(f"{name} is {text!r}; it must be numbers with commas between them") from error
+
+
+def read_projection(text: str) -> int | None:
+    """A width, or `none` for no projection head."""
+    if text == "none":
+        return None
+    if text.isdigit() and int(text) >= 1:
+        return int(text)
+    raise InvalidInput(f"projection is {text!r}; it must be a whole number from 1, or none")
+
+
+def read_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE`, as often as the option was given."""
+    pairs = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidInput(f"{option} is {text!r}; it must be KEY=VALUE")
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
 def _number(key: str, value: float | int | str, owner: type[Any]) -> float | int:
