@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.records import AttemptId
+from coordinator.records import MAX_SAMPLES, AttemptId
 from moonfed import CONTRACT_VERSION
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, MoonfedError, VersionMismatch, WrongState
@@ -22,6 +22,7 @@ class Introduction:
     contract_version: str
     plan_interfaces: tuple[str, ...]
     platform: Mapping[str, str]
+    samples: int = 0  # that it trains on; 0: not known yet
 
     def __post_init__(self) -> None:
         told = [*self.plan_interfaces, *self.platform, *self.platform.values()]
@@ -30,6 +31,8 @@ class Introduction:
                 f"device {self.device!r} says {len(told)} words of itself; "
                 f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters"
             )
+        if not 0 <= self.samples <= MAX_SAMPLES:
+            raise InvalidInput(f"samples is {self.samples}; it must be a whole number from 0 to {MAX_SAMPLES}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,10 @@ class Assignment:
     blobs: Mapping[str, BlobRef]  # by role
     epochs: int
     batch_size: int
+    views: int
     hyperparameters: Mapping[str, float]
     seed: int
+    counted: AttemptId | None  # the latest attempt whose model has this device's update; None: none, or nobody asks
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,9 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
+from coordinator.assignments import Standing, load_standing
 from coordinator.attendance import Attendance, Introduction, Session, require_contract
 from coordinator.background import Background, in_thread
 from coordinator.new_runs import new_record
@@ -87,6 +89,14 @@ class Federation:
     async def submit(self, header: UpdateHeader) -> Submission:
         """Starts, or goes on with, handing in an update."""
         return await self._desk.begin(await self._find_driver(header.id.run), header)
+
+    async def take_update(self, header: UpdateHeader, files: Mapping[str, Path]) -> None:
+        """Hands in an update whose files, by role, lie on this machine; nothing is sent, the checks are the same.
+
+        Returns when the update is durable and counts; taking the same one again changes nothing. The files stay the
+        caller's, who may delete them afterwards. Raises what `submit` and its commit raise.
+        """
+        await self._desk.take(await self._find_driver(header.id.run), header, files)
 
     async def report(self, attempt: AttemptId, device: str, fraction: float) -> str | None:
         """Takes notice of progress; a sentence if the device may stop."""
@@ -193,17 +203,18 @@ class Federation:
             record = await asyncio.to_thread(new_record, self.directory, name, manifest, model, settings)
             await asyncio.to_thread(self._store.add_run, record)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
-            driver = await self._drive(record, State(), *await asyncio.to_thread(self._load, record))
+            loaded = await asyncio.to_thread(self._load, record)
+            driver = await self._drive(record, State(), *loaded)
         for session in self._attendance.sessions():
             if problem := self._misfit(session.introduction):
                 session.close(problem)
         return await driver.view()
 
-    async def _drive(self, record: RunRecord, state: State, manifest: Manifest, model: BlobRef) -> RunDriver:
+    async def _drive(self, record: RunRecord, state: State, manifest: Manifest, standing: Standing) -> RunDriver:
         driver = RunDriver(
             record=record,
             manifest=manifest,
-            model=model,
+            standing=standing,
             state=state,
             directory=self.directory,
             attendance=self._attendance,
@@ -213,12 +224,10 @@ class Federation:
         await driver.start()
         return driver
 
-    def _load(self, record: RunRecord) -> tuple[Manifest, BlobRef]:
-        """The run's manifest and newest global model, both checked: a damaged one must not go out to devices."""
+    def _load(self, record: RunRecord) -> tuple[Manifest, Standing]:
+        """The run's manifest and where its training stands, both checked."""
         manifest = Manifest.from_bytes(self._blobs.read(record.manifest))
-        model = run_view(self._store, record, None).model or record.initial
-        self._blobs.verified_path(model)
-        return manifest, model
+        return manifest, load_standing(self.directory, record, manifest)
 
     async def _find_driver(self, run: str) -> RunDriver | None:
         """The driver of a running run, None for one that has ended; NotFound, or WrongState if it is suspended."""
@@ -239,9 +248,11 @@ class Federation:
         """Lets every run know whether the device is here now."""
         if self._stopping:
             return
-        for driver in list(self._drivers.values()):
-            await driver.refresh(device)
-        await asyncio.to_thread(self._store.registry.seen, device, platform)
+        try:  # known first, since a round may begin with it: SCAFFOLD counts the devices that there are
+            await asyncio.to_thread(self._store.registry.seen, device, platform)
+        finally:
+            for driver in list(self._drivers.values()):
+                await driver.refresh(device)
 
     def _misfit(self, introduction: Introduction) -> VersionMismatch | None:
         """Why a device could take part in none of the running runs, naming both sides' interfaces."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 
+from coordinator.aggregation.consistency import require_consistent
 from coordinator.enrolment import require_name
 from coordinator.records import RunRecord
 from coordinator.rounds.settings import Settings
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.store import Store
 from coordinator.updates import check_model
-from moonfed.errors import NotFound
+from moonfed.errors import InvalidInput, NotFound
 from moonfed.manifest import WEIGHTS_FILE, Manifest
 
 
@@ -30,6 +31,7 @@ def new_record(
             raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
     initial = blobs.find(model_sha256) if model_sha256 else manifest.files[WEIGHTS_FILE]
     check_model(blobs.verified_path(initial), manifest.tensors)
+    require_runnable(manifest, settings)
     return RunRecord(
         run=require_name("name", name) if name else _free_name(directory.store, manifest.name),
         created=time.time(),
@@ -47,3 +49,20 @@ def _free_name(store: Store, bundle: str) -> str:
     taken = {record.run for record in store.runs()}
     numbered = (f"{base}-{number}" for number in range(2, len(taken) + 3))
     return base if base not in taken else next(name for name in numbered if name not in taken)
+
+
+def require_runnable(manifest: Manifest, settings: Settings) -> None:
+    """Raises InvalidInput, saying what to change, for a bundle that no coordinator can run, or not with these settings.
+
+    A device's size must not count twice: FedProx (Li et al. 2020) draws by it or weighs by it.
+    """
+    if manifest.method == "solo":
+        raise InvalidInput(
+            "method is 'solo', in which nothing is exchanged; for a run on a coordinator it must be another"
+        )
+    if settings.sampling == "samples" and manifest.server_rule.weighting == "samples":
+        raise InvalidInput(
+            "sampling is 'samples' and so is the bundle's weighting, which would count a device's size twice; "
+            "one of them must be 'uniform': start the run with --sampling uniform, or export with weighting uniform"
+        )
+    require_consistent(manifest)

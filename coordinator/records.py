@@ -9,8 +9,10 @@ from typing import Literal
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import OpenRound, Status
 from moonfed.blobs import BlobRef
+from moonfed.manifest import MODEL
 
 MAX_REASON = 1000  # characters kept of what a device is told or tells
+MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
 Outcome = Literal["accepted", "refused", "declined"]
 EventKind = Literal[
     "waiting",
@@ -61,9 +63,14 @@ class RoundRecord:
     cohort: tuple[str, ...]
     counted: tuple[str, ...] = ()
     reason: str = ""
-    model: BlobRef | None = None
+    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # of a committed round: the global state, by role
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)  # of a committed round's model
+
+    @property
+    def model(self) -> BlobRef | None:
+        """A committed round's global model."""
+        return self.blobs.get(MODEL)
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -1,21 +1,24 @@
-"""Reduces a closed round: its spooled updates become the next global model, a durable blob, and the round's record."""
+"""Reduces a closed round: its spooled updates become the next global state, durable blobs, and the round's record."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from coordinator.aggregation import Contribution, weighted_mean
+from coordinator.aggregation.aggregate import aggregate
+from coordinator.aggregation.closed_round import ClosedRound, Contribution
+from coordinator.keeping import attempt_id
 from coordinator.records import Answer, AttemptId
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
 from coordinator.storage.state_directory import StateDirectory
-from coordinator.updates import HOLDOUT_SAMPLES, MODEL_ROLE
+from coordinator.updates import HOLDOUT_SAMPLES
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import MoonfedError
 from moonfed.files import sync_file
-from moonfed.tensors import TensorSpec, write_model
+from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
 
@@ -32,20 +35,29 @@ class DamagedUpdates(Exception):
 class Reduction:
     """The outcome of a round."""
 
-    model: BlobRef
+    blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what the next round needs beside it
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
 
 
 def close_round(
-    state: StateDirectory, run: str, command: Reduce, specs: Sequence[TensorSpec]
+    state: StateDirectory,
+    run: str,
+    command: Reduce,
+    manifest: Manifest,
+    *,
+    seed: int,
+    begun_with: Mapping[str, BlobRef],
 ) -> Reduction | Damaged | ReducingFailed:
-    """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking."""
-    attempt = AttemptId(run=run, round=command.round, attempt=command.attempt)
+    """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking.
+
+    `begun_with`: the global state that the round's devices were given, by role.
+    """
+    attempt = attempt_id(run, command)
     try:
-        reduction = reduce_round(state, attempt, command.devices, specs)
+        reduction = reduce_round(state, attempt, command.devices, manifest, seed=seed, begun_with=begun_with)
         state.store.commit_round(
-            attempt, command.devices, reduction.model, metrics=reduction.metrics, metrics_before=reduction.holdout
+            attempt, command.devices, reduction.blobs, metrics=reduction.metrics, metrics_before=reduction.holdout
         )
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
@@ -58,28 +70,58 @@ def close_round(
 
 
 def reduce_round(
-    state: StateDirectory, attempt: AttemptId, devices: Sequence[str], specs: Sequence[TensorSpec]
+    state: StateDirectory,
+    attempt: AttemptId,
+    devices: Sequence[str],
+    manifest: Manifest,
+    *,
+    seed: int,
+    begun_with: Mapping[str, BlobRef],
 ) -> Reduction:
-    """The weighted mean of these devices' updates, in this order; DamagedUpdates, naming all of them."""
+    """What the bundle's rules make of these devices' updates, in this order.
+
+    Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round began with is damaged.
+    """
     answers = {answer.device: answer for answer in state.store.answers(attempt)}
     counted = [answers[device] for device in devices]
     if damaged := [answer.device for answer in counted if not _is_whole(state, answer)]:
         raise DamagedUpdates(damaged)
-    contributions = [
-        Contribution(path=state.update_file(attempt, answer.device), samples=answer.samples) for answer in counted
-    ]
-    path = state.spool(attempt) / "model"
-    write_model(path, specs, weighted_mean(contributions, specs))
+    closed = ClosedRound(
+        manifest=manifest,
+        round=attempt.round,
+        seed=seed,
+        admitted=max(state.store.registry.count(), len(devices)),
+        begun_with={role: state.blobs.verified_path(ref) for role, ref in begun_with.items()},
+        contributions=tuple(_contribution(state, answer) for answer in counted),
+    )
+    directory = state.spool(attempt) / "reduced"
+    directory.mkdir(exist_ok=True)
+    blobs = {role: _keep(state, path) for role, path in aggregate(closed, directory).items()}
+    return Reduction(blobs=blobs, metrics=train_metrics(counted), holdout=holdout_metrics(counted))
+
+
+def _contribution(state: StateDirectory, answer: Answer) -> Contribution:
+    files = {role: state.update_file(answer.id, answer.device, role) for role in answer.blobs}
+    return Contribution(device=answer.device, files=files, samples=answer.samples, steps=answer.steps)
+
+
+def _keep(state: StateDirectory, path: Path) -> BlobRef:
+    """Makes a file a durable blob."""
     sync_file(path)
-    model = ref_of_file(path)
-    state.blobs.put_file(path, model)
-    return Reduction(model=model, metrics=train_metrics(counted), holdout=holdout_metrics(counted))
+    ref = ref_of_file(path)
+    state.blobs.put_file(path, ref)
+    return ref
 
 
 def train_metrics(answers: Sequence[Answer]) -> dict[str, float]:
-    """`train_loss`: the devices' mean loss weighted by their samples, if they told one."""
-    mean = _weighted_mean([(answer.samples, answer.metrics["loss"]) for answer in answers if "loss" in answer.metrics])
-    return {} if mean is None else {"train_loss": mean}
+    """What the devices measured while training, each the mean weighted by samples; their loss as `train_loss`."""
+    names = {name for answer in answers for name in answer.metrics if not name.startswith("holdout_")} - {"train_loss"}
+    found = {}
+    for name in sorted(names):
+        told = [(answer.samples, answer.metrics[name]) for answer in answers if name in answer.metrics]
+        if (mean := _weighted_mean(told)) is not None:
+            found["train_loss" if name == "loss" else name] = mean
+    return found
 
 
 def holdout_metrics(answers: Sequence[Answer]) -> dict[str, float]:
@@ -102,6 +144,8 @@ def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 def _is_whole(state: StateDirectory, answer: Answer) -> bool:
     try:
-        return ref_of_file(state.update_file(answer.id, answer.device)) == answer.blobs[MODEL_ROLE]
+        return all(
+            ref_of_file(state.update_file(answer.id, answer.device, role)) == ref for role, ref in answer.blobs.items()
+        )
     except OSError:  # gone, or on a bad sector
         return False

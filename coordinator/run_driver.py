@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from coordinator.announcer import Announcer
-from coordinator.attendance import Assignment, Attendance, Session
+from coordinator.assignments import Standing, write_assignment
+from coordinator.attendance import Attendance, Session
 from coordinator.background import Background
 from coordinator.keeping import discarded, keep
 from coordinator.records import Answer, AttemptId, RunRecord, RunView
@@ -44,11 +45,9 @@ from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
 from coordinator.timers import Timers
-from coordinator.updates import MODEL_ROLE
 from coordinator.watchers import Watcher
-from moonfed.blobs import BlobRef
 from moonfed.errors import MoonfedError, WrongState
-from moonfed.manifest import Manifest
+from moonfed.manifest import MODEL, Manifest
 
 _log = logging.getLogger(__name__)
 TROUBLE_SECONDS = 5.0  # between attempts to keep what must be kept, such as while the disk is full
@@ -63,21 +62,21 @@ class Named(TypedDict):
 
 
 class RunDriver:
-    """One running run. `model` is its newest global model."""
+    """One running run."""
 
     def __init__(
         self,
         *,
         record: RunRecord,
         manifest: Manifest,
-        model: BlobRef,
+        standing: Standing,
         state: State,
         directory: StateDirectory,
         attendance: Attendance,
         background: Background,
     ) -> None:
         self.record, self.manifest, self.state = record, manifest, state
-        self._model = model
+        self._standing = standing
         self._directory, self._attendance, self.background = directory, attendance, background
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
@@ -87,8 +86,9 @@ class RunDriver:
 
     async def start(self) -> None:
         """Begins, or goes on after a restart, with the devices that attend."""
-        here = [session.device for session in self._attendance.sessions() if self.suits(session)]
-        await self._deliver(Resumed(attending=frozenset(here)))  # all at once: a cohort is drawn from all who are here
+        suited = [session for session in self._attendance.sessions() if self.suits(session)]
+        here = {session.device: session.introduction.samples for session in suited}
+        await self._deliver(Resumed(attending=here))  # all at once: a cohort is drawn from all who are here
         for session in self._attendance.sessions():
             await self.refresh(session.device)
         for device in here:  # who left meanwhile
@@ -98,11 +98,13 @@ class RunDriver:
         """Takes notice of whether a device attends now; the order of such calls does not matter."""
         async with self._lock:
             session = self._attendance.find(device)
-            present = session is not None and self.suits(session)
-            await self._advance(Attended(device=device) if present else Departed(device=device))
+            if session and self.suits(session):
+                await self._advance(Attended(device=device, samples=session.introduction.samples))
+            else:
+                await self._advance(Departed(device=device))
 
-    async def accept(self, answer: Answer, checked: Path) -> None:
-        """Counts an update whose file was checked and is durable; counting the same one again changes nothing.
+    async def accept(self, answer: Answer, checked: Mapping[str, Path]) -> None:
+        """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing.
 
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
@@ -110,7 +112,7 @@ class RunDriver:
             if not await asyncio.to_thread(self._directory.store.has_receipt, answer.id, answer.device, answer.blobs):
                 self.require_wanted(answer.id, answer.device)
                 await asyncio.to_thread(self._directory.put_update, answer.id, answer.device, checked)
-                await self._take(answer, UpdateAccepted(**_named(answer)))
+                await self._take(answer, UpdateAccepted(**_named(answer), samples=answer.samples))
 
     async def refuse(self, answer: Answer) -> None:
         """Notes that a device's update did not pass the checks."""
@@ -248,25 +250,17 @@ class RunDriver:
         session = self._attendance.find(command.device)
         if session is None:  # gone meanwhile, which the run is about to be told
             return
-        training = self.manifest.training
-        session.offer(
-            Assignment(
-                id=self._id(command),
-                manifest=self.record.manifest,
-                blobs={MODEL_ROLE: self._model},
-                epochs=training.epochs,
-                batch_size=training.batch_size,
-                hyperparameters=self.manifest.hyperparameters,
-                seed=self.record.settings.seed,
-            )
-        )
+        id_ = self._id(command)
+        session.offer(write_assignment(id_, command.device, self.record, self.manifest, self._standing))
 
     async def _reduce(self, command: Reduce) -> None:
-        work = (self._directory, self.record.run, command, self.manifest.tensors)
-        outcome = await asyncio.to_thread(close_round, *work)
+        seed, begun_with = self.record.settings.seed, self._standing.blobs
+        work = (self._directory, self.record.run, command, self.manifest)
+        outcome = await asyncio.to_thread(close_round, *work, seed=seed, begun_with=begun_with)
         if isinstance(outcome, Reduction):
-            self._model = outcome.model
-            self._announcer.committed(self._id(command), command.devices, outcome.model, outcome.metrics)
+            attempt, model = self._id(command), outcome.blobs[MODEL]
+            self._standing = self._standing.after(attempt, command.devices, outcome.blobs)
+            self._announcer.committed(attempt, command.devices, model, outcome.metrics)
             if outcome.holdout:
                 self._announcer.measured(command.round - 1, outcome.holdout)
             await self._deliver(Reduced(round=command.round, attempt=command.attempt))

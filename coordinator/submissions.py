@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import NoReturn
 
-from coordinator.background import Background
+from coordinator.background import Background, in_thread
 from coordinator.records import MAX_REASON, Answer
 from coordinator.run_driver import RunDriver
 from coordinator.storage.state_directory import StateDirectory
-from coordinator.updates import UpdateHeader, check_header, check_model
+from coordinator.taking import take_files
+from coordinator.updates import UpdateHeader, check_files, check_header
 from coordinator.uploads import Upload, Uploads
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
 
@@ -23,10 +26,10 @@ class Submission:
     def __init__(self, desk: SubmissionDesk, driver: RunDriver | None, header: UpdateHeader) -> None:
         self._desk, self._driver, self._header = desk, driver, header
         self._upload: Upload | None = None
-        self.offsets: Mapping[str, int] = {header.model.sha256: header.model.size}
+        self.offsets: Mapping[str, int] = {ref.sha256: ref.size for ref in header.blobs.values()}
 
     async def begin(self) -> None:
-        """Opens the spooled file, unless the update has its receipt already."""
+        """Opens the spooled files, unless the update has its receipt already."""
         if self._driver is None:
             return
         header, wanted = self._header, False
@@ -44,10 +47,11 @@ class Submission:
 
     async def _receive(self) -> tuple[Upload, dict[str, int]]:
         header, uploads = self._header, self._desk.uploads
-        path = self._desk.directory.incoming_file(header.id, header.device, header.model.sha256)
+        directory = self._desk.directory.incoming(header.id, header.device)
+        files = {ref: directory / ref.sha256 for ref in header.blobs.values()}
         # One at a time: a device cannot fill the disk with the beginnings of many updates.
-        await uploads.drop([other for other in path.parent.glob("*") if other != path])
-        return await uploads.begin({header.model: path})
+        await uploads.drop([other for other in directory.glob("*") if other not in files.values()])
+        return await uploads.begin(files)
 
     async def append(self, sha256: str, offset: int, data: bytes) -> None:
         """Adds the next bytes; WrongState as soon as the round has closed."""
@@ -68,20 +72,8 @@ class Submission:
             await self._desk.background.finish(self._upload.close())
 
     async def _finish(self, driver: RunDriver, upload: Upload) -> None:
-        header = self._header
         async with upload.held():
-            try:
-                async with self._desk.checking:
-                    driver.require_wanted(header.id, header.device)
-                    path = (await upload.finish())[header.model.sha256]
-                    problem = await _problem(lambda: check_model(path, driver.manifest.tensors))
-                # The slot is free again: a run in trouble may keep us waiting, and others must not wait for that.
-                if problem:
-                    await _refuse(problem, driver, header)
-                await driver.accept(_accepted(header), path)
-            except FileNotFoundError as error:  # the file went with its round
-                driver.require_wanted(header.id, header.device)
-                raise WrongState(f"the round of {header.id} has ended") from error
+            await self._desk.count(driver, self._header, upload.finish)
 
 
 class SubmissionDesk:
@@ -96,16 +88,52 @@ class SubmissionDesk:
 
         Raises AlreadyExists if another update of this device stands, WrongState if the round does not want it.
         """
+        submission = Submission(self, await self._admitted(driver, header), header)
+        await submission.begin()
+        return submission
+
+    async def take(self, driver: RunDriver | None, header: UpdateHeader, files: Mapping[str, Path]) -> None:
+        """Counts an update whose files, by role, lie on this machine, after the very same checks."""
+        if admitted := await self._admitted(driver, header):
+            await self.background.finish(self._take(admitted, header, files))
+
+    async def _take(self, driver: RunDriver, header: UpdateHeader, files: Mapping[str, Path]) -> None:
+        directory = await in_thread(self.directory.new_taking_place, header.id)
+        try:
+            await self.count(driver, header, lambda: in_thread(take_files, header, files, directory))
+        finally:
+            await in_thread(shutil.rmtree, directory, ignore_errors=True)
+            if driver.is_over(header.id):  # its spool was deleted, and we may have made it again
+                await in_thread(self.directory.forget, header.id)
+
+    async def _admitted(self, driver: RunDriver | None, header: UpdateHeader) -> RunDriver | None:
+        """The driver that takes the update; None if the update has its receipt already."""
         if await self.has_receipt(header):
-            return Submission(self, None, header)
+            return None
         if driver is None:
             raise WrongState(f"run {header.id.run!r} has ended")
         driver.require_wanted(header.id, header.device)
-        if problem := await _problem(lambda: check_header(header, driver.manifest.tensors)):
+        if problem := await _problem(lambda: check_header(header, driver.manifest)):
             await _refuse(problem, driver, header)
-        submission = Submission(self, driver, header)
-        await submission.begin()
-        return submission
+        return driver
+
+    async def count(
+        self, driver: RunDriver, header: UpdateHeader, received: Callable[[], Awaitable[Mapping[str, Path]]]
+    ) -> None:
+        """Checks an update's files, by sha256, once they are received, and counts them."""
+        try:
+            async with self.checking:
+                driver.require_wanted(header.id, header.device)
+                found = await received()
+                files = {role: found[ref.sha256] for role, ref in header.blobs.items()}
+                problem = await _problem(lambda: check_files(files, driver.manifest))
+            # The slot is free again: a run in trouble may keep us waiting, and others must not wait for that.
+            if problem:
+                await _refuse(problem, driver, header)
+            await driver.accept(_accepted(header), files)
+        except FileNotFoundError as error:  # the files went with their round
+            driver.require_wanted(header.id, header.device)
+            raise WrongState(f"the round of {header.id} has ended") from error
 
     async def has_receipt(self, header: UpdateHeader) -> bool:
         """Whether this very update counts already; AlreadyExists if another one of its device does."""

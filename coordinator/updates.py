@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordinator.records import AttemptId
-from moonfed.blobs import BlobRef
-from moonfed.errors import InvalidInput, ResourceExhausted
-from moonfed.tensors import TensorSpec, file_size, open_model, require_finite
+import numpy as np
 
-MODEL_ROLE = "model"
-ROLES = (MODEL_ROLE,)  # what a device may hand in under the rule "mean"
-MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
+from coordinator.aggregation.prototypes import COUNTS
+from coordinator.records import MAX_SAMPLES, AttemptId
+from moonfed.blobs import BlobRef
+from moonfed.errors import InvalidInput, ResourceExhausted, SchemaMismatch
+from moonfed.manifest import CLASS_MEANS, MODEL, Manifest, Roles
+from moonfed.tensors import HEADER_ALLOWANCE, TensorSpec, file_size, open_model, require_finite, split
+
 MAX_STEPS = 1_000_000_000
 MAX_METRICS, MAX_METRIC_NAME = 64, 64
 MAX_METRIC = 1e12  # far from where a weighted sum of a whole fleet's would overflow
 HOLDOUT_SAMPLES = "holdout_samples"  # the metric that the other held-out ones are weighted by
-HEADER_ALLOWANCE = 1 << 16  # bytes: other writers' white space and metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,31 +32,56 @@ class UpdateHeader:
     steps: int
     metrics: Mapping[str, float]
 
-    @property
-    def model(self) -> BlobRef:
-        """The device's weights after local training."""
-        return self.blobs[MODEL_ROLE]
 
-
-def check_header(header: UpdateHeader, specs: Sequence[TensorSpec]) -> None:
+def check_header(header: UpdateHeader, manifest: Manifest) -> None:
     """Refuses what can be refused before a byte was sent.
 
-    Raises InvalidInput for roles that nobody asked for and for senseless numbers, ResourceExhausted for a model that
-    is larger than any file of these tensors.
+    Raises InvalidInput for roles that nobody asked for or that are missing, and for senseless numbers;
+    ResourceExhausted for a file that is larger than any with its role's tensors.
     """
-    if sorted(header.blobs) != sorted(ROLES):
-        raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(ROLES)}")
-    limit = file_size(specs) + HEADER_ALLOWANCE
-    if header.model.size > limit:
-        raise ResourceExhausted(f"the update's model has {header.model.size} bytes; {limit} are allowed")
+    roles = update_roles(manifest)
+    if sorted(header.blobs) != sorted(roles):
+        raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(roles)}")
+    for role, specs in roles.items():
+        limit = file_size(specs) + HEADER_ALLOWANCE
+        if header.blobs[role].size > limit:
+            raise ResourceExhausted(f"the update's {role} has {header.blobs[role].size} bytes; {limit} are allowed")
     _check_range("samples", header.samples, MAX_SAMPLES)
     _check_range("steps", header.steps, MAX_STEPS)
     check_metrics(header.metrics)
 
 
+def check_files(files: Mapping[str, Path], manifest: Manifest) -> None:
+    """Raises SchemaMismatch, naming role and tensor, unless all files hold what the manifest asks for."""
+    for role, specs in update_roles(manifest).items():
+        _check_file(role, files[role], specs)
+
+
+def _check_file(role: str, path: Path, specs: Sequence[TensorSpec]) -> None:
+    try:
+        check_model(path, specs)
+        if role == CLASS_MEANS:
+            _check_counts(path, specs)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"{role}: {error}") from error
+
+
+def update_roles(manifest: Manifest) -> Roles:
+    """What an update consists of: the tensors of each role."""
+    return {MODEL: manifest.tensors, **manifest.uplink}
+
+
 def check_model(path: Path, specs: Sequence[TensorSpec]) -> None:
     """Raises SchemaMismatch, naming the tensor, unless the file holds exactly these tensors with finite values."""
     require_finite(open_model(path, specs), specs)
+
+
+def _check_counts(path: Path, specs: Sequence[TensorSpec]) -> None:
+    """Counts are numbers of samples; a class with none is not shared."""
+    counts = split(open_model(path, specs), specs)[COUNTS]
+    wrong = (counts < 0) | (counts != np.floor(counts))
+    if wrong.any():
+        raise SchemaMismatch(f"tensor {COUNTS!r} holds {counts[wrong][0]}; it must hold whole numbers from 0")
 
 
 def check_metrics(metrics: Mapping[str, float]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -18,7 +18,8 @@ from coordinator.services.convert import settings_message
 from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
-from moonfed.errors import MoonfedError, Unavailable
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from moonfed.manifest import Manifest
 from moonfed.operator import open_connection
 from moonfed.tensors import open_model, require_finite
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
@@ -63,6 +64,16 @@ class Console:
         """A run's committed and abandoned rounds, oldest first."""
         request = control_pb2.ListRoundsRequest(run=run)
         return self.ask(lambda asked, timeout: list(self.control.ListRounds(asked, timeout=timeout)), request)
+
+    def server_rule(self, run: control_pb2.Run) -> dict[str, Any] | None:
+        """The rule that reduces the run's rounds, from its manifest; None if that is damaged, and the run suspended."""
+        request = blob_pb2.FetchRequest(sha256=run.manifest.sha256)
+        try:
+            chunks = self.ask(lambda asked, timeout: list(self.control.Fetch(asked, timeout=timeout)), request)
+            manifest = Manifest.from_bytes(b"".join(chunk.data for chunk in chunks))
+        except (InvalidInput, NotFound):
+            return None
+        return manifest.server_rule.to_document()
 
     def upload(self, files: Mapping[BlobRef, Path]) -> None:
         """Stores blobs; a connection that breaks is taken up where it broke off."""

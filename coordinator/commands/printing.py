@@ -69,13 +69,16 @@ def device_document(device: control_pb2.Device) -> dict[str, Any]:
     }
 
 
-def run_lines(run: control_pb2.Run, rounds: Sequence[control_pb2.Round]) -> list[str]:
-    """A run with its rounds, readable."""
+def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequence[control_pb2.Round]) -> list[str]:
+    """A run with its server rule and its rounds, readable."""
     metrics = sorted({name for round_ in rounds for name in round_.metrics} | set(run.initial_metrics))
     rows = [_round_row(round_, metrics) for round_ in rounds]
     if run.initial_metrics:
         rows.insert(0, ["0", "", "start", "", "", *_metric_cells(run.initial_metrics, metrics), ""])
     lines = [snapshot_line(run)]
+    if rule:
+        settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
+        lines += [f"server rule {rule['name']}: {settings}"]
     if rows:
         heads = ["round", "attempt", "status", "updates", "seconds", *metrics, "missing"]
         lines += ["", *table(heads, rows)]
@@ -182,6 +185,7 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "deadline_seconds": settings.deadline_seconds,
         "grace_seconds": settings.grace_seconds,
         "seed": settings.seed,
+        "sampling": control_pb2.Sampling.Name(settings.sampling).removeprefix("SAMPLING_").lower(),
     }
 
 

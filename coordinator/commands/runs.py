@@ -23,7 +23,10 @@ def start(
     quorum: Annotated[str, typer.Option(help="Updates that a round needs: 3, 50% of the cohort, or all.")] = "50%",
     deadline: Annotated[float, typer.Option(help="Seconds that one round may take.")] = 3600.0,
     grace: Annotated[float, typer.Option(help="Seconds that a device may be away before it counts as lost.")] = 60.0,
-    seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' sampling.")] = 0,
+    sampling: Annotated[
+        str, typer.Option(help="How a cohort is drawn: uniform, or with probability by the devices' samples.")
+    ] = "uniform",
+    seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' order of samples.")] = 0,
     name: Annotated[str, typer.Option(help="The run's name; else made from the bundle's.")] = "",
     model: Annotated[
         Path | None, typer.Option("--from", help="Weights to start from (.safetensors); else the bundle's.")
@@ -39,7 +42,7 @@ def start(
     """
     from coordinator.commands.console import connect
     from coordinator.commands.printing import run_document, snapshot_line
-    from coordinator.rounds.settings import Settings, parse_amount
+    from coordinator.rounds.settings import Settings, parse_amount, parse_sampling
     from moonfed.bundle import read_bundle
 
     settings = Settings(
@@ -50,6 +53,7 @@ def start(
         deadline_seconds=deadline,
         grace_seconds=grace,
         seed=seed,
+        sampling=parse_sampling(sampling),
     )
     opened = read_bundle(bundle)
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -112,11 +116,13 @@ def show(
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
+        rule = console.server_rule(found)
         rounds = console.rounds(run)
     if json:
-        print_json(run_document(found) | {"rounds": [round_document(round_) for round_ in rounds]})
+        told = {"server_rule": rule, "rounds": [round_document(round_) for round_ in rounds]}
+        print_json(run_document(found) | told)
     else:
-        typer.echo("\n".join(run_lines(found, rounds)))
+        typer.echo("\n".join(run_lines(found, rule, rounds)))
 
 
 @run_app.command()

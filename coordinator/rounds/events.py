@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -11,6 +12,7 @@ class Attended:
     """A device began to attend, perhaps once more."""
 
     device: str
+    samples: int = 0  # that it trains on; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class Departed:
 class Resumed:
     """The run goes on, after it was created or the coordinator restarted, with the devices that attend then."""
 
-    attending: frozenset[str] = frozenset()
+    attending: Mapping[str, int] = field(default_factory=dict)  # device to samples, 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ class UpdateAccepted(InAttempt):
     """A device's update was checked and is durable."""
 
     device: str
+    samples: int = 0  # that it was trained on; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

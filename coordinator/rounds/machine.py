@@ -7,10 +7,9 @@ else it is abandoned and tried again under its number with the next attempt.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection
 from dataclasses import replace
 
+from coordinator.rounds.cohorts import draw_cohort
 from coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -56,15 +55,6 @@ def step(settings: Settings, state: State, event: Event) -> Step:
     return state, commands + more
 
 
-def draw_cohort(settings: Settings, round_: int, attempt: int, attending: Collection[str]) -> tuple[str, ...]:
-    """The cohort of a round, in order of names; the same for the same seed, round, attempt and attending devices."""
-
-    def rank(device: str) -> bytes:
-        return hashlib.sha256(f"{settings.seed}/{round_}/{attempt}/{device}".encode()).digest()
-
-    return tuple(sorted(sorted(attending, key=rank)[: settings.cohort_size(len(attending))]))
-
-
 def retry_seconds(attempt: int) -> float:
     """How long to wait after that attempt was abandoned: growing and capped, so a failing fleet does not spin."""
     return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempt - 1, 16))
@@ -73,12 +63,14 @@ def retry_seconds(attempt: int) -> float:
 def _apply(settings: Settings, state: State, event: Event) -> Step:
     """The event's own effect. Events of another round or attempt, and repeated ones, have none."""
     match event:
-        case Attended(device=device):
-            return _attended(state, device)
+        case Attended(device=device, samples=samples):
+            return _attended(_informed(state, device, samples), device)
         case Departed(device=device):
             return _departed(settings.grace_seconds, state, device)
         case Resumed(attending=attending):
-            return _resumed(settings, replace(state, attending=attending))
+            for device, samples in attending.items():
+                state = _informed(state, device, samples)
+            return _resumed(settings, replace(state, attending=frozenset(attending)))
         case StopRequested():
             return _stopped(state)
     current = state.open
@@ -97,6 +89,7 @@ def _in_round(state: State, current: OpenRound, event: Event) -> Step:
         case DeadlinePassed():
             return replace(state, open=replace(current, overdue=True)), ()
         case UpdateAccepted(device=device) if device in current.cohort and device not in current.declined:
+            state = _informed(state, device, event.samples)
             settled = replace(_unsettled(current, device), reported=current.reported | {device})
         case UpdateRefused(device=device) if device in current.outstanding or device in current.lost:
             settled = replace(_unsettled(current, device), refused=current.refused | {device})
@@ -114,6 +107,13 @@ def _unsettled(current: OpenRound, device: str) -> OpenRound:
     """The round with that device neither refused, lost nor away."""
     absences = {name: number for name, number in current.absences.items() if name != device}
     return replace(current, refused=current.refused - {device}, lost=current.lost - {device}, absences=absences)
+
+
+def _informed(state: State, device: str, samples: int) -> State:
+    """The device has told how many samples it trains on, unless it does not know."""
+    if not samples or state.samples.get(device) == samples:
+        return state
+    return replace(state, samples={**state.samples, device: samples})
 
 
 def _attended(state: State, device: str) -> Step:
@@ -196,7 +196,7 @@ def _proceed(settings: Settings, state: State) -> Step:
 
 def _open(settings: Settings, state: State) -> Step:
     round_, attempt = state.committed + 1, state.attempt
-    cohort = draw_cohort(settings, round_, attempt, state.attending)
+    cohort = draw_cohort(settings, round_, attempt, state.attending, state.samples)
     overdue = DeadlinePassed(round=round_, attempt=attempt)
     commands: list[Command] = [Open(round=round_, attempt=attempt, cohort=cohort)]
     commands.append(StartTimer(seconds=settings.deadline_seconds, event=overdue))

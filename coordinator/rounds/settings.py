@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from moonfed.errors import InvalidInput
 
+Sampling = Literal["uniform", "samples"]
 MAX_SEED = 2**64 - 1
 MAX_NUMBER = 1_000_000  # of rounds or devices
 
@@ -53,6 +54,7 @@ class Settings:
     deadline_seconds: float = 3600.0
     grace_seconds: float = 60.0
     seed: int = 0
+    sampling: Sampling = "uniform"  # of a cohort; "samples": with probability by the devices' samples
 
     def __post_init__(self) -> None:
         _whole("rounds", self.rounds)
@@ -63,6 +65,7 @@ class Settings:
         _seconds("grace_seconds", self.grace_seconds, positive=False)
         if not 0 <= self.seed <= MAX_SEED:
             raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0 to 2^64-1")
+        parse_sampling(self.sampling)
         if self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
             raise InvalidInput(f"quorum is {self.quorum}; it must be at most the cohort, {self.cohort}")
 
@@ -100,6 +103,15 @@ def parse_amount(field: str, text: str) -> Amount:
         raise InvalidInput(f"{field} is {text!r}; it must be like 10, 20% or all") from error
     amount.check(field)
     return amount
+
+
+def parse_sampling(text: str) -> Sampling:
+    """A way of sampling as an operator writes it."""
+    for known in get_args(Sampling):
+        if text == known:
+            sampling: Sampling = known
+            return sampling
+    raise InvalidInput(f"sampling is {text!r}; it must be 'uniform' or 'samples'")
 
 
 def _whole(name: str, value: int) -> None:

@@ -45,6 +45,7 @@ class State:
     committed: int = 0  # rounds
     attempt: int = 1  # of the open round, or of the next one to open
     attending: Names = NOBODY
+    samples: Mapping[str, int] = field(default_factory=dict)  # by device, those that are known
     departures: int = 0
     open: OpenRound | None = None
     resting: bool = False  # between an abandoned round and the next attempt

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from coordinator.attendance import Assignment, Introduction
 from coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
-from coordinator.rounds.settings import Amount, Settings
+from coordinator.rounds.settings import Amount, Sampling, Settings
 from coordinator.rounds.state import OpenRound
 from coordinator.updates import UpdateHeader
 from moonfed import CONTRACT_VERSION, RELEASE
@@ -37,6 +37,10 @@ _EVENT_KINDS = {
     "metrics": control_pb2.EVENT_KIND_METRICS,
     "ended": control_pb2.EVENT_KIND_ENDED,
 }
+_SAMPLING: Mapping[Sampling, control_pb2.Sampling.ValueType] = {
+    "uniform": control_pb2.SAMPLING_UNIFORM,
+    "samples": control_pb2.SAMPLING_SAMPLES,
+}
 
 # Messages in
 
@@ -48,6 +52,7 @@ def introduction(device: str, request: fleet_pb2.AttendRequest) -> Introduction:
         contract_version=request.contract_version,
         plan_interfaces=tuple(request.plan_interfaces),
         platform=dict(request.platform),
+        samples=request.samples,
     )
 
 
@@ -87,7 +92,16 @@ def settings(message: control_pb2.RunSettings) -> Settings:
         deadline_seconds=message.deadline_seconds,
         grace_seconds=message.grace_seconds,
         seed=message.seed,
+        sampling=_sampling(message.sampling),
     )
+
+
+def _sampling(value: int) -> Sampling:
+    if value in (control_pb2.SAMPLING_UNSPECIFIED, control_pb2.SAMPLING_UNIFORM):
+        return "uniform"
+    if value == control_pb2.SAMPLING_SAMPLES:
+        return "samples"
+    raise InvalidInput(f"sampling is {value}, which this release does not know; it must be uniform or samples")
 
 
 def _amount(message: control_pb2.Amount) -> Amount:
@@ -117,6 +131,9 @@ def assignment(work: Assignment) -> fleet_pb2.AttendReply:
             batch_size=work.batch_size,
             hyperparameters=dict(work.hyperparameters),
             seed=work.seed,
+            views=work.views,
+            counted_round=work.counted.round if work.counted else 0,
+            counted_attempt=work.counted.attempt if work.counted else 0,
         )
     )
 
@@ -217,6 +234,7 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         deadline_seconds=values.deadline_seconds,
         grace_seconds=values.grace_seconds,
         seed=values.seed,
+        sampling=_SAMPLING[values.sampling],
     )
 
 

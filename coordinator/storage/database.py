@@ -54,7 +54,8 @@ def _prepare(engine: sql.Engine, path: Path) -> None:
         version = connection.execute(sql.select(tables.schema.c.version)).scalar_one()
     if version != tables.SCHEMA_VERSION:
         raise VersionMismatch(
-            f"{path} has schema version {version}; this release of moonfed reads version {tables.SCHEMA_VERSION}"
+            f"{path} has schema version {version}; this release of moonfed reads version {tables.SCHEMA_VERSION}; "
+            "let the release that wrote it end its runs, or move the whole state directory away to start anew"
         )
 
 

@@ -35,6 +35,12 @@ class Registry:
             found = connection.execute(sql.select(tables.devices).order_by(tables.devices.c.device))
             return [rows.device_record(row) for row in found.mappings()]
 
+    def count(self) -> int:
+        """How many devices are known."""
+        with self._transactions.read() as connection:
+            number: int = connection.execute(sql.select(sql.func.count()).select_from(tables.devices)).scalar_one()
+        return number
+
     def enrol(self, device: str, public_key_sha256: str, secret_sha256: str, certificate_expires: float) -> bool:
         """Keeps a device's certificate and uses up one use of a token; False if the token has none left.
 

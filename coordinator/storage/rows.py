@@ -26,6 +26,16 @@ def _ref(row: sql.RowMapping, name: str) -> BlobRef:
     return BlobRef(row[f"{name}_sha256"], row[f"{name}_size"])
 
 
+def blobs_document(blobs: Mapping[str, BlobRef]) -> dict[str, list[Any]]:
+    """Blobs by role as JSON values."""
+    return {role: [ref.sha256, ref.size] for role, ref in blobs.items()}
+
+
+def read_blobs(document: Mapping[str, Any]) -> dict[str, BlobRef]:
+    """Reads what `blobs_document` wrote."""
+    return {role: BlobRef(sha256, size) for role, (sha256, size) in document.items()}
+
+
 def run_record(row: sql.RowMapping) -> RunRecord:
     """A row of runs."""
     return RunRecord(
@@ -51,7 +61,7 @@ def round_record(row: sql.RowMapping, metrics: Mapping[str, float]) -> RoundReco
         cohort=tuple(row["cohort"]),
         counted=tuple(row["counted"]),
         reason=row["reason"],
-        model=_ref(row, "model") if row["model_sha256"] else None,
+        blobs=read_blobs(row["blobs"]),
         seconds=row["seconds"],
         metrics=metrics if row["status"] == "committed" else {},
     )
@@ -67,7 +77,7 @@ def answer(row: sql.RowMapping) -> Answer:
         samples=row["samples"],
         steps=row["steps"],
         metrics=row["metrics"],
-        blobs={role: BlobRef(sha256, size) for role, (sha256, size) in row["blobs"].items()},
+        blobs=read_blobs(row["blobs"]),
     )
 
 

@@ -2,7 +2,7 @@
 
 coordinator.db   runs, rounds, receipts, devices (coordinator.storage.database)
 blobs/           models, plans, graphs, manifests, by sha256
-spool/           updates of open rounds: RUN/ROUND-ATTEMPT/updates/DEVICE
+spool/           updates of open rounds: RUN/ROUND-ATTEMPT/updates/DEVICE/ROLE
 authority/       the authority's and the server's keys and certificates
 operator/        an identity for the operator on this machine
 lock             held while a coordinator runs
@@ -13,7 +13,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Iterator
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from coordinator.storage.database import DATABASE_FILE, open_store
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory
 from moonfed.errors import Corrupt, WrongState
-from moonfed.files import sync_directory
+from moonfed.files import sync_directory, sync_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,23 +39,34 @@ class StateDirectory:
         """Where the updates of one attempt lie until it is over."""
         return self.root / "spool" / attempt.run / f"{attempt.round}-{attempt.attempt}"
 
-    def update_file(self, attempt: AttemptId, device: str) -> Path:
-        """A device's checked update."""
-        return self.spool(attempt) / "updates" / device
+    def update_file(self, attempt: AttemptId, device: str, role: str) -> Path:
+        """One role's file of a device's checked update."""
+        return self.spool(attempt) / "updates" / device / role
 
-    def incoming_file(self, attempt: AttemptId, device: str, sha256: str) -> Path:
-        """A device's update while it is received."""
-        return self.spool(attempt) / "incoming" / device / sha256
+    def incoming(self, attempt: AttemptId, device: str) -> Path:
+        """Where the blobs of a device's update lie while they are received, by sha256."""
+        return self.spool(attempt) / "incoming" / device
 
-    def put_update(self, attempt: AttemptId, device: str, checked: Path) -> None:
-        """Moves a checked, durable file to its place; what stood there had no receipt."""
-        place = self.update_file(attempt, device)
-        if not place.parent.is_dir():
-            place.parent.mkdir(parents=True)
-            for directory in list(place.parents)[1:4]:  # the spool's, down to this attempt's
+    def new_taking_place(self, attempt: AttemptId) -> Path:
+        """An empty directory for the files of an update that lies on this machine already, while they are checked."""
+        self.spool(attempt).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="taking-", dir=self.spool(attempt)))
+
+    def put_update(self, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
+        """Moves checked, durable files, by role, to their places; what stood there had no receipt."""
+        place = self.spool(attempt) / "updates" / device
+        if not place.is_dir():
+            place.mkdir(parents=True)
+            for directory in list(place.parents)[:4]:  # this attempt's updates, up to the spool
                 sync_directory(directory)
-        os.replace(checked, place)
-        sync_directory(place.parent)
+        roles = list(checked)
+        for number, role in enumerate(roles):
+            if checked[role] in [checked[later] for later in roles[number + 1 :]]:  # two roles may hold the same bytes
+                shutil.copyfile(checked[role], place / role)
+                sync_file(place / role)
+            else:
+                os.replace(checked[role], place / role)
+        sync_directory(place)
 
     def forget(self, attempt: AttemptId) -> None:
         """Deletes the spooled updates of an attempt that is over."""

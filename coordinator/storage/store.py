@@ -78,6 +78,7 @@ class Store:
             "cohort": list(cohort),
             "counted": [],
             "reason": "",
+            "blobs": {},
             "opened": time.time(),
             "seconds": 0.0,
         }
@@ -88,14 +89,14 @@ class Store:
         self,
         attempt: AttemptId,
         counted: Sequence[str],
-        model: BlobRef,
+        blobs: Mapping[str, BlobRef],
         *,
         metrics: Mapping[str, float],
         metrics_before: Mapping[str, float],
     ) -> None:
-        """The round's global model, who is in it, its metrics and more of the model before it, all at once."""
+        """The round's global state by role, who is in it, its metrics and more of the model before it, all at once."""
         with self._transactions.write() as connection:
-            changes = {"counted": list(counted), **rows.ref_columns("model", model)}
+            changes = {"counted": list(counted), "blobs": rows.blobs_document(blobs)}
             _close_round(connection, attempt, "committed", changes)
             _put_metrics(connection, attempt.run, attempt.round, metrics)
             _put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
@@ -143,7 +144,7 @@ class Store:
             "samples": answer.samples,
             "steps": answer.steps,
             "metrics": dict(answer.metrics),
-            "blobs": {role: [ref.sha256, ref.size] for role, ref in answer.blobs.items()},
+            "blobs": rows.blobs_document(answer.blobs),
         }
         with self._transactions.write() as connection:
             connection.execute(
@@ -176,6 +177,24 @@ class Store:
         if row is not None and rows.answer(row).blobs != dict(blobs):
             raise AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
         return row is not None
+
+    def latest_counted(self, run: str) -> dict[str, AttemptId]:
+        """For each device the latest attempt whose model has its update."""
+        rounds, answers = tables.rounds.c, tables.answers.c
+        in_model = sql.and_(answers.run == run, answers.outcome == "accepted", rounds.status == "committed")
+        joined = tables.answers.join(
+            tables.rounds, sql.and_(*(rounds[name] == answers[name] for name in ("run", "round", "attempt")))
+        )
+        latest = sql.select(answers.device, sql.func.max(answers.round).label("round")).select_from(joined)
+        latest_of = latest.where(in_model).group_by(answers.device).subquery()
+        query = (  # a round is committed once, so its number tells the attempt
+            sql.select(latest_of.c.device, rounds.round, rounds.attempt)
+            .join_from(latest_of, tables.rounds, latest_of.c.round == rounds.round)
+            .where(rounds.run == run, rounds.status == "committed")
+        )
+        with self._transactions.read() as connection:
+            found = connection.execute(query)
+            return {row.device: AttemptId(run=run, round=row.round, attempt=row.attempt) for row in found}
 
     # Metrics
 

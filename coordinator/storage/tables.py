@@ -16,7 +16,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 NAME, DIGEST = 63, 64  # characters
 
 metadata = MetaData()
@@ -47,8 +47,7 @@ rounds = Table(
     Column("cohort", JSON, nullable=False),
     Column("counted", JSON, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("model_sha256", String(DIGEST)),
-    Column("model_size", BigInteger),
+    Column("blobs", JSON, nullable=False),  # of a committed round: the global state, role to [sha256, size]
     Column("opened", Double, nullable=False),
     Column("seconds", Double, nullable=False),
 )

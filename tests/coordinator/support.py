@@ -285,6 +285,7 @@ def settings(rounds: int = 1, **fields: Any) -> control_pb2.RunSettings:  # noqa
         "deadline_seconds": 600.0,
         "grace_seconds": 600.0,
         "seed": 7,
+        "sampling": control_pb2.SAMPLING_UNIFORM,
     }
     return control_pb2.RunSettings(**{**given, **fields})
 

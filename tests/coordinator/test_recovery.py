@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coordinator.records import Answer, AttemptId, RunRecord
-from coordinator.reduction import holdout_metrics, reduce_round, train_metrics
+from coordinator.reduction import Reduction, holdout_metrics, reduce_round, train_metrics
 from coordinator.services import convert
 from coordinator.storage.state_directory import StateDirectory, open_state
 from coordinator.storage.views import recovered_state
@@ -23,7 +23,7 @@ from moonfed.errors import Corrupt, WrongState
 from moonfed.manifest import WEIGHTS_FILE
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator import support
-from tests.coordinator.support import SPECS, OperatorCalls, ask, model_bytes, model_values
+from tests.coordinator.support import OperatorCalls, ask, model_bytes, model_values
 
 FIRST = AttemptId(run="r", round=1, attempt=1)
 Until = Callable[[Callable[[], bool]], None]
@@ -60,10 +60,16 @@ class Left:
     def acknowledge(self, device: str, content: bytes, samples: int) -> None:
         checked = self.directory.root / "checked"
         checked.write_bytes(content)
-        self.directory.put_update(FIRST, device, checked)
+        self.directory.put_update(FIRST, device, {"model": checked})
         blobs = {"model": ref_of_bytes(content)}
         answer = Answer(id=FIRST, device=device, outcome="accepted", samples=samples, steps=1, blobs=blobs)
         self.directory.store.put_answer(answer)
+
+
+def reduced(left: Left) -> Reduction:
+    """What the closed round comes to, as a coordinator reduces it before it commits it."""
+    manifest, begun_with = support.make_bundle().manifest, {"model": left.record.initial}
+    return reduce_round(left.directory, FIRST, ["cam-1", "cam-2"], manifest, seed=7, begun_with=begun_with)
 
 
 @pytest.fixture
@@ -97,17 +103,17 @@ def test_killed_after_the_last_receipt(state: Path) -> None:
 
 def test_killed_while_reducing_before_the_commit(state: Path) -> None:
     with open_state(state) as directory:
-        Left(directory)
-        reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
+        left = Left(directory)
+        reduced(left)
         (directory.spool(FIRST) / "model").write_bytes(b"half a model")
     expect_round_1(state)
 
 
 def test_killed_between_the_commit_and_the_end(state: Path) -> None:
     with open_state(state) as directory:
-        Left(directory)
-        reduction = reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
-        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, metrics={}, metrics_before={})
+        left = Left(directory)
+        reduction = reduced(left)
+        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.blobs, metrics={}, metrics_before={})
     expect_round_1(state)
 
 
@@ -119,7 +125,7 @@ def test_killed_between_the_spooled_update_and_its_receipt(tmp_path: Path, state
         directory.store.open_round(again, ["cam-1"])
         checked = state / "checked"
         checked.write_bytes(model_bytes(9.0))
-        directory.put_update(again, "cam-1", checked)
+        directory.put_update(again, "cam-1", {"model": checked})
     with support.coordinator_in_process(state) as ports, ExitStack() as stack:
         calls = support.operator(state, ports.fleet)
         stack.enter_context(calls.channel)
@@ -135,7 +141,7 @@ def test_killed_between_the_abandonment_and_the_end_of_its_spool(state: Path) ->
     with open_state(state) as directory:
         Left(directory)
         directory.store.abandon_round(FIRST, "because")
-        assert directory.update_file(FIRST, "cam-1").is_file()
+        assert directory.update_file(FIRST, "cam-1", "model").is_file()
     with support.coordinator_in_process(state) as ports:
         calls = support.operator(state, ports.fleet)
         with calls.channel:
@@ -150,9 +156,9 @@ def test_killed_between_the_abandonment_and_the_end_of_its_spool(state: Path) ->
 
 def test_killed_after_everything(state: Path) -> None:
     with open_state(state) as directory:
-        Left(directory)
-        reduction = reduce_round(directory, FIRST, ["cam-1", "cam-2"], SPECS)
-        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.model, metrics={}, metrics_before={})
+        left = Left(directory)
+        reduction = reduced(left)
+        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.blobs, metrics={}, metrics_before={})
         directory.forget(FIRST)
         directory.store.end_run("r", "finished")
     expect_round_1(state)
@@ -169,7 +175,7 @@ def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
 ) -> None:
     with open_state(state) as directory:
         Left(directory)
-        damage(directory.update_file(FIRST, "cam-2"))
+        damage(directory.update_file(FIRST, "cam-2", "model"))
     run, rounds, content = finished(state)
     assert run.status == control_pb2.RUN_STATUS_FINISHED
     assert [list(entry.counted) for entry in rounds] == [["cam-1"]]
@@ -186,7 +192,7 @@ def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
 ) -> None:
     with open_state(state) as directory:
         Left(directory, quorum=1.0)
-        fault(directory.update_file(FIRST, "cam-2"))
+        fault(directory.update_file(FIRST, "cam-2", "model"))
     with support.coordinator_in_process(state) as ports:
         calls = support.operator(state, ports.fleet)
         with calls.channel:

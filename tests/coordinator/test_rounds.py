@@ -7,6 +7,7 @@ from hypothesis import given, strategies
 from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from coordinator.rounds.cohorts import draw_cohort
 from coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -32,7 +33,7 @@ from coordinator.rounds.events import (
     UpdateAccepted,
     UpdateRefused,
 )
-from coordinator.rounds.machine import draw_cohort, retry_seconds, step
+from coordinator.rounds.machine import retry_seconds, step
 from coordinator.rounds.sentences import objection, waiting
 from coordinator.rounds.settings import Amount, Settings
 from coordinator.rounds.state import OpenRound, State
@@ -224,13 +225,13 @@ def test_after_a_restart_the_open_round_goes_on() -> None:
 
 def test_a_run_that_starts_draws_its_cohort_from_all_who_are_there() -> None:
     settings = Settings(rounds=1, minimum_devices=2)
-    _, commands = after(settings, Resumed(attending=frozenset("abc")))
+    _, commands = after(settings, Resumed(attending=dict.fromkeys("abc", 0)))
     assert only(commands, Open) == [Open(round=1, attempt=1, cohort=("a", "b", "c"))]
 
 
 def test_after_a_restart_those_of_the_cohort_who_are_there_are_assigned_again() -> None:
     held = OpenRound(round=1, attempt=1, cohort=("a", "b", "c"), reported=frozenset("a"))
-    _, commands = after(THREE, Resumed(attending=frozenset("ab")), state=State(open=held))
+    _, commands = after(THREE, Resumed(attending=dict.fromkeys("ab", 0)), state=State(open=held))
     assert only(commands, Assign) == [Assign(round=1, attempt=1, device="b")]
 
 
@@ -247,8 +248,8 @@ names = strategies.sets(strategies.text("abcdef0123", min_size=1, max_size=4), m
 def test_the_cohort_depends_on_seed_round_attempt_and_names_alone(devices: set[str], seed: int, count: int) -> None:
     settings = Settings(rounds=9, cohort=Amount(count=count), quorum=Amount(count=1), seed=seed)
     shuffled = sorted(devices, key=lambda name: hash((name, seed)))
-    cohort = draw_cohort(settings, 3, 1, shuffled)
-    assert cohort == draw_cohort(settings, 3, 1, sorted(devices, reverse=True))
+    cohort = draw_cohort(settings, 3, 1, shuffled, {})
+    assert cohort == draw_cohort(settings, 3, 1, sorted(devices, reverse=True), {})
     assert list(cohort) == sorted(cohort)
     assert len(cohort) == min(count, len(devices))
     assert set(cohort) <= devices
@@ -257,7 +258,7 @@ def test_the_cohort_depends_on_seed_round_attempt_and_names_alone(devices: set[s
 def test_every_device_is_drawn_about_as_often() -> None:
     settings = Settings(rounds=9, cohort=Amount(count=5), quorum=Amount(count=1), seed=3)
     devices = [f"cam-{number}" for number in range(20)]
-    drawn = [name for round_ in range(1, 401) for name in draw_cohort(settings, round_, 1, devices)]
+    drawn = [name for round_ in range(1, 401) for name in draw_cohort(settings, round_, 1, devices, {})]
     assert all(60 < drawn.count(name) < 140 for name in devices), "100 are expected, with a deviation of 8.7"
 
 
@@ -386,7 +387,7 @@ class Runs(RuleBasedStateMachine):
         )
         self.here, self.timers, self.reducing, self.stopping = set(devices), [], None, False
         self.state = State(committed=self.state.committed, attempt=self.state.attempt, open=kept)
-        self.send(Resumed(attending=frozenset(devices)))
+        self.send(Resumed(attending=dict.fromkeys(devices, 0)))
 
     @precondition(lambda self: self.stops_at_all)
     @rule()

@@ -208,12 +208,9 @@ def test_a_run_of_any_length_fits_into_a_message_and_its_rounds_are_streamed(fle
     fleet.start()
     devices = [f"a-device-with-a-rather-long-name-{number:06}" for number in range(10_000)]
     store = fleet.state / "coordinator.db"
-    model = "0" * 64
-    rounds = [
-        ("run", 0, number, "abandoned", json.dumps(devices), "[]", "late", model, 1, 0, 0) for number in range(60)
-    ]
+    rounds = [("run", 0, number, "abandoned", json.dumps(devices), "[]", "late", "{}", 0, 0) for number in range(60)]
     with closing(sqlite3.connect(store, timeout=20)) as connection:
-        connection.executemany("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rounds)
+        connection.executemany("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rounds)
         connection.commit()
     assert fleet.operator.run("run").run == "run"
     assert next(fleet.operator.watch("run")).run.run == "run"

@@ -357,7 +357,7 @@ def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
         began[0] += 1
         return await begin(self, files)
 
-    def slow(self: StateDirectory, attempt: AttemptId, device: str, checked: Path) -> None:
+    def slow(self: StateDirectory, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
         placing.set()
         go_on.wait(WAIT)
         put(self, attempt, device, checked)

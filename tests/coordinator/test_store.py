@@ -69,7 +69,9 @@ def test_a_committed_round_shows_who_counted_and_what_was_measured(store: Store)
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
     assert store.past_rounds("digits", None, 9) == []
-    store.commit_round(FIRST, ["a"], MODEL, metrics={"train_loss": 0.5}, metrics_before={"holdout_loss": 2.0})
+    store.commit_round(
+        FIRST, ["a"], {"model": MODEL}, metrics={"train_loss": 0.5}, metrics_before={"holdout_loss": 2.0}
+    )
     store.put_metrics("digits", 0, {"accuracy": 0.1})
     store.put_metrics("digits", 1, {"accuracy": 0.8})
     store.put_metrics("digits", 1, {"accuracy": 0.9})
@@ -87,7 +89,7 @@ def test_rounds_are_read_a_few_at_a_time(store: Store) -> None:
     for attempt in ids:
         store.open_round(attempt, ["a"])
         if attempt.attempt == 2:
-            store.commit_round(attempt, ["a"], MODEL, metrics={}, metrics_before={})
+            store.commit_round(attempt, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
         else:
             store.abandon_round(attempt, "because")
     store.open_round(AttemptId(run="digits", round=4, attempt=1), ["a"])
@@ -106,7 +108,7 @@ def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Stor
     assert store.has_receipt(FIRST, "a", blobs)
     with pytest.raises(AlreadyExists, match="different update of 'a'"):
         store.has_receipt(FIRST, "a", update("a", b"other").blobs)
-    store.commit_round(FIRST, ["a"], MODEL, metrics={}, metrics_before={})
+    store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
     assert store.has_receipt(FIRST, "a", blobs)
     second = AttemptId(run="digits", round=2, attempt=1)
     store.open_round(second, ["a"])
@@ -137,7 +139,7 @@ def test_a_killed_coordinator_finds_its_round_again(tmp_path: Path) -> None:
     ]
     assert state.open.outstanding == ("a",)
     assert second.answers(again)[0] == update("b", attempt=again)
-    second.commit_round(again, ["b"], MODEL, metrics={}, metrics_before={})
+    second.commit_round(again, ["b"], {"model": MODEL}, metrics={}, metrics_before={})
     state = recovered_state(second, "digits")
     assert (state.committed, state.attempt, state.open) == (1, 1, None)
     first.close()
@@ -235,7 +237,7 @@ def test_another_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
     connection.execute("UPDATE schema SET version = 99")
     connection.commit()
     connection.close()
-    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 2"):
+    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 3"):
         open_store(path)
 
 

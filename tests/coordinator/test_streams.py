@@ -64,7 +64,7 @@ def test_progress_is_dropped_first() -> None:
 
 
 def introduction(device: str = "cam-1") -> Introduction:
-    return Introduction(device=device, contract_version="1.0", plan_interfaces=("torchscript/1",), platform={})
+    return Introduction(device=device, contract_version="1.0", plan_interfaces=("torchscript/2",), platform={})
 
 
 def assignment(attempt: int) -> Assignment:
@@ -75,8 +75,10 @@ def assignment(attempt: int) -> Assignment:
         blobs={"model": ref},
         epochs=1,
         batch_size=1,
+        views=0,
         hyperparameters={},
         seed=0,
+        counted=None,
     )
 
 

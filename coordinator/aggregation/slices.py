@@ -1,0 +1,75 @@
+"""Models as files, a slice at a time: memory grows neither with the fleet nor with the model.
+
+Sums are float64 and in the order given, so that the devices' order, not that of their arrival, decides how they round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.errors import InvalidInput
+from moonfed.tensors import ITEM_SIZE, TensorSpec, header_bytes
+
+SLICE = 1 << 20  # elements
+Slice = npt.NDArray[np.float64]
+Memory = Mapping[str, Slice]  # what a server rule remembers, by role
+
+
+def ranges(size: int, slice_elements: int) -> Iterator[tuple[int, int]]:
+    """Consecutive (start, stop) that cover so many elements."""
+    for start in range(0, size, slice_elements):
+        yield start, min(start + slice_elements, size)
+
+
+def read(path: Path, size: int, start: int, stop: int) -> npt.NDArray[np.float32]:
+    """Elements start to stop of a checked file of `size` elements. Mapped anew, so nothing stays resident."""
+    buffer = path.stat().st_size - ITEM_SIZE * size  # it is the file's end, whatever another writer's header holds
+    return np.memmap(path, dtype="<f4", mode="r", offset=buffer + ITEM_SIZE * start, shape=(stop - start,))
+
+
+def weighted_sum(paths: Sequence[Path], weights: Sequence[float], size: int, start: int, stop: int) -> Slice:
+    """The sum of weight times file over the elements start to stop."""
+    sums, scaled = np.zeros(stop - start), np.empty(stop - start)
+    for path, weight in zip(paths, weights, strict=True):
+        np.multiply(read(path, size, start, stop), weight, out=scaled, dtype=np.float64)
+        sums += scaled
+    return sums
+
+
+def is_parameter(specs: Sequence[TensorSpec], start: int, stop: int) -> npt.NDArray[np.bool_]:
+    """Which of the elements start to stop belong to parameters, not to statistics."""
+    mask, offset = np.zeros(stop - start, np.bool_), 0
+    for spec in specs:
+        if spec.kind == "parameter":
+            mask[max(offset - start, 0) : max(offset + spec.size - start, 0)] = True
+        offset += spec.size
+    return mask
+
+
+class ModelWriter:
+    """Writes one file from consecutive slices, rounded to float32."""
+
+    def __init__(self, file: BinaryIO, specs: Sequence[TensorSpec]) -> None:
+        self._file = file
+        file.write(header_bytes(specs))
+
+    def write(self, values: Slice) -> None:
+        """Appends a slice; InvalidInput if float32 cannot hold it."""
+        with np.errstate(over="ignore"):
+            rounded = values.astype("<f4")
+        if not np.isfinite(rounded).all():
+            raise InvalidInput("the result has values that float32 cannot hold: with these settings it diverges")
+        self._file.write(np.ascontiguousarray(rounded).data)
+
+
+@contextmanager
+def writers(files: Mapping[str, Path], specs: Sequence[TensorSpec]) -> Iterator[dict[str, ModelWriter]]:
+    """One writer for each role's file, all of the same tensors."""
+    with ExitStack() as stack:
+        yield {role: ModelWriter(stack.enter_context(path.open("wb")), specs) for role, path in files.items()}

@@ -1,0 +1,52 @@
+"""What goes into an assignment: the run's settings, its newest global state, and when the device counted last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coordinator.attendance import Assignment
+from coordinator.records import AttemptId, RunRecord
+from coordinator.storage.state_directory import StateDirectory
+from moonfed.blobs import BlobRef
+from moonfed.manifest import MODEL, Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a run's training stands. The server rule's memory is part of the global state, and stays here."""
+
+    blobs: Mapping[str, BlobRef]  # the global state by role, the model among it
+    counted: Mapping[str, AttemptId] = field(default_factory=dict)  # by device, if devices keep anything: the latest
+
+    def after(self, attempt: AttemptId, devices: Sequence[str], blobs: Mapping[str, BlobRef]) -> Standing:
+        """Where it stands once an attempt was committed with these devices' updates."""
+        return Standing(blobs=blobs, counted={**self.counted, **dict.fromkeys(devices, attempt)})
+
+
+def load_standing(directory: StateDirectory, record: RunRecord, manifest: Manifest) -> Standing:
+    """The newest committed standing of a run; Corrupt if a file of the global state is damaged. Blocking."""
+    newest = directory.store.latest_round(record.run, "committed")
+    blobs = newest.blobs if newest else {MODEL: record.initial}
+    for ref in blobs.values():
+        directory.blobs.verified_path(ref)  # a damaged one must not go out to devices
+    counted = directory.store.latest_counted(record.run) if manifest.device_state else {}
+    return Standing(blobs=blobs, counted=counted)
+
+
+def write_assignment(
+    id_: AttemptId, device: str, record: RunRecord, manifest: Manifest, standing: Standing
+) -> Assignment:
+    """One device's work in one round."""
+    training = manifest.training
+    return Assignment(
+        id=id_,
+        manifest=record.manifest,
+        blobs={role: standing.blobs[role] for role in (MODEL, *manifest.downlink) if role in standing.blobs},
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        views=training.views,
+        hyperparameters=manifest.hyperparameters_at(id_.round),
+        seed=record.settings.seed,
+        counted=standing.counted.get(device) if manifest.device_state else None,
+    )
