@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.cli import new_app, print_json, run_program
-from moonfed.errors import InvalidInput, Unavailable
+from moonfed.errors import Unavailable
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.server_rules import SERVER_RULES, read_server_rule
 
 if TYPE_CHECKING:
     from export.evaluator import RoundScore
+    from export.recipe import Recipe
 
 PROGRAM = "moonfed-export"
 app = new_app("Compile models for a fleet of devices, score what a run has learned, and write it as ONNX.")
@@ -35,15 +37,26 @@ def bundle(
     model: Annotated[
         str, typer.Option(help="cnn, mlp, resnet18, resnet50, torchvision:NAME or your MODULE:CALLABLE.")
     ] = "cnn",
-    method: Annotated[str, typer.Option(help="fedavg or moon.")] = "fedavg",
+    projection: Annotated[
+        str, typer.Option(metavar="WIDTH|none", help="The projection head's output; none: no head.")
+    ] = "256",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="fedavg, fedprox, scaffold, moon, l2, fedssc, fedproc, fedssc-two-stage or fedssc-local-contrast."
+        ),
+    ] = "fedavg",
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="learning_rate, momentum, weight_decay, epochs, batch_size; of moon: mu, tau, previous_models.",
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method or of local training; see `methods`."),
     ] = None,
+    server_rule: Annotated[str, typer.Option(help=f"How updates combine: {', '.join(SERVER_RULES)}.")] = "mean",
+    server_settings: Annotated[
+        list[str] | None, typer.Option("--server-set", metavar="KEY=VALUE", help="A setting of that; see `methods`.")
+    ] = None,
+    augmentation: Annotated[
+        str, typer.Option(help="Of pictures, while training: none, crop-flip or crop-flip-rotate.")
+    ] = "none",
     mean: Annotated[
         str | None, typer.Option(help="To subtract, per channel (of 0 to 1) or feature: 0.5,0.5,0.4.")
     ] = None,
@@ -60,28 +73,39 @@ def bundle(
 
     Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
     """
-    from export.recipe import Recipe, read_classes, read_input, read_numbers
+    from export import recipe as recipes
 
-    recipe = Recipe(
+    recipe = recipes.Recipe(
         name=name or output.stem,
         model=model,
-        input=read_input(input_text),
-        classes=read_classes(classes),
-        method=method,
-        settings=_pairs(settings or []),
-        mean=read_numbers("mean", mean),
-        deviation=read_numbers("std", std),
+        input=recipes.read_input(input_text),
+        classes=recipes.read_classes(classes),
+        projection=recipes.read_projection(projection),
+        method=recipes.read_federated(method),
+        settings=recipes.read_pairs("--set", settings or []),
+        server_rule=read_server_rule(
+            {**recipes.read_pairs("--server-set", server_settings or []), "name": server_rule}
+        ),
+        augmentation=augmentation,
+        mean=recipes.read_numbers("mean", mean),
+        deviation=recipes.read_numbers("std", std),
         seed=seed,
     )
-    from export.bundling import build_bundle
-    from moonfed.bundle import write_bundle
+    _write_bundle(recipe, output, as_json=as_json)
 
-    built = build_bundle(recipe)
-    write_bundle(output, built)
+
+@app.command()
+def methods(as_json: JsonOption = False) -> None:
+    """List the methods and the server rules with their settings and the settings' defaults.
+
+    Example: moonfed-export methods --json
+    """
+    from export.catalogue import catalogue, table
+
     if as_json:
-        print_json({"output": str(output), "sha256": built.ref.sha256, "name": recipe.name})
+        print_json(catalogue())
     else:
-        print(f"{output} holds bundle {recipe.name!r}, sha256 {built.ref.sha256[:12]}; `inspect` says what is in it")
+        print(table())
 
 
 @app.command()
@@ -170,14 +194,16 @@ def main() -> None:
     run_program(app, PROGRAM, extra="export")
 
 
-def _pairs(settings: list[str]) -> dict[str, str]:
-    pairs = {}
-    for text in settings:
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise InvalidInput(f"--set is {text!r}; it must be KEY=VALUE, such as mu=5")
-        pairs[key.strip()] = value.strip()
-    return pairs
+def _write_bundle(recipe: Recipe, output: Path, *, as_json: bool) -> None:
+    from export.bundling import build_bundle
+    from moonfed.bundle import write_bundle
+
+    built = build_bundle(recipe)
+    write_bundle(output, built)
+    if as_json:
+        print_json({"output": str(output), "sha256": built.ref.sha256, "name": recipe.name})
+    else:
+        print(f"{output} holds bundle {recipe.name!r}, sha256 {built.ref.sha256[:12]}; `inspect` says what is in it")
 
 
 def _print_away(problem: Unavailable) -> None:

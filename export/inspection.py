@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from moonfed.bundle import Bundle
-from moonfed.manifest import Manifest
+from moonfed.manifest import PROTOTYPES, Manifest
 from moonfed.tensors import TensorSpec, model_size
 
 SHOWN_CLASSES = 10
@@ -28,8 +28,11 @@ def table(bundle: Bundle) -> str:
         ("model", f"{manifest.model}, {model_size(parameters):,} parameters in {len(parameters)} tensors"),
         ("statistics", f"{model_size(statistics):,} in {len(statistics)} tensors" if statistics else "none"),
         ("method", _method(manifest)),
-        *(("", f"{name} = {value:g}") for name, value in sorted(manifest.hyperparameters.items())),
+        *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.hyperparameters)),
         ("training", f"{manifest.training.epochs} epochs a round, batches of {manifest.training.batch_size}"),
+        ("augmentation", _augmentation(manifest)),
+        ("server rule", _server_rule(manifest)),
+        *_exchanged(manifest),
         ("input", f"{manifest.input.kind}, {manifest.input.dtype} {_shape(manifest.input.shape)}"),
         ("classes", _classes(manifest.classes)),
         ("plan", f"{manifest.plan.interface}, built with torch {manifest.plan.built_with_torch}, "
@@ -45,6 +48,39 @@ def _method(manifest: Manifest) -> str:
     if manifest.previous_models:
         return f"{manifest.method} with up to {manifest.previous_models} previous models"
     return manifest.method
+
+
+def _hyperparameter(manifest: Manifest, name: str) -> str:
+    if name not in manifest.schedules:
+        return f"{name} = {manifest.hyperparameters[name]:g}"
+    (first, value), *others = manifest.schedules[name]
+    return f"{name} = {value:g} until round {first}" + "".join(
+        f", linearly to {then:g} in round {at}" for at, then in others
+    )
+
+
+def _augmentation(manifest: Manifest) -> str:
+    views = manifest.training.views
+    if manifest.augmentation == "none":
+        return "none"
+    return f"{manifest.augmentation}, {f'{views} views of each sample' if views else 'anew in every epoch'}"
+
+
+def _server_rule(manifest: Manifest) -> str:
+    rule = manifest.server_rule.to_document()
+    name = rule.pop("name")
+    return ", ".join([name, *(f"{key} = {value}" for key, value in sorted(rule.items()))])
+
+
+def _exchanged(manifest: Manifest) -> list[tuple[str, str]]:
+    """What goes down, up and stays, beside the model, by role."""
+    drawn = f", each of {manifest.prototype_devices or 'all'} devices"
+    rows = [("down", manifest.downlink), ("up", manifest.uplink), ("kept on device", manifest.device_state)]
+    return [
+        (direction, f"{role}, {model_size(specs):,} numbers{drawn if role == PROTOTYPES else ''}")
+        for direction, roles in rows
+        for role, specs in sorted(roles.items())
+    ]
 
 
 def _classes(classes: tuple[str, ...]) -> str:

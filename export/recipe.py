@@ -75,6 +75,16 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
     )
 
 
+def read_federated(method: str) -> str:
+    """The name, unless it is a method's whose devices exchange nothing, for which no coordinator is needed."""
+    if method in METHODS and not METHODS[method].exchanges:
+        raise InvalidInput(
+            f"method is {method!r}, whose devices exchange nothing, so no federation needs a bundle of it; "
+            "`moonfed-experiments simulate` trains it"
+        )
+    return method
+
+
 def default_training(method: str) -> dict[str, int]:
     """The device's loop over its data, unless settings say otherwise."""
     return {"epochs": METHODS[method].default_epochs, "batch_size": DEFAULT_BATCH_SIZE}
@@ -91,7 +101,7 @@ def read_input(text: str) -> InputSpec:
 
 def read_classes(text: str) -> tuple[str, ...]:
     """`cat,dog,bird`, or a number N for classes called 0 to N-1."""
-    if text.isdigit():
+    if text.isdecimal():
         return tuple(str(index) for index in range(int(text)))
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
@@ -113,7 +123,7 @@ def read_projection(text: str) -> int | None:
     """A width, or `none` for no projection head."""
     if text == "none":
         return None
-    if text.isdigit() and int(text) >= 1:
+    if text.isdecimal() and int(text) >= 1:
         return int(text)
     raise InvalidInput(f"projection is {text!r}; it must be a whole number from 1, or none")
 
