@@ -26,6 +26,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from export.methods.base import Method, Objective
 from export.methods.fedavg import CrossEntropy
+from export.methods.vectors import difference, squared_norm
 from export.settings import require_at_least, require_whole
 from moonfed.errors import InvalidInput
 
@@ -50,7 +51,10 @@ class Proximal(CrossEntropy):
     ) -> None:
         """Keeps the global model."""
         self.anchor = [parameter.clone() for parameter in parameters]
-        self.sums_before, self.sums_after, self.samples = [], [], 0
+        measured = parameters if coefficients["measure_inexactness"] > 0 else parameters[:0]
+        self.sums_before = [torch.zeros_like(parameter) for parameter in measured]
+        self.sums_after = [torch.zeros_like(parameter) for parameter in measured]
+        self.samples = 0
 
     def regularise(
         self,
@@ -61,11 +65,11 @@ class Proximal(CrossEntropy):
     ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
         """Adds mu/2 · ‖w_i − w‖² to the loss and mu · (w_i − w) to the gradients."""
         mu = coefficients["mu"]
-        differences = torch._foreach_sub(parameters, self.anchor)
+        aways = difference(parameters, self.anchor)
         found: list[torch.Tensor | None] = []
-        for gradient, difference in zip(gradients, differences):  # noqa: B905 - not in scripts
-            found.append(None if gradient is None else gradient.add(difference, alpha=mu))
-        return loss + mu / 2 * squared_norm(differences), found
+        for gradient, away in zip(gradients, aways):  # noqa: B905 - not in scripts
+            found.append(None if gradient is None else gradient.add(away, alpha=mu))
+        return loss + mu / 2 * squared_norm(aways), found
 
     def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
         """Before and after, if inexactness is asked for."""
@@ -81,41 +85,28 @@ class Proximal(CrossEntropy):
     ) -> None:
         """Adds up the batch's gradients."""
         loss = F.cross_entropy(logits_BC, labels_B, reduction="sum")
-        gradients = torch.autograd.grad([loss], parameters, allow_unused=True)
-        if steps == 0:
-            self.sums_before = added(self.sums_before, gradients, parameters)
-        else:
-            self.sums_after = added(self.sums_after, gradients, parameters)
-            self.samples += labels_B.size(0)
+        add_gradients(loss, parameters, self.sums_before if steps == 0 else self.sums_after)
+        self.samples += labels_B.size(0) if steps > 0 else 0
 
     def metrics(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> dict[str, float]:
         """`inexactness`, if both surveys were made and w was no solution yet."""
         found: dict[str, float] = {}
-        if self.samples > 0 and len(self.sums_before) > 0:
-            differences = torch._foreach_sub(parameters, self.anchor)
-            # N · ∇h on both sides of the fraction
-            pulls = torch._foreach_mul(differences, coefficients["mu"] * float(self.samples))
-            after = squared_norm(torch._foreach_add(self.sums_after, pulls))
+        if self.samples > 0:
+            aways = difference(parameters, self.anchor)
+            weight = coefficients["mu"] * float(self.samples)  # N · ∇h on both sides of the fraction
+            after = squared_norm([total + weight * away for total, away in zip(self.sums_after, aways)])  # noqa: B905
             before = squared_norm(self.sums_before)
             if float(before) > 0.0:
                 found["inexactness"] = float(torch.sqrt(after / before))
         return found
 
 
-def squared_norm(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """‖·‖² of all tensors together."""
-    return torch.stack(torch._foreach_norm(tensors)).square().sum()
-
-
-def added(
-    sums: list[torch.Tensor], gradients: list[torch.Tensor | None], parameters: list[torch.Tensor]
-) -> list[torch.Tensor]:
-    """The sums, zero if there are none yet, with gradients added; None adds nothing."""
-    totals: list[torch.Tensor] = []
-    for index, gradient in enumerate(gradients):
-        total = sums[index] if len(sums) > 0 else torch.zeros_like(parameters[index])
-        totals.append(total if gradient is None else total + gradient)
-    return totals
+def add_gradients(loss: torch.Tensor, parameters: list[torch.Tensor], sums: list[torch.Tensor]) -> None:
+    """Adds a loss's gradients to their sums; a parameter on which it does not depend has none."""
+    gradients = torch.autograd.grad([loss], parameters, allow_unused=True)
+    for total, gradient in zip(sums, gradients):  # noqa: B905 - not in scripts
+        if gradient is not None:
+            total += gradient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,8 +36,9 @@ class Distance(Objective):
         coefficients: dict[str, float],
     ) -> torch.Tensor:
         """The batch's loss, a scalar."""
-        distances_B = torch.linalg.vector_norm(z_BD - references_BRD[:, 0], dim=1)  # noqa: N806
-        return F.cross_entropy(logits_BC, labels_B) + coefficients["mu"] * distances_B.mean()
+        distances_B: torch.Tensor = torch.linalg.vector_norm(z_BD - references_BRD[:, 0], dim=1)  # noqa: N806
+        loss = F.cross_entropy(logits_BC, labels_B)
+        return loss + coefficients["mu"] * distances_B.mean()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

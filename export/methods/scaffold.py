@@ -18,6 +18,7 @@ import torch
 
 from export.methods.base import ExchangeShapes, Method, Objective
 from export.methods.fedavg import CrossEntropy
+from export.methods.vectors import difference
 from moonfed.manifest import DEVICE_VARIATE, VARIATE, VARIATE_CHANGE, Roles
 
 
@@ -41,7 +42,7 @@ class Controlled(CrossEntropy):
         """Keeps the global model and the variates."""
         self.anchor = [parameter.clone() for parameter in parameters]
         self.own = variate(received, "device_variate", parameters)
-        self.correction = torch._foreach_sub(variate(received, "variate", parameters), self.own)
+        self.correction = difference(variate(received, "variate", parameters), self.own)
 
     def after_step(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> None:
         """w_i ← w_i − lr · (c − c_i)."""
@@ -53,10 +54,10 @@ class Controlled(CrossEntropy):
         """c_i⁺ − c_i to send and c_i⁺ to keep; without a step c_i stays as it is."""
         new = [tensor.clone() for tensor in self.own]
         if steps > 0:
-            drift = torch._foreach_sub(self.anchor, parameters)
-            slopes = torch._foreach_div(drift, steps * coefficients["learning_rate"])
-            new = torch._foreach_sub(slopes, self.correction)
-        return {"variate_change": torch._foreach_sub(new, self.own), "device_variate": new}
+            work = steps * coefficients["learning_rate"]
+            slopes = [drift / work for drift in difference(self.anchor, parameters)]
+            new = difference(slopes, self.correction)
+        return {"variate_change": difference(new, self.own), "device_variate": new}
 
 
 def variate(received: dict[str, list[torch.Tensor]], role: str, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
