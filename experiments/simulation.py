@@ -34,9 +34,9 @@ class Simulation:
     """One federated training over virtual parties. Defaults are MOON's on CIFAR-10 (Li et al. 2021, section 4.1).
 
     `settings`: the method's, the optimiser's, epochs, batch_size and views; `server`: the server rule's.
-    `cohort` is an amount as an operator writes it. `stragglers`: the share of each round's cohort that does only a random
-    part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified subset, 0 for all. `seed` decides
-    subset, partition, initial weights, cohorts and training.
+    `cohort` is an amount as an operator writes it. `stragglers`: the share of each round's cohort that does only a
+    random part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified subset, 0 for all.
+    `seed` decides subset, partition, initial weights, cohorts and training.
     """
 
     name: str = "simulation"
