@@ -29,7 +29,7 @@ SOLO_EPOCHS = 300
 DECAYING = ("fedssc", "fedssc-two-stage", "fedssc-local-contrast", "fedproc")  # mu_glob falls until the last round
 DECAY_START = 5
 TWO_STAGE, FIRST_STAGE = "fedssc-two-stage", 0.9  # of the rounds
-QUICK_ROUNDS, QUICK_EPOCHS = 3, 3
+QUICK_ROUNDS, QUICK_EPOCHS = 5, 5
 QUICK_PARTIES, QUICK_SAMPLED_PARTIES, QUICK_COHORT = 4, 8, "50%"
 QUICK_TRAIN, QUICK_TEST = 2000, 1000  # of CIFAR-10; the digits are few enough
 
@@ -86,8 +86,8 @@ def _by_rounds(method: str, rounds: int) -> dict[str, Value]:
     """Settings that follow from the number of rounds."""
     changed: dict[str, Value] = {}
     if method in DECAYING:
-        start = min(DECAY_START, rounds)
+        start = min(DECAY_START, max(1, rounds - 1))
         changed |= {"decay_start": start, "decay_end": max(rounds, start + 1)}
     if method == TWO_STAGE:
-        changed["first_stage_rounds"] = max(1, round(FIRST_STAGE * rounds))
+        changed["first_stage_rounds"] = max(1, min(rounds - 1, round(FIRST_STAGE * rounds)))
     return changed

@@ -1,0 +1,152 @@
+"""The command `moonfed-experiments reproduce`: the papers' tables and figures, run again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from experiments.papers.cells import Recipe
+from moonfed.cli import print_json
+from moonfed.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from experiments.papers.options import Options
+    from experiments.papers.runs import Workshop
+
+
+def reproduce_command(
+    name: str | None = typer.Argument(None, help="A recipe; --list shows them.", metavar="[RECIPE]"),
+    list_recipes: bool = typer.Option(False, "--list", help="List the recipes."),
+    run_all: bool = typer.Option(False, "--all", help="Run every recipe, one after the other."),
+    output: Path | None = typer.Option(
+        None, "--output", help="Directory for RECIPE.md, .png, .jsonl; keeps simulations."
+    ),
+    data: Path | None = typer.Option(None, "--data", help="Folder that holds the data sets' files."),
+    dataset: str = typer.Option("", "--dataset", help="Only this one of the recipe's data sets."),
+    methods: str = typer.Option("", "--methods", help="Only these of the recipe's methods, such as fedavg,moon."),
+    rounds: int | None = typer.Option(None, "--rounds", help="Rounds; by default the paper's."),
+    seeds: int | None = typer.Option(
+        None, "--seeds", help="Trials, with seeds 0, 1, …; by default 3, as in the papers."
+    ),
+    no_augment: bool = typer.Option(False, "--no-augment", help="Train without augmentation."),
+    quick: bool = typer.Option(
+        False, "--quick", help="A look in seconds: digits (with --data: some of CIFAR-10), few cells, parties, rounds."
+    ),
+    tune: bool = typer.Option(False, "--tune", help="Try the paper's grid for each tuned setting; keep the best."),
+    engine: str = typer.Option("processes", "--engine", help="processes, or ray."),
+    workers: int | None = typer.Option(
+        None, "--workers", help="Parties trained at a time; by default one for each core."
+    ),
+    device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Run a table or a figure of the papers again; a report puts the paper's numbers beside ours.
+
+    Recipes with the same --output share simulations, and one that was interrupted goes on.
+
+    Example: moonfed-experiments reproduce moon-table-1 --dataset cifar10 --data data --rounds 20 --output results
+    """
+    from experiments.papers.catalogue import RECIPES, find_recipe
+    from experiments.papers.options import Options
+
+    if list_recipes:
+        _list(list(RECIPES.values()), as_json)
+        return
+    if run_all == (name is not None):
+        raise InvalidInput(f"recipe is {name!r}; name one of {', '.join(RECIPES)}, or give --all")
+    if output is None:
+        raise InvalidInput("output is not given; it must be a directory")
+    recipes = [find_recipe(name)] if name else list(RECIPES.values())
+    options = Options(
+        output=output,
+        data=data,
+        dataset=dataset,
+        methods=tuple(part.strip() for part in methods.split(",") if part.strip()),
+        rounds=_count("rounds", rounds),
+        seeds=_count("seeds", seeds),
+        augmentation=not no_augment,
+        quick=quick,
+        tune=tune,
+    )
+    _reproduce(recipes, options, engine, workers, device, as_json)
+
+
+def _list(recipes: Sequence[Recipe], as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": recipe.name,
+                    "title": recipe.title,
+                    "source": recipe.source,
+                    "datasets": recipe.datasets,
+                    "methods": recipe.methods,
+                }
+                for recipe in recipes
+            ]
+        )
+        return
+    width = max(len(recipe.name) for recipe in recipes)
+    for recipe in recipes:
+        typer.echo(f"{recipe.name:{width}}  {recipe.title} ({', '.join(recipe.datasets)})")
+
+
+def _count(name: str, value: int | None) -> int:
+    """A number of rounds or seeds, 0 if none is given."""
+    if value is not None and value < 1:
+        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1")
+    return value or 0
+
+
+def _reproduce(
+    recipes: Sequence[Recipe], options: Options, engine: str, workers: int | None, device: str, as_json: bool
+) -> None:
+    """Runs the recipes; of several, those that do not fit the options are left out, which is said."""
+    from experiments.papers.options import choose
+    from experiments.papers.runs import reproduce
+
+    workshop = _workshop(options, engine, workers, device)
+    fitting = []
+    for recipe in recipes:
+        try:
+            choose(recipe, options)
+        except InvalidInput as error:
+            if len(recipes) == 1:
+                raise
+            typer.echo(f"{recipe.name} is left out: {error}", err=True)
+            continue
+        fitting.append(recipe)
+    for recipe in fitting:
+        started = time.monotonic()
+        typer.echo(f"{recipe.name}: {recipe.title}", err=True)
+        files = reproduce(recipe, workshop)
+        seconds = time.monotonic() - started
+        if as_json:
+            paths = {"report": str(files.report), "picture": str(files.picture), "rows": str(files.rows)}
+            print_json({"recipe": recipe.name, **paths, "seconds": round(seconds, 1)})
+        else:
+            typer.echo(f"{files.report} ({seconds:.0f} s)")
+
+
+def _workshop(options: Options, engine: str, workers: int | None, device: str) -> Workshop:
+    from experiments.fleet.engine import EngineSettings
+    from experiments.fleet.results import SimulationResult
+    from experiments.fleet.run import run_simulation
+    from experiments.papers.hardware import describe_hardware
+    from experiments.papers.runs import Workshop
+    from experiments.simulation import Simulation
+
+    settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
+    if workers is not None:
+        settings = replace(settings, workers=workers)
+
+    def run(simulation: Simulation, output: Path) -> SimulationResult:
+        return run_simulation(simulation, output, data=options.data, engine=settings)
+
+    say: Callable[[str], None] = lambda sentence: typer.echo(f"  {sentence}", err=True)  # noqa: E731
+    return Workshop(options=options, run=run, hardware=describe_hardware(device, settings.workers), say=say)
