@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import typer
 
+from experiments.papers.cli import reproduce_command
 from moonfed.cli import new_app, print_json, run_program
 
 app = new_app("Research with moonfed: partitions of known data sets, and a demonstration of the whole.")
@@ -56,6 +57,9 @@ def demo(
     from experiments.demo import DemoSettings, run_demo
 
     run_demo(DemoSettings(output=output, seed=seed))
+
+
+app.command("reproduce")(reproduce_command)
 
 
 def main() -> NoReturn:

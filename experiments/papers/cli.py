@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def reproduce_command(
-    name: str | None = typer.Argument(None, help="A recipe; --list shows them.", metavar="[RECIPE]"),
+    name: str | None = typer.Argument(None, help="A recipe; --list shows them.", metavar="RECIPE"),
     list_recipes: bool = typer.Option(False, "--list", help="List the recipes."),
     run_all: bool = typer.Option(False, "--all", help="Run every recipe, one after the other."),
     output: Path | None = typer.Option(
@@ -59,9 +59,9 @@ def reproduce_command(
         return
     if run_all == (name is not None):
         raise InvalidInput(f"recipe is {name!r}; name one of {', '.join(RECIPES)}, or give --all")
+    recipes = [find_recipe(name)] if name else list(RECIPES.values())
     if output is None:
         raise InvalidInput("output is not given; it must be a directory")
-    recipes = [find_recipe(name)] if name else list(RECIPES.values())
     options = Options(
         output=output,
         data=data,

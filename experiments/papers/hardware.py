@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -9,11 +10,11 @@ CPU_INFORMATION = Path("/proc/cpuinfo")
 
 
 def describe_hardware(device: str, workers: int) -> str:
-    """The processor or the GPU, how many workers trained on it, and torch's version."""
+    """The processor or the GPU, the machine's cores, how many workers trained on them, and torch's version."""
     import torch
 
     name = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else _processor()
-    crew = f"{workers} worker{'s' if workers != 1 else ''}"
+    crew = f"{os.cpu_count()} cores, {workers} worker{'s' if workers != 1 else ''}"
     return f"{name}, {crew}, Python {platform.python_version()}, torch {torch.__version__}"
 
 
