@@ -69,9 +69,12 @@ def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manife
     for round_ in _rounds(manifest):
         results = _short_round(plan, model, previous, received, manifest.hyperparameters_at(round_), manifest)
         _require_results(results, manifest)
-        model, previous = results[MODEL], [model, *previous]
+        model, previous = results[MODEL], [model, *previous][: manifest.previous_models]
         received = _received(results, manifest)
-    if all(torch.equal(before, after) for before, after in zip(initial, model, strict=True)):
+    if not any(
+        spec.kind == "parameter" and not torch.equal(before, after)
+        for spec, before, after in zip(manifest.tensors, initial, model, strict=True)
+    ):
         raise InvalidInput(f"model is {manifest.model!r}, whose weights training does not change")
     return model
 
@@ -115,10 +118,14 @@ def _short_round(
 
 def _require_results(results: Mapping[str, Model], manifest: Manifest) -> None:
     expected = {MODEL: manifest.tensors, **manifest.uplink, **manifest.device_state}
+    if set(results) != set(expected):
+        raise InvalidInput(
+            f"model is {manifest.model!r}, whose plan ends a round with {', '.join(sorted(results))}; "
+            f"it must be with {', '.join(sorted(expected))}"
+        )
     for role, specs in expected.items():
-        shapes = [tuple(tensor.shape) for tensor in results.get(role, [])]
-        if shapes != [spec.shape for spec in specs] or len(results) != len(expected):
-            raise InvalidInput(f"model is {manifest.model!r}, whose plan ends a round without the tensors of {role!r}")
+        if [tuple(tensor.shape) for tensor in results[role]] != [spec.shape for spec in specs]:
+            raise InvalidInput(f"model is {manifest.model!r}, whose plan ends a round with other tensors of {role!r}")
         if not all(bool(tensor.isfinite().all()) for tensor in results[role]):
             raise InvalidInput(
                 f"model is {manifest.model!r}, whose {role!r} after steps on random inputs is not finite"

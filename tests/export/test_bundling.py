@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 
 from export.binding import Origin, bind, bind_file, read_metadata
 from export.bundling import build_bundle
-from export.checks import random_samples
+from export.checks import check_training, random_samples
+from export.methods import METHODS
 from export.models import build_network
 from export.network import exchanged_tensors
 from export.parity import give_model, largest_difference, require_parity
@@ -20,8 +22,9 @@ from export.scoring import Predictor
 from moonfed.bundle import Bundle, read_bundle, write_bundle
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
-from moonfed.plan import TorchScriptPlan, load_plan
-from moonfed.tensors import TensorSpec, open_model, write_model
+from moonfed.plan import Tensors, TorchScriptPlan, load_plan
+from moonfed.server_rules import FedAvgM
+from moonfed.tensors import TensorSpec, open_model, split, write_model
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, another_model
 
 MINE = "tests.export.residual_network"
@@ -189,6 +192,162 @@ def test_a_torchvision_classifier_builds() -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "down", "up", "kept"),
+    [
+        ("fedavg", [], [], []),
+        ("fedprox", [], [], []),
+        ("scaffold", ["variate"], ["variate_change"], ["device_variate"]),
+        ("moon", [], [], []),
+        ("l2", [], [], []),
+        ("fedssc", ["prototypes"], ["class_means"], []),
+        ("fedproc", ["prototypes"], ["class_means"], []),
+        ("fedssc-two-stage", ["prototypes"], ["class_means"], []),
+        ("fedssc-local-contrast", ["prototypes"], ["class_means"], []),
+        ("solo", [], [], []),
+    ],
+)
+def test_every_method_builds_and_the_manifest_says_what_it_exchanges(
+    method: str, down: list[str], up: list[str], kept: list[str]
+) -> None:
+    # the build trains several rounds in which all of it is used
+    manifest = build_bundle(dataclasses.replace(TABLE, method=method, projection=16)).manifest
+    assert (list(manifest.downlink), list(manifest.uplink), list(manifest.device_state)) == (down, up, kept)
+    for specs in (*manifest.downlink.values(), *manifest.uplink.values(), *manifest.device_state.values()):
+        shapes = {spec.name: spec.shape for spec in specs}
+        of_prototypes = ({"present": (2,), "prototypes": (2, 16)}, {"counts": (2,), "means": (2, 16)})
+        assert specs == manifest.parameters or shapes in of_prototypes
+    assert manifest.training.epochs == (300 if method == "solo" else 10)
+
+
+def test_no_method_is_forgotten() -> None:
+    (mark,) = (
+        mark
+        for mark in test_every_method_builds_and_the_manifest_says_what_it_exchanges.pytestmark  # type: ignore[attr-defined]
+        if mark.name == "parametrize"
+    )
+    assert [case[0] for case in mark.args[1]] == list(METHODS)
+
+
+def test_fedssc_brings_its_schedule_and_its_number_of_devices() -> None:
+    settings: dict[str, float | int | str] = {"decay_start": 3, "decay_end": 13, "mu_end": 0.5, "prototype_devices": 4}
+    manifest = build_bundle(dataclasses.replace(TABLE, method="fedssc", settings=settings)).manifest
+    weights = [manifest.hyperparameters_at(round_)["mu_glob"] for round_ in (1, 3, 8, 13, 20)]
+    assert weights == pytest.approx([1, 1, 0.75, 0.5, 0.5])
+    assert manifest.prototype_devices == 4
+
+
+def test_a_bundle_carries_its_server_rule() -> None:
+    rule = FedAvgM(server_momentum=0.7, damped=True, weighting="uniform")
+    assert build_bundle(dataclasses.replace(TABLE, server_rule=rule)).manifest.server_rule == rule
+
+
+def test_a_plan_augments_pictures_and_predicts_from_them_as_they_are(tmp_path: Path) -> None:
+    recipe = dataclasses.replace(PICTURES, augmentation="crop-flip", settings={"views": 2, "batch_size": 16})
+    bundle = build_bundle(recipe)
+    assert (bundle.manifest.augmentation, bundle.manifest.training.views) == ("crop-flip", 2)
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    plan = load_plan(tmp_path / PLAN_FILE, "cpu")
+    network = build_network(recipe.model, SMALL_IMAGE, 3, mean=(0.5,), deviation=(0.25,), seed=4).eval()
+    model = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
+    plan.begin_round(model, [model], {}, bundle.manifest.hyperparameters)
+    inputs = torch.from_numpy(random_samples(SMALL_IMAGE, 8))
+    assert plan.draws_per_sample() == 3
+    shifted = torch.tensor([[8.5 / 9, 0.5 / 9, 0.1]]).expand(8, 3)  # four rows down, four columns left, flipped
+    padded = np.pad(inputs.numpy(), ((0, 0), (4, 4), (4, 4), (0, 0)), "reflect")
+    by_hand = padded[:, 8:, 15::-1]
+    with torch.no_grad():
+        expected = network.represent(torch.from_numpy(by_hand.copy()))
+        probabilities = torch.softmax(network(inputs), dim=1)
+    references = plan.references(inputs, shifted)
+    assert references.shape == (8, 2, 32)
+    assert torch.allclose(references[:, 0], expected, atol=1e-5)
+    assert torch.allclose(plan.predict(inputs), probabilities, atol=1e-5)
+
+
+def a_model(bundle: Bundle) -> list[torch.Tensor]:
+    tensors = split(another_model(bundle.manifest), bundle.manifest.tensors)
+    return [torch.from_numpy(np.array(tensor)) for tensor in tensors.values()]
+
+
+@dataclasses.dataclass
+class Recorded:
+    """What one round of the build's check of training begins with, and what it leaves."""
+
+    previous: int
+    received: dict[str, Tensors]
+    hyperparameters: dict[str, float]
+    left: dict[str, list[torch.Tensor]] = dataclasses.field(default_factory=dict)
+
+
+def recorded(bundle: Bundle, plan: TorchScriptPlan) -> list[Recorded]:
+    rounds = []
+
+    class Recorder(TorchScriptPlan):
+        def begin_round(
+            self,
+            model: Tensors,
+            previous_models: Sequence[Tensors],
+            received: Mapping[str, Tensors],
+            hyperparameters: Mapping[str, float],
+        ) -> None:
+            super().begin_round(model, previous_models, received, hyperparameters)
+            rounds.append(Recorded(len(previous_models), dict(received), dict(hyperparameters)))
+
+        def end_round(self) -> dict[str, list[torch.Tensor]]:
+            rounds[-1].left = super().end_round()
+            return rounds[-1].left
+
+    check_training(Recorder(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest)
+    return rounds
+
+
+def test_the_check_trains_both_stages_and_feeds_each_round_with_the_one_before(tmp_path: Path) -> None:
+    settings: dict[str, float | int | str] = {"previous_models": 2}
+    bundle = build_bundle(dataclasses.replace(TABLE, method="fedssc-two-stage", settings=settings))
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    rounds = recorded(bundle, load_plan(tmp_path / PLAN_FILE, "cpu"))
+    assert [entry.previous for entry in rounds] == [0, 1, 2, 2]
+    assert [entry.hyperparameters["stage"] for entry in rounds] == [1, 1, 2, 2]
+    assert [entry.hyperparameters["mu_glob"] for entry in rounds] == pytest.approx([1, 1, 1 - 0.9999 * 86 / 95, 0.0001])
+    assert [sorted(entry.received) for entry in rounds] == [[], *[["prototypes"]] * 3]
+    assert rounds[1].received["prototypes"][0].tolist() == [1, 0]  # a class without a prototype is among them
+
+
+def test_the_check_gives_a_device_its_variates_back(tmp_path: Path) -> None:
+    bundle = build_bundle(dataclasses.replace(TABLE, method="scaffold"))
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    first, second = recorded(bundle, load_plan(tmp_path / PLAN_FILE, "cpu"))
+    assert first.received == {}
+    assert second.received["variate"] is first.left["variate_change"]
+    assert second.received["device_variate"] is first.left["device_variate"]
+    assert max(float(tensor.abs().max()) for tensor in second.received["variate"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("role", "value", "message"),
+    [
+        ("variate_change", None, "ends a round with device_variate, model; it must be with device_variate, model, v"),
+        ("device_variate", [torch.zeros(1)], "ends a round with other tensors of 'device_variate'"),
+        ("surprise", [], "ends a round with device_variate, model, surprise, variate_change; it must"),
+    ],
+)
+def test_results_that_are_not_the_manifests_are_refused(
+    role: str, value: list[torch.Tensor] | None, message: str, tmp_path: Path
+) -> None:
+    bundle = build_bundle(dataclasses.replace(TABLE, method="scaffold"))
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    plan = load_plan(tmp_path / PLAN_FILE, "cpu")
+
+    class Forgetful(TorchScriptPlan):
+        def end_round(self) -> dict[str, list[torch.Tensor]]:
+            results = {name: tensors for name, tensors in super().end_round().items() if name != role}
+            return results if value is None else {**results, role: value}
+
+    with pytest.raises(InvalidInput, match=message):
+        check_training(Forgetful(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest)
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"model": "alexnet"}, "model is 'alexnet'; it must be one of cnn, mlp, resnet18"),
@@ -219,7 +378,12 @@ def test_a_torchvision_classifier_builds() -> None:
         ({"settings": {"previous_models": 0}}, "previous_models is 0; it must be a whole number from 1"),
         ({"settings": {"speed": 3}}, "setting 'speed' .= 3. is unknown; moon has batch_size, epochs, learning_rate"),
         ({"method": "fedavg", "settings": {"mu": 1}}, "setting 'mu' .= 1. is unknown; fedavg has batch_size"),
-        ({"method": "fedmagic"}, "method is 'fedmagic'; it must be one of fedavg, moon"),
+        ({"method": "fedmagic"}, "method is 'fedmagic'; it must be one of fedavg, fedprox, scaffold, moon"),
+        ({"settings": {"views": 2}}, "views is 2 and augmentation 'none'; without augmentation it must be 0"),
+        ({"augmentation": "mixup"}, "augmentation is 'mixup'; it must be one of none, crop-flip, crop-flip-rotate"),
+        ({"augmentation": "crop-flip", "input": InputSpec(kind="image", shape=(4, 9, 1))}, "sides of at least 5"),
+        ({"projection": 64}, "projection is 64 and model 'tests.export.residual_network:small_resnet'; such a model"),
+        ({"settings": {"learning_rate": 1e-50}}, "whose weights training does not change"),
         ({"mean": (0.1, 0.2)}, "mean holds 2 values; it must hold 1 or 3, one for each of the channels"),
         ({"deviation": (0.0,)}, "std holds 0.0; every standard deviation must be positive"),
         ({"classes": ("one",)}, "classes is .'one',.; it must be at least two names"),
