@@ -12,6 +12,7 @@ from coordinator.commands.console import Console
 from coordinator.server import Ports
 from coordinator.services import convert
 from moonfed import transport
+from moonfed.bundle import Bundle
 from moonfed.errors import Unavailable
 from moonfed.v1 import control_pb2
 from tests.coordinator import support
@@ -31,10 +32,16 @@ class Fleet:
         identity = support.enrol(self.tmp / name, self.operator.token(), name)
         return support.Device(name, self.stack.enter_context(transport.open_channel(identity.address, identity)))
 
-    def start(self, name: str = "run", rounds: int = 1, **fields: Any) -> control_pb2.Run:  # noqa: ANN401
+    def start(
+        self,
+        name: str = "run",
+        rounds: int = 1,
+        bundle: Bundle | None = None,
+        **fields: Any,  # noqa: ANN401
+    ) -> control_pb2.Run:
         console = Console(self.operator.control, lambda: Unavailable("away"))
         chosen = convert.settings(support.settings(rounds, **fields))
-        return console.start_run(name, support.make_bundle(), None, chosen)
+        return console.start_run(name, bundle or support.make_bundle(), None, chosen)
 
 
 @pytest.fixture

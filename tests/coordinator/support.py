@@ -42,6 +42,15 @@ SPECS = (
     TensorSpec("norm.running_var", (4,), "statistic"),
 )
 SIZE = model_size(SPECS)
+PARAMETERS = SPECS[:2]
+CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
+PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, 2), "statistic"))
+SCAFFOLD: Mapping[str, Any] = {
+    "method": "scaffold",
+    "downlink": {"variate": PARAMETERS},
+    "uplink": {"variate_change": PARAMETERS},
+    "device_state": {"device_variate": PARAMETERS},
+}
 WAIT = 20.0  # seconds after which a test gives up; nothing is asserted about time
 
 
@@ -51,30 +60,37 @@ def model_bytes(values: Vector | float, specs: tuple[TensorSpec, ...] = SPECS) -
     return header_bytes(specs) + vector.tobytes()
 
 
-def model_values(content: bytes) -> Vector:
+def model_values(content: bytes, specs: tuple[TensorSpec, ...] = SPECS) -> Vector:
     """The flat vector of a model file."""
-    return np.frombuffer(content[file_size(SPECS) - 4 * SIZE :], dtype="<f4")
+    return np.frombuffer(content[file_size(specs) - 4 * model_size(specs) :], dtype="<f4")
 
 
-def make_bundle(name: str = "digits", interface: str = PLAN_INTERFACE, start: float = 0.0) -> Bundle:
+def make_bundle(
+    name: str = "digits",
+    interface: str = PLAN_INTERFACE,
+    start: float = 0.0,
+    **fields: Any,  # noqa: ANN401
+) -> Bundle:
+    """A bundle with a model of `start` everywhere; `fields` are its manifest's."""
     contents = {
         "plan.pt": b"a plan that no coordinator opens",
         "model.onnx": b"a graph that no coordinator opens",
         "initial.safetensors": model_bytes(start),
     }
-    manifest = Manifest(
-        name=name,
-        model="mlp",
-        method="fedavg",
-        hyperparameters={"learning_rate": 0.1},
-        previous_models=0,
-        training=LocalTraining(epochs=2, batch_size=8),
-        input=InputSpec(kind="features", shape=(4,)),
-        classes=("a", "b", "c"),
-        tensors=SPECS,
-        plan=PlanSpec(interface=interface, minimum_torch="2.4", built_with_torch="2.6"),
-        files={file: ref_of_bytes(content) for file, content in contents.items()},
-    )
+    given: dict[str, Any] = {
+        "name": name,
+        "model": "mlp",
+        "method": "fedavg",
+        "hyperparameters": {"learning_rate": 0.1},
+        "previous_models": 0,
+        "training": LocalTraining(epochs=2, batch_size=8),
+        "input": InputSpec(kind="features", shape=(4,)),
+        "classes": ("a", "b", "c"),
+        "tensors": SPECS,
+        "plan": PlanSpec(interface=interface, minimum_torch="2.4", built_with_torch="2.6"),
+        "files": {file: ref_of_bytes(content) for file, content in contents.items()},
+    }
+    manifest = Manifest(**{**given, **fields})
     return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
 
 
@@ -218,10 +234,17 @@ class Device:
         return fleet_pb2_grpc.FleetStub(self.channel)
 
     def attend(
-        self, name: str | None = None, interface: str = PLAN_INTERFACE, version: str = CONTRACT_VERSION
+        self,
+        name: str | None = None,
+        interface: str = PLAN_INTERFACE,
+        version: str = CONTRACT_VERSION,
+        samples: int = 0,
     ) -> Attending:
         request = fleet_pb2.AttendRequest(
-            device=self.name if name is None else name, contract_version=version, plan_interfaces=[interface]
+            device=self.name if name is None else name,
+            contract_version=version,
+            plan_interfaces=[interface],
+            samples=samples,
         )
         attending = Attending(self.fleet.Attend(request))
         threading.Thread(target=attending.read, daemon=True).start()
@@ -248,18 +271,25 @@ class Device:
         *,
         send: int | None = None,
         commit: bool = True,
+        also: Mapping[str, bytes] | None = None,
         **fields: Any,  # noqa: ANN401
     ) -> list[fleet_pb2.SubmitReply]:
-        """Hands in an update; `send` bytes at most, and perhaps without the commit. The server's replies."""
-        header = self.header(work, content, **fields)
-        sha256, resume = ref_of_bytes(content).sha256, queue.Queue[int]()
+        """Hands in an update, `also` being the files beside the model, by role. The server's replies.
+
+        `send`: bytes of each file at most, and perhaps there is no commit.
+        """
+        files = {"model": content, **(also or {})}
+        blobs = {role: transport.to_message(ref_of_bytes(data)) for role, data in files.items()}
+        header = self.header(work, content, **{"blobs": blobs, **fields})
+        resume = queue.Queue[Mapping[str, int]]()
 
         def requests() -> Iterator[fleet_pb2.SubmitRequest]:
             yield fleet_pb2.SubmitRequest(header=header)
-            offset = resume.get(timeout=WAIT)
-            rest = content[offset:send]
-            if rest:
-                yield fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=offset, data=rest))
+            offsets = resume.get(timeout=WAIT)
+            for sha256, data in {ref_of_bytes(data).sha256: data for data in files.values()}.items():
+                offset = offsets.get(sha256, len(data))
+                if rest := data[offset:send]:
+                    yield fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=offset, data=rest))
             if commit:
                 yield fleet_pb2.SubmitRequest(commit=blob_pb2.Commit())
 
@@ -268,11 +298,11 @@ class Device:
             for reply in self.fleet.Submit(requests(), timeout=WAIT):
                 replies.append(reply)
                 if reply.HasField("resume"):
-                    resume.put(reply.resume.offsets.get(sha256, 0))
+                    resume.put(dict(reply.resume.offsets))
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
         finally:
-            resume.put(len(content))
+            resume.put({})
         return replies
 
 

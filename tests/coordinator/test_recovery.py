@@ -315,6 +315,10 @@ def test_metrics_of_a_cohort() -> None:
     ]
     assert train_metrics(told) == {"train_loss": 1.5}
     assert holdout_metrics(told) == {"holdout_accuracy": 0.875, "holdout_samples": 40}
+    measured = [answer(30, inexactness=0.5), answer(10, inexactness=0.9, other=7.0), answer(99)]
+    assert train_metrics(measured) == {"inexactness": pytest.approx(0.6), "other": 7.0}
+    forged = [answer(1, loss=1.0, train_loss=99.0)]
+    assert train_metrics(forged) == {"train_loss": 1.0}
     huge = [answer(1, loss=sign * 1.7e308, holdout_loss=1.7e308, holdout_samples=9.0) for sign in (1, 1, -1)]
     assert train_metrics(huge) == {}
     assert holdout_metrics(huge) == {"holdout_samples": 27}

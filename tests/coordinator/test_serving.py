@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 
 from moonfed import transport
+from moonfed.bundle import write_bundle
 from moonfed.identity import load_identity
-from moonfed.v1 import control_pb2
+from moonfed.server_rules import FedAvgM
+from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator import support
 from tests.coordinator.support import Device, OperatorCalls, model_bytes, model_values
 
@@ -144,6 +146,44 @@ def test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_round
     assert ended.status == control_pb2.RUN_STATUS_FINISHED
     assert [entry.round for entry in programs.operator().rounds("r")] == [1, 2]
     np.testing.assert_array_equal(model_values(programs.operator().model(ended.model)), np.float32(7.0))
+
+
+def test_server_state_goes_on_after_a_kill(programs: Programs) -> None:
+    """FedAvgM and SCAFFOLD: killed between two rounds and in the middle of one."""
+    programs.serve()
+    write_bundle(programs.tmp / "bundle", support.make_bundle(**support.SCAFFOLD, server_rule=FedAvgM()))
+    devices = [programs.device(name) for name in ("cam-1", "cam-2")]
+    start = ("run", "start", str(programs.tmp / "bundle"), "--name", "r", "--rounds", "3", "--minimum-devices", "2")
+    programs.command(*start)
+
+    def submit(device: Device, work: fleet_pb2.Assignment, value: float) -> None:
+        device.submit(work, model_bytes(value), also={"variate_change": model_bytes(value, support.PARAMETERS)})
+
+    attending = [device.attend() for device in devices]
+    for device, one in zip(devices, attending, strict=True):
+        submit(device, one.assignment(), 1.0)
+    second = [one.assignment() for one in attending]
+    programs.signal(signal.SIGKILL)
+    programs.serve()
+    devices = [programs.device(name) for name in ("cam-1", "cam-2")]
+    attending = [device.attend() for device in devices]
+    assert [one.assignment() for one in attending] == second, "the same variate, the same counted round"
+    assert [(work.counted_round, work.counted_attempt) for work in second] == [(1, 1)] * 2
+    submit(devices[0], second[0], 3.0)
+    programs.signal(signal.SIGKILL)
+    programs.serve()
+    devices = [programs.device(name) for name in ("cam-1", "cam-2")]
+    attending = [device.attend() for device in devices]
+    submit(devices[1], attending[1].assignment(), 3.0)
+    third = [one.assignment() for one in attending]
+    variate = programs.operator().model(third[0].blobs["variate"])
+    np.testing.assert_allclose(model_values(variate, support.PARAMETERS), 1.0 + 3.0)
+    for device, work in zip(devices, third, strict=True):
+        submit(device, work, 2.0)
+    ended = list(programs.operator().watch("r"))[-1].run
+    # v: 1, then 0.9·1 + (3 - 1), then 0.9·2.9 + (2 - 3.9); w: 1, 3.9, 3.9 + 0.71; statistics are the mean
+    found = model_values(programs.operator().model(ended.model))
+    np.testing.assert_allclose(found, [4.61] * 15 + [2.0] * 8, rtol=1e-6)
 
 
 def test_an_upload_is_resumed_after_a_kill(programs: Programs) -> None:
@@ -272,6 +312,13 @@ def test_the_operators_commands(programs: Programs) -> None:
     shown = programs.command("run", "show", "digits")
     assert "train_loss" in shown
     assert "1 of 1" in shown
+    assert "server rule mean: weighting samples" in shown
+    document = json.loads(programs.command("run", "show", "digits", "--json"))
+    assert document["server_rule"] == {"name": "mean", "weighting": "samples"}
+    assert document["settings"]["sampling"] == "uniform"
+    told_twice = programs.command("run", "start", str(bundle), "--sampling", "samples", code=2)
+    assert "would count a device's size twice" in told_twice
+    assert "sampling is 'size'" in programs.command("run", "start", str(bundle), "--sampling", "size", code=2)
     assert json.loads(programs.command("run", "show", "digits", "--json"))["rounds"][0]["counted"] == ["cam-1"]
     assert json.loads(programs.command("run", "list", "--json"))[0]["round"] == 1
     assert "finished" in programs.command("run", "list")

@@ -23,6 +23,7 @@ from moonfed.errors import InvalidInput
         ({"deadline_seconds": 0.0}, "deadline_seconds is 0"),
         ({"deadline_seconds": float("inf")}, "deadline_seconds is inf"),
         ({"grace_seconds": -1.0}, "grace_seconds is -1"),
+        ({"sampling": "size"}, "sampling is 'size'; it must be 'uniform' or 'samples'"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is"),
     ],
@@ -69,5 +70,7 @@ def test_a_round_that_may_open_can_reach_its_quorum(cohort: Amount, quorum: Amou
 
 
 def test_settings_survive_the_store() -> None:
-    settings = Settings(rounds=3, cohort=Amount(count=2), quorum=Amount(fraction=0.3), seed=2**64 - 1)
+    settings = Settings(
+        rounds=3, cohort=Amount(count=2), quorum=Amount(fraction=0.3), seed=2**64 - 1, sampling="samples"
+    )
     assert Settings.from_document(settings.to_document()) == settings

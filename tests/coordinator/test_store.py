@@ -117,6 +117,39 @@ def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Stor
     assert not store.has_receipt(second, "a", blobs)
 
 
+def test_the_latest_round_that_counted_a_device_is_found(store: Store) -> None:
+    store.add_run(RUN)
+    assert store.latest_counted("digits") == {}
+
+    def attempt(round_: int, number: int) -> AttemptId:
+        return AttemptId(run="digits", round=round_, attempt=number)
+
+    courses = [(attempt(1, 1), "ab"), (attempt(2, 1), "ab"), (attempt(2, 2), "bc"), (attempt(3, 1), "bd")]
+    for id_, devices in courses:
+        store.open_round(id_, ["a", "b", "c", "d"])
+        for device in devices:
+            store.put_answer(update(device, attempt=id_))
+        if id_ == attempt(2, 2):
+            store.put_answer(Answer(id=id_, device="b", outcome="refused", reason="it was damaged"))
+        if id_ in (attempt(1, 1), attempt(2, 2)):
+            store.commit_round(id_, devices, {"model": MODEL}, metrics={}, metrics_before={})
+        elif id_ == attempt(2, 1):
+            store.abandon_round(id_, "because")
+    found = {device: (id_.round, id_.attempt) for device, id_ in store.latest_counted("digits").items()}
+    assert found == {"a": (1, 1), "b": (1, 1), "c": (2, 2)}
+    assert store.latest_counted("other") == {}
+
+
+def test_the_global_state_is_kept_with_its_round(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+    blobs = {"model": MODEL, "momentum": ref_of_bytes(b"momentum"), "variate": ref_of_bytes(b"variate")}
+    store.commit_round(FIRST, ["a"], blobs, metrics={}, metrics_before={})
+    newest = store.latest_round("digits", "committed")
+    assert newest
+    assert (newest.blobs, newest.model) == (blobs, MODEL)
+
+
 def test_a_killed_coordinator_finds_its_round_again(tmp_path: Path) -> None:
     first = open_store(tmp_path / "coordinator.db")
     first.add_run(RUN)
