@@ -7,21 +7,28 @@ from typing import NoReturn
 
 import typer
 
+from experiments.fleet.cli import simulate_command
 from experiments.papers.cli import reproduce_command
 from moonfed.cli import new_app, print_json, run_program
 
-app = new_app("Research with moonfed: partitions of known data sets, and a demonstration of the whole.")
+app = new_app(
+    "Research with moonfed: virtual fleets, the papers' tables and figures, and a demonstration."
+)
 
 
 @app.command("partition")
 def partition_command(
     dataset: str = typer.Argument(
-        ..., help="digits, cifar10, cifar100, fashion-mnist, mnist or tiny-imagenet", metavar="DATASET"
+        ...,
+        help="digits, cifar10, cifar100, fashion-mnist, mnist, tiny-imagenet, breast-cancer, wine or digits-features",
+        metavar="DATASET",
     ),
     output: Path = typer.Option(..., "--output", help="Directory for device-1.npz …, test.npz and partition.json."),
     data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
     download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
-    kind: str = typer.Option("dirichlet", "--partition", help="dirichlet (label skew) or iid."),
+    kind: str = typer.Option(
+        "dirichlet", "--partition", help="dirichlet (label skew), dirichlet-equal (parties of one size) or iid."
+    ),
     devices: int = typer.Option(10, "--devices", help="Number of devices."),
     beta: float = typer.Option(0.5, "--beta", help="Dirichlet concentration; smaller is more uneven."),
     seed: int = typer.Option(0, "--seed", help="Seed of the draw."),
@@ -59,6 +66,7 @@ def demo(
     run_demo(DemoSettings(output=output, seed=seed))
 
 
+app.command("simulate")(simulate_command)
 app.command("reproduce")(reproduce_command)
 
 
