@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from experiments.papers.labels import column_label
 from experiments.papers.options import Options, choose
 from experiments.papers.presets import DATA
 from experiments.papers.report import Circumstances, render
-from experiments.papers.results import CellResult, PanelResult, Trial, best_trials
+from experiments.papers.results import CellResult, PanelResult, Trial, best_trials, final_accuracies
 from experiments.papers.translation import simulation_of
 from experiments.partition import class_counts, partition
 from experiments.simulation import Simulation
@@ -142,7 +143,9 @@ def _trials(cell: Cell, workshop: Workshop) -> Iterator[tuple[Trial, list[dict[s
             )
             tried = "" if tuned is None else f", {cell.tuned} {tuned:g}"
             where = column_label(cell, result.simulation.dataset if options.quick else "")
-            workshop.say(f"{cell.row}, {where}, seed {seed}{tried}: {100 * result.accuracy:.1f} %")
+            workshop.say(
+                f"{cell.row}, {where}, seed {seed}{tried}: {100 * mean(final_accuracies(cell, [trial])):.1f} %"
+            )
             yield trial, list(_rows(cell, tuned, result))
 
 
