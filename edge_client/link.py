@@ -22,6 +22,7 @@ from moonfed.v1 import fleet_pb2, fleet_pb2_grpc
 
 REPORT_TIMEOUT = 10.0  # seconds; a late report is worth nothing
 DECLINE_ATTEMPTS = 3
+CLOSE_SECONDS = 3.0  # closing takes milliseconds
 
 Reply = TypeVar("Reply")
 
@@ -48,9 +49,14 @@ class Link:
             self._channel.close()
 
     def close(self) -> None:
-        """Ends all calls, for good."""
+        """Ends all calls, for good.
+
+        A signal that ends the device may have come upon grpc as it began a call; closing then waits for ever for that.
+        """
         self._closed = True
-        self._channel.close()
+        closing = threading.Thread(target=self._channel.close, name="close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
 
     def attend(self, platform: Mapping[str, str], samples: int, seconds: float) -> Iterator[fleet_pb2.AttendReply]:
         """What the coordinator says: a welcome, then assignments; ends after `seconds`, to be called again.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 HIDDEN = "PATH"
 _CALLABLE = re.compile(r"[\w.]+:\w+")  # data from the user's code, which is no path
-_QUOTED = re.compile(r"'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\"")
+_QUOTED = re.compile(r"(?<!\w)b?(?:'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\")")  # an apostrophe opens nothing
 _BARE = re.compile(r"(?<![\w.])(?:\w+:)?(?:~\w*|\.{1,2})?/+[^\s'\",;/][^\s'\",;]*")
 
 
@@ -17,7 +17,7 @@ def without_paths(reason: str, places: Sequence[str]) -> str:
 
     A path is what stands in quotes and has a slash, or begins with one; names such as `torchscript/2` stay.
     """
-    reason = _QUOTED.sub(lambda found: f"{found[0][0]}{HIDDEN}{found[0][-1]}", reason)
+    reason = _QUOTED.sub(lambda found: f"{found[0][-1]}{HIDDEN}{found[0][-1]}", reason)
     for place in sorted(_spellings(places), key=len, reverse=True):
         reason = re.sub(rf"(?<![\w./-]){re.escape(place)}(?![\w-])(?:/[^\s'\",;]*)?", HIDDEN, reason)
     return _BARE.sub(HIDDEN, reason)

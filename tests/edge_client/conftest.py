@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from edge_client.enrolment import keep_identity, read_identity
 from edge_client.link import Link
 from edge_client.messages import Job
 from edge_client.state import StoredRound, Update
-from export.methods import METHODS
+from export.methods import METHODS, ExchangeShapes, Method
 from export.models import build_network
 from export.network import exchanged_tensors, tensor_specs
 from export.optimiser import Sgd
@@ -49,6 +49,11 @@ class Bundle:
         blobs.put_bytes(self.weights)
         return blobs.put_bytes(self.manifest.to_bytes())
 
+    @property
+    def digest(self) -> str:
+        """The manifest's."""
+        return ref_of_bytes(self.manifest.to_bytes()).sha256
+
     def assignment(self, *, run: str = "tested", **fields: int) -> fleet_pb2.Assignment:
         settings = {"round": 1, "attempt": 1, "epochs": 2, "batch_size": 8, "seed": 7} | fields
         return fleet_pb2.Assignment(
@@ -62,9 +67,19 @@ class Bundle:
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """MOON with one previous model on a small perceptron for six features and three classes."""
+    """MOON with one previous model."""
+    return new_bundle(tmp_path_factory.mktemp("bundle"), "moon", METHODS["moon"](mu=1.0, tau=0.5, previous_models=1))
+
+
+@pytest.fixture(scope="session")
+def scaffold(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """SCAFFOLD, whose devices receive, send and keep more than a model."""
+    return new_bundle(tmp_path_factory.mktemp("scaffold"), "scaffold", METHODS["scaffold"]())
+
+
+def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
+    """A method on a small perceptron for six features and three classes."""
     network = build_network("mlp", FEATURES, len(CLASSES), mean=None, deviation=None, seed=3)
-    method = METHODS["moon"](mu=1.0, tau=0.5, previous_models=1)
     sgd = Sgd()
     hyperparameters = {
         "learning_rate": 0.02,
@@ -74,14 +89,20 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     }
     plan = plan_bytes(compile_plan(network, method, list(hyperparameters), model="tested"))
     specs = tensor_specs(network)
-    file = tmp_path_factory.mktemp("bundle") / "initial.safetensors"
+    shapes = ExchangeShapes(
+        parameters=tuple(spec for spec in specs if spec.kind == "parameter"), classes=len(CLASSES), width=256
+    )
+    file = directory / "initial.safetensors"
     write_model(file, specs, (tensor.detach().numpy().ravel() for tensor in exchanged_tensors(network).values()))
     manifest = Manifest(
         name="tested",
         model="mlp",
-        method="moon",
+        method=name,
         hyperparameters=hyperparameters,
-        previous_models=1,
+        previous_models=method.previous_models,
+        downlink=method.downlink(shapes),
+        uplink=method.uplink(shapes),
+        device_state=method.device_state(shapes),
         training=LocalTraining(epochs=2, batch_size=8),
         input=FEATURES,
         classes=CLASSES,
@@ -194,10 +215,14 @@ def device(tmp_path: Path, coordinator: Coordinator) -> Iterator[Device]:
 @pytest.fixture
 def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
     """Makes jobs for the child; its files are there."""
-    blobs = BlobDirectory(tmp_path / "blobs")
+    return job_maker(bundle, BlobDirectory(tmp_path / "blobs"))
+
+
+def job_maker(bundle: Bundle, blobs: BlobDirectory) -> Callable[..., Job]:
+    """Makes jobs with a bundle; `files` are added to the global model's."""
     manifest = bundle.put_into(blobs)
 
-    def make(**fields: object) -> Job:
+    def make(files: Mapping[str, str] | None = None, **fields: object) -> Job:
         usual: dict[str, object] = {
             "run": "tested",
             "round": 1,
@@ -209,9 +234,9 @@ def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
             "digest": TASK,
             "manifest_file": str(blobs.path(manifest.sha256)),
             "plan_file": str(blobs.path(bundle.manifest.files["plan.pt"].sha256)),
-            "files": {"model": str(blobs.path(ref_of_bytes(bundle.weights).sha256))},
         }
-        return Job(**(usual | fields))  # type: ignore[arg-type]
+        model = {"model": str(blobs.path(ref_of_bytes(bundle.weights).sha256))}
+        return Job(**(usual | fields), files={**model, **(files or {})})  # type: ignore[arg-type]
 
     return make
 
@@ -257,4 +282,4 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
     assert not alive
 
 
-__all__ = ["CLASSES", "DAY", "FEATURES", "TASK", "Bundle", "Device", "wait_until_gone", "write_samples"]
+__all__ = ["CLASSES", "DAY", "FEATURES", "TASK", "Bundle", "Device", "job_maker", "wait_until_gone", "write_samples"]

@@ -51,6 +51,10 @@ def new_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewCh
         child.end()
 
 
+def run_state(tmp_path: Path, bundle: Bundle, run: str = "tested") -> RunState:
+    return RunState(tmp_path / "state" / "runs", run, manifest=bundle.digest, seed=1)
+
+
 def always(_: Sign | None) -> bool:
     return True
 
@@ -65,7 +69,7 @@ def test_a_round_is_trained_and_stored(
 ) -> None:
     child = new_child(samples, holdout=0.1)
     assert child.train(new_job(), always)
-    stored = RunState(tmp_path / "state" / "runs", "tested").find(1, 1, TASK)
+    stored = run_state(tmp_path, bundle).find(1, 1, TASK)
     assert stored is not None
     assert (stored.update.samples, stored.update.steps) == (36, 8)
     assert set(stored.update.metrics) == {"loss", "holdout_accuracy", "holdout_loss", "holdout_samples"}
@@ -74,14 +78,12 @@ def test_a_round_is_trained_and_stored(
 
 
 def test_the_second_round_begins_with_the_first_ones_model_even_in_a_new_child(
-    new_child: NewChild, new_job: Callable[..., Job], samples: Path, tmp_path: Path
+    new_child: NewChild, new_job: Callable[..., Job], bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
-    runs = tmp_path / "state" / "runs"
-
     def train(run: str, child: Child, *rounds: int) -> bytes:
         for number in rounds:
             assert child.train(new_job(run=run, round=number), always)
-        stored = RunState(runs, run).find(rounds[-1], 1, TASK)
+        stored = run_state(tmp_path, bundle, run).find(rounds[-1], 1, TASK)
         assert stored is not None
         return stored.model_file.read_bytes()
 
@@ -168,7 +170,7 @@ def test_training_that_nobody_wants_stops_and_the_child_goes_on(
 
 
 def test_a_child_whose_answer_nobody_waited_for_gives_it_to_nobody(
-    new_child: NewChild, new_job: Callable[..., Job], samples: Path, tmp_path: Path
+    new_child: NewChild, new_job: Callable[..., Job], bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
     child = new_child(samples)
 
@@ -181,7 +183,7 @@ def test_a_child_whose_answer_nobody_waited_for_gives_it_to_nobody(
         child.train(new_job(epochs=1_000_000), stumble)
     assert not child.running
     assert child.train(new_job(round=2), always)
-    assert RunState(tmp_path / "state" / "runs", "tested").find(2, 1, TASK) is not None
+    assert run_state(tmp_path, bundle).find(2, 1, TASK) is not None
 
 
 def test_a_child_that_does_not_hear_stop_is_ended(

@@ -167,7 +167,7 @@ def test_sixteen_bit_greys_are_scaled(tmp_path: Path, suffix: str) -> None:
 
 def test_a_folder_that_is_no_class_is_named(pictures: Path) -> None:
     draw(pictures / "bird" / "x.png", (1, 2, 3))
-    with pytest.raises(InvalidInput, match=r"bird is not a class of the bundle; its classes are cat, dog"):
+    with pytest.raises(InvalidInput, match=r"bird' is not a class of the bundle; its classes are cat, dog"):
         read(FolderSource(pictures), COLOUR)
 
 

@@ -17,6 +17,7 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.errors import Denied, InvalidInput, MoonfedError, VersionMismatch, WrongState
 from moonfed.identity import subject_of
 from moonfed.transport import to_message
+from moonfed.v1 import fleet_pb2
 from tests.edge_client.authority import DAY, Authority
 from tests.edge_client.conftest import PROGRAM, Bundle, Device, wait_until_gone, write_samples
 from tests.edge_client.coordinator import PATIENCE, Coordinator
@@ -217,6 +218,61 @@ def test_a_device_that_cannot_train_declines_and_lives_on(
     coordinator.wait_for_update()
 
 
+def test_a_reason_to_decline_tells_no_path_of_the_devices_disk(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
+) -> None:
+    device.start(samples)
+    device.wait_for_log("attending")
+    samples.unlink()
+    coordinator.assign(bundle.assignment())
+    assert coordinator.wait_for_decline().reason == "data is 'PATH'; there is no such file"
+    device.wait_for_log(f"declined: data is '{samples}'; there is no such file")
+
+
+def test_what_a_method_needs_beside_the_model_travels_by_role(
+    coordinator: Coordinator, device: Device, scaffold: Bundle, samples: Path
+) -> None:
+    scaffold.put_into(coordinator.blobs)
+    coordinator.break_upload_after = 1  # the second blob's offsets must survive this, too
+    device.start(samples, "--max-steps", "7")
+    coordinator.assign(scaffold.assignment())
+    header, _ = coordinator.wait_for_update()
+    assert sorted(header.blobs) == ["model", "variate_change"]  # and not the device's own variate
+    assert header.steps == 7
+    assert coordinator.resumed[0] == 0 < coordinator.resumed[1]
+    first = coordinator.received[0]
+    assert len(first["variate_change"]) == len(first["model"]) == len(scaffold.weights)
+
+    def second_round(attempt: int, counted: int = 0) -> fleet_pb2.Assignment:
+        assignment = scaffold.assignment(round=2, attempt=attempt, counted_round=counted, counted_attempt=counted)
+        assignment.blobs["variate"].CopyFrom(to_message(coordinator.blobs.put_bytes(first["variate_change"])))
+        return assignment
+
+    coordinator.assign(second_round(1, counted=1))
+    coordinator.assign(second_round(2))
+    coordinator.wait_for_update(2)
+    coordinator.wait_for(lambda: coordinator.updates[-1][0].attempt == 2, "the second attempt")
+    assert coordinator.received[-1]["variate_change"] != first["variate_change"]
+    device.stop()
+    assert not [path for path in (device.state / "models").glob("*/*") if path.is_file()]
+    assert (device.state / "runs" / "tested" / "2-2" / "device_variate.safetensors").is_file()
+    coordinator.attended.clear()
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    assert coordinator.attended[0].samples == 40
+
+
+def test_global_state_that_the_bundle_does_not_know_is_declined(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    assignment = bundle.assignment()
+    assignment.blobs["variate"].CopyFrom(assignment.blobs["model"])
+    coordinator.assign(assignment)
+    device.start(samples)
+    reason = coordinator.wait_for_decline().reason
+    assert reason == "the assignment has a blob 'variate'; the manifest's downlink knows model"
+
+
 def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
@@ -238,12 +294,15 @@ def test_nonsense_from_the_network_is_declined_or_ignored(
 ) -> None:
     device.start(samples)
     coordinator.assign(bundle.assignment(run="../../escape"))
-    assert "run is '../../escape'" in coordinator.wait_for_decline().reason
+    reason = coordinator.wait_for_decline().reason
+    assert reason.startswith("run is 'PATH'; it must be 1 to 128 letters")  # what looks like a path stays here
     coordinator.assign(bundle.assignment(epochs=0))
     coordinator.assign(bundle.assignment())
     coordinator.wait_for_update()
     assert not list(tmp_path.parent.glob("**/escape"))
-    assert "makes no sense and is ignored: epochs is 0" in device.stop()[1]
+    log = device.stop()[1]
+    assert "run is '../../escape'" in log
+    assert "makes no sense and is ignored: epochs is 0" in log
 
 
 def test_a_damaged_stored_plan_is_fetched_again(
@@ -441,6 +500,14 @@ def test_a_device_that_starts_with_wrong_settings_attends_nobody(
     assert code == 3
     assert "there is no such file" in log
     assert not coordinator.attended
+
+
+@pytest.mark.parametrize(("option", "value"), [("max-steps", "0"), ("threads", "-1")])
+def test_a_budget_of_nothing_is_refused(option: str, value: str, samples: Path, tmp_path: Path) -> None:
+    command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(tmp_path / "device"), f"--{option}", value]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert done.stderr == f"moonfed-client: {option} is {value}; it must be a whole number from 1\n"
 
 
 def test_cuda_that_is_not_there_is_refused_before_attending(

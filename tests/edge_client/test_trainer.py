@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from edge_client.messages import Job, WorkerSettings
-from edge_client.state import RunState
+from edge_client.state import RunState, StoredRound
 from edge_client.trainer import Trainer
+from moonfed.blobs import BlobDirectory
 from moonfed.errors import InvalidInput, TrainingFailed
-from tests.edge_client.conftest import Bundle, write_samples
+from moonfed.tensors import TensorSpec, open_model, split, write_model
+from tests.edge_client.conftest import Bundle, job_maker, write_samples
+
+Vector = npt.NDArray[np.float32]
 
 
 def trainer(state: Path, data: object) -> Trainer:
@@ -40,6 +49,105 @@ def test_training_that_diverges_is_a_failure_and_leaves_no_model(
     new_job: Callable[..., Job], samples: Path, bundle: Bundle, tmp_path: Path
 ) -> None:
     wild = {**bundle.manifest.hyperparameters, "learning_rate": 1e30}
-    with pytest.raises(TrainingFailed, match=r"local training diverged: tensor '.*' holds NaN"):
+    with pytest.raises(TrainingFailed, match=r"local training diverged: tensor '.*' of 'model' holds NaN"):
         trainer(tmp_path, samples).train(new_job(hyperparameters=wild))
-    assert RunState(tmp_path / "runs", "tested").previous(9, 9, 9) == []
+    assert RunState(tmp_path / "runs", "tested", manifest=bundle.digest, seed=1).previous(9, 9, 9) == []
+
+
+def read(stored: StoredRound, role: str, specs: tuple[TensorSpec, ...]) -> dict[str, Vector]:
+    return split(np.array(open_model(stored.file(role), specs)), specs)
+
+
+@pytest.fixture
+def scaffold_job(scaffold: Bundle, tmp_path: Path) -> Callable[..., Job]:
+    return job_maker(scaffold, BlobDirectory(tmp_path / "blobs"))
+
+
+def test_device_state_is_promoted_only_when_its_round_was_counted(
+    scaffold: Bundle, scaffold_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    """Held against c_i⁺ = c_i − c + (w − w_i)/(K·lr), with the c_i that must have been at hand."""
+    parameters, rate = scaffold.manifest.parameters, scaffold.manifest.hyperparameters["learning_rate"]
+    device = trainer(tmp_path, samples)
+    (tmp_path / "w").write_bytes(scaffold.weights)
+    start = split(np.array(open_model(tmp_path / "w", scaffold.manifest.tensors)), scaffold.manifest.tensors)
+    generator = np.random.default_rng(5)
+    variate = {spec.name: generator.normal(0, 0.01, spec.shape).astype(np.float32) for spec in parameters}
+    write_model(tmp_path / "c", parameters, (variate[spec.name].ravel() for spec in parameters))
+
+    def check(stored: StoredRound, own: dict[str, Vector], globally: dict[str, Vector]) -> dict[str, Vector]:
+        """The c_i⁺ that the round left."""
+        assert stored.update.steps == 10  # 40 samples in batches of eight, twice
+        trained = read(stored, "model", scaffold.manifest.tensors)
+        kept, change = read(stored, "device_variate", parameters), read(stored, "variate_change", parameters)
+        for spec in parameters:
+            name = spec.name
+            slope = (start[name].astype(np.float64) - trained[name]) / (10 * rate)
+            expected = own[name] - globally[name] + slope
+            np.testing.assert_allclose(kept[name], expected, atol=2e-5)
+            np.testing.assert_allclose(change[name], expected - own[name], atol=2e-5)
+        return kept
+
+    zeros = {spec.name: np.zeros(spec.shape, np.float32) for spec in parameters}
+    files = {"variate": str(tmp_path / "c")}
+    first = check(device.train(scaffold_job(round=1)), zeros, zeros)
+    counted = {"counted_round": 1, "counted_attempt": 1}
+    second = check(device.train(scaffold_job(round=2, files=files, **counted)), first, variate)
+    third = check(device.train(scaffold_job(round=3, files=files, **counted)), first, variate)  # 2 was not counted
+    counted = {"counted_round": 3, "counted_attempt": 1}
+    check(trainer(tmp_path, samples).train(scaffold_job(round=4, files=files, **counted)), third, variate)
+    assert any(not np.allclose(first[name], second[name], atol=1e-3) for name in first)
+    assert sorted(path.name for path in (tmp_path / "runs" / "tested").iterdir()) == ["3-1", "4-1"]
+
+
+def test_lost_device_state_counts_as_zeros_with_a_warning(
+    scaffold: Bundle,
+    scaffold_job: Callable[..., Job],
+    samples: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    device = trainer(tmp_path, samples)
+    kept = device.train(scaffold_job(round=1)).file("device_variate").read_bytes()
+    counted = {"counted_round": 1, "counted_attempt": 1}
+    with_state = device.train(scaffold_job(round=2, **counted)).file("device_variate").read_bytes()
+    without = trainer(tmp_path / "other", samples).train(scaffold_job(round=2)).file("device_variate").read_bytes()
+    assert len({kept, with_state, without}) == 3
+    shutil.rmtree(tmp_path / "runs" / "tested" / "1-1")
+    with caplog.at_level(logging.WARNING):
+        lost = device.train(scaffold_job(round=2, **counted))
+    assert lost.file("device_variate").read_bytes() == without
+    assert caplog.messages == ["this device's state of round 1 (attempt 1) is lost; it begins anew"]
+
+
+def test_a_round_repeats_bit_for_bit(scaffold_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:
+    def train(name: str, **fields: int) -> dict[str, bytes]:
+        stored = trainer(tmp_path / name, samples).train(scaffold_job(**fields))
+        return {file.name: file.read_bytes() for file in stored.directory.iterdir()}
+
+    usual = train("one")
+    assert sorted(usual) == [
+        "device_variate.safetensors",
+        "model.safetensors",
+        "update.json",
+        "variate_change.safetensors",
+    ]
+    assert train("two") == usual
+    assert train("three", seed=2)["model.safetensors"] != usual["model.safetensors"]
+
+
+def test_a_work_budget_is_stored_with_the_steps_that_were_taken(
+    scaffold_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    stored = trainer(tmp_path, samples).train(scaffold_job(max_steps=7))
+    assert stored.update.steps == 7
+    assert json.loads((stored.directory / "update.json").read_text())["steps"] == 7
+
+
+def test_global_state_that_does_not_fit_is_named(
+    scaffold_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    wrong = TensorSpec("w", (2,), "parameter")
+    write_model(tmp_path / "c", [wrong], [np.zeros(2, np.float32)])
+    with pytest.raises(InvalidInput, match="tensor 'w' is not part of the model"):
+        trainer(tmp_path, samples).train(scaffold_job(files={"variate": str(tmp_path / "c")}))

@@ -185,7 +185,7 @@ def test_surveys_see_every_sample_once_before_the_steps_and_after_them() -> None
     assert plan.calls == ["begin", *["survey"] * 3, "step", "step", *["survey"] * 3, "end"]
     assert plan.surveyed == [*range(10), *range(10)]
     for only in ("before", "after"):
-        plan = RecordingPlan(**{only: True})  # type: ignore[arg-type]
+        plan = RecordingPlan(**{only: True})
         train(plan, numbered(10), settings(epochs=1))
         assert plan.surveyed == list(range(10))
         assert (plan.calls.index("survey") < plan.calls.index("step")) == (only == "before")
