@@ -22,7 +22,6 @@ from experiments.datasets import DataSet, load_dataset
 from experiments.partition import PartitionSettings, write_partition
 from experiments.pictures import draw_demo
 from experiments.processes import Fleet, run
-from experiments.solo import train_solo
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.files import write_durably
 from moonfed.identity import Identity, load_identity
@@ -76,9 +75,8 @@ def run_demo(settings: DemoSettings) -> None:
     data = load_dataset("digits", None)
     partition = PartitionSettings(devices=settings.devices, beta=settings.beta, seed=settings.seed)
     counts = write_partition(data, partition, settings.parts)
-    say("Compiling the bundles: MOON for the fleet, FedAvg for the comparison")
-    build_bundle(settings, data, "moon", mu=settings.mu)
-    build_bundle(settings, data, "fedavg")
+    say("Compiling the bundle with MOON")
+    build_bundle(settings, data)
 
     with Fleet(settings.output / "logs") as fleet:
         start_coordinator(fleet, settings)
@@ -88,14 +86,8 @@ def run_demo(settings: DemoSettings) -> None:
         onnx = export_onnx(settings)
         fleet.stop_all()
         say(f"Training each device alone, {settings.rounds * settings.epochs} epochs, for comparison")
-        solo = train_solo(
-            settings.output / "fedavg",
-            [settings.parts / f"{name}.npz" for name in settings.names],
-            settings.parts / "test.npz",
-            epochs=settings.rounds * settings.epochs,
-            seed=settings.seed,
-        )
-    summarise(settings, data, counts, federated, dict(zip(settings.names, solo, strict=True)), onnx, started)
+        solo = train_solo(settings)
+    summarise(settings, data, counts, federated, solo, onnx, started)
 
 
 def empty_directory(path: Path) -> None:
@@ -107,17 +99,35 @@ def empty_directory(path: Path) -> None:
     (path / MARKER).touch()
 
 
-def build_bundle(settings: DemoSettings, data: DataSet, method: str, **hyperparameters: float) -> None:
-    """Exports a bundle for the digits into OUTPUT/METHOD."""
+def build_bundle(settings: DemoSettings, data: DataSet) -> None:
+    """Exports a bundle for the digits into OUTPUT/moon."""
     height, width, channels = data.train_inputs.shape[1:]
-    values = {"epochs": settings.epochs, "batch_size": settings.batch_size, **hyperparameters}
+    values = {"epochs": settings.epochs, "batch_size": settings.batch_size, "mu": settings.mu}
     options = [option for key, value in values.items() for option in ("--set", f"{key}={value}")]
     run(
         *("moonfed-export", "bundle", "--model", "cnn", "--input", f"{height}x{width}x{channels}"),
-        *("--classes", ",".join(data.classes), "--method", method, "--name", f"digits-{method}"),
+        *("--classes", ",".join(data.classes), "--method", "moon", "--name", "digits-moon"),
         *("--mean", DIGITS_MEAN, "--std", DIGITS_DEVIATION, "--seed", str(settings.seed)),
-        *("--output", str(settings.output / method), *options),
+        *("--output", str(settings.output / "moon"), *options),
     )
+
+
+def train_solo(settings: DemoSettings) -> dict[str, float]:
+    """The accuracy of each device that trains alone, on the same split and from the same weights, by its name."""
+    from experiments.fleet.run import run_simulation
+    from experiments.simulation import SOLO, Simulation
+
+    alone = Simulation(
+        name="digits-solo",
+        dataset="digits",
+        method=SOLO,
+        parties=settings.devices,
+        beta=settings.beta,
+        seed=settings.seed,
+        settings={"epochs": settings.rounds * settings.epochs, "batch_size": settings.batch_size},
+    )
+    result = run_simulation(alone, settings.output / "solo")
+    return {name: party.accuracy for name, party in zip(settings.names, result.parties, strict=True)}
 
 
 def start_coordinator(fleet: Fleet, settings: DemoSettings) -> None:
