@@ -19,9 +19,9 @@ class Standing:
     blobs: Mapping[str, BlobRef]  # the global state by role, the model among it
     counted: Mapping[str, AttemptId] = field(default_factory=dict)  # by device, if devices keep anything: the latest
 
-    def after(self, attempt: AttemptId, devices: Sequence[str], blobs: Mapping[str, BlobRef]) -> Standing:
-        """Where it stands once an attempt was committed with these devices' updates."""
-        return Standing(blobs=blobs, counted={**self.counted, **dict.fromkeys(devices, attempt)})
+    def after(self, attempt: AttemptId, counted: Sequence[str], blobs: Mapping[str, BlobRef]) -> Standing:
+        """Where it stands once an attempt was committed; `counted`: whose device state it decides, if any is kept."""
+        return Standing(blobs=blobs, counted={**self.counted, **dict.fromkeys(counted, attempt)})
 
 
 def load_standing(directory: StateDirectory, record: RunRecord, manifest: Manifest) -> Standing:
@@ -48,5 +48,5 @@ def write_assignment(
         views=training.views,
         hyperparameters=manifest.hyperparameters_at(id_.round),
         seed=record.settings.seed,
-        counted=standing.counted.get(device) if manifest.device_state else None,
+        counted=standing.counted.get(device),
     )

@@ -259,7 +259,8 @@ class RunDriver:
         outcome = await asyncio.to_thread(close_round, *work, seed=seed, begun_with=begun_with)
         if isinstance(outcome, Reduction):
             attempt, model = self._id(command), outcome.blobs[MODEL]
-            self._standing = self._standing.after(attempt, command.devices, outcome.blobs)
+            keepers = command.devices if self.manifest.device_state else ()
+            self._standing = self._standing.after(attempt, keepers, outcome.blobs)
             self._announcer.committed(attempt, command.devices, model, outcome.metrics)
             if outcome.holdout:
                 self._announcer.measured(command.round - 1, outcome.holdout)
