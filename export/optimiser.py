@@ -55,7 +55,8 @@ class SgdOptimiser(torch.nn.Module):
                 used.append(parameter)
                 # The fused kernel walks memory, so a gradient must lie there as its parameter does.
                 used_gradients.append(gradient.contiguous())
-                used_momenta.append(momentum)
+                if hyperparameters["momentum"] > 0.0:  # without any, the kernel insists on no momenta
+                    used_momenta.append(momentum)
         # Kept for TorchScript alone: it removes an update of what only a local list holds, as code without effect.
         self.updated = used
         with torch.no_grad():

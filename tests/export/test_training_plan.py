@@ -11,50 +11,20 @@ import torch
 from export.methods import METHODS
 from export.models import build_network
 from export.network import Network, exchanged_tensors, tensor_specs
-from export.plan import compile_plan, plan_bytes
+from export.plan import compile_plan, plan_bytes, save_plan
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.manifest import InputSpec
 from moonfed.plan import TorchScriptPlan, load_plan
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.export.eager_reference import Batch, Model, contrastive, network_with, trained_eagerly, weights_of
-
-TOLERANCE = 1e-5
-NONE = torch.empty(0)
-
-
-def no_draws(inputs: torch.Tensor) -> torch.Tensor:
-    return torch.empty(len(inputs), 0)
+from tests.export.plan_rounds import NONE, TOLERANCE, largest_difference, no_draws, other_models, run_round
 
 
 def trained(
     plan: TorchScriptPlan, model: Model, previous: list[Model], steps: list[Batch], settings: dict[str, float]
 ) -> tuple[Model, list[float]]:
-    """One round as a device runs it: references once per batch, then steps."""
-    plan.begin_round(model, previous, {}, settings)
-    losses = []
-    for inputs, labels in steps:
-        references = plan.references(inputs, no_draws(inputs)) if plan.reference_count() else NONE
-        losses.append(float(plan.step(inputs, labels, references, no_draws(inputs))))
-    return plan.end_round()["model"], losses
-
-
-def other_models(network: Network, count: int) -> list[Model]:
-    """Models near the network's, as previous local models are, with statistics of their own."""
-    generator = torch.Generator().manual_seed(11)
-    models = []
-    for _ in range(count):
-        tensors = exchanged_tensors(network).items()
-        models.append(
-            [
-                tensor.detach() + 0.05 * torch.rand(tensor.shape, generator=generator) * tensor.detach().abs().mean()
-                for _, tensor in tensors
-            ]
-        )
-    return models
-
-
-def largest_difference(left: Model, right: Model) -> float:
-    return max(float((a - b).abs().max()) for a, b in zip(left, right, strict=True))
+    round_ = run_round(plan, model, steps, settings, previous=previous)
+    return round_.model, round_.losses
 
 
 @pytest.mark.parametrize(("method", "previous"), [("fedavg", 0), ("moon", 1), ("moon", 3)])
@@ -182,12 +152,65 @@ def test_momentum_carries_within_a_round_and_restarts_with_the_next(cnn: Network
     assert largest_difference(last, without_restart) > 10 * TOLERANCE
 
 
+def test_steps_without_momentum_equal_eager_training(cnn: Network, new_plan: NewPlan) -> None:
+    steps, settings = batches(IMAGE, 5, 8), hyperparameters() | {"momentum": 0.0}
+    model, _ = trained(new_plan(cnn, "fedavg"), weights_of(cnn), [], steps, settings)
+    expected, _ = trained_eagerly(cnn, weights_of(cnn), [], steps, settings)
+    assert largest_difference(model, expected) < TOLERANCE
+
+
 def test_hyperparameters_are_those_of_the_round(cnn: Network, new_plan: NewPlan) -> None:
     plan, steps, models = new_plan(cnn, "moon"), batches(IMAGE, 3, 8), other_models(cnn, 1)
     for settings in (hyperparameters(mu=5.0, tau=0.5), hyperparameters(mu=0.1, tau=1.0) | {"learning_rate": 0.1}):
         model, _ = trained(plan, weights_of(cnn), models, steps, settings)
         expected, _ = trained_eagerly(cnn, weights_of(cnn), models, steps, settings)
         assert largest_difference(model, expected) < TOLERANCE
+
+
+class Scaled(torch.nn.Module):
+    """An augmentation of two draws: a factor, and a sign."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws = 2
+
+    def forward(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return inputs * (0.5 + draws[:, :1]) * torch.where(draws[:, 1:] < 0.5, -1.0, 1.0)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_augmentation_is_the_same_in_references_and_in_steps(cached: bool, tmp_path: Path) -> None:
+    network = build_network("mlp", FEATURES, 10)
+    method, settings = METHODS["moon"](), hyperparameters(mu=1.0, tau=0.5)
+    save_plan(tmp_path / "plan.pt", compile_plan(network, method, settings, augmentation=Scaled(), model="tested"))
+    plan, models = load_plan(tmp_path / "plan.pt", "cpu"), other_models(network, 1)
+    assert plan.draws_per_sample() == 2
+    steps, generator = batches(FEATURES, 20, 16), torch.Generator().manual_seed(2)
+    plan.begin_round(weights_of(network), models, {}, settings)
+    augmented = []
+    for inputs, labels in steps:
+        draws = torch.rand(16, 2, generator=generator)
+        augmented.append((Scaled()(inputs, draws), labels))
+        plan.step(inputs, labels, plan.references(inputs, draws) if cached else NONE, draws)
+    expected, _ = trained_eagerly(network, weights_of(network), models, augmented, settings)
+    assert largest_difference(plan.end_round()["model"], expected) < TOLERANCE
+    plain, _ = trained_eagerly(network, weights_of(network), models, steps, settings)
+    assert largest_difference(plain, expected) > 100 * TOLERANCE
+
+
+def test_surveys_and_predictions_see_samples_as_they_are(tmp_path: Path) -> None:
+    network, (inputs, labels) = build_network("mlp", FEATURES, 10), batches(FEATURES, 1, 16)[0]
+    method = METHODS["fedproc"](prototype_minimum=1)
+    settings = hyperparameters(**method.coefficients())
+    save_plan(tmp_path / "plan.pt", compile_plan(network, method, settings, augmentation=Scaled(), model="tested"))
+    plan = load_plan(tmp_path / "plan.pt", "cpu")
+    plan.begin_round(weights_of(network), [], {}, settings)
+    plan.survey(inputs, labels)
+    means = plan.end_round()["class_means"][1]
+    first = int(labels[0])
+    expected = network.represent(inputs[labels == first]).mean(dim=0)
+    assert (means[first] - expected).abs().max() < TOLERANCE
+    assert (plan.predict(inputs) - torch.softmax(network(inputs), dim=1)).abs().max() < TOLERANCE
 
 
 def test_evaluate_and_predict_use_the_model_as_it_is_now_in_eval_mode(resnet: Network, new_plan: NewPlan) -> None:
