@@ -190,7 +190,11 @@ def test_a_bad_file_is_refused_by_role_and_tensor(fleet: Fleet, kind: str) -> No
     ("bundle", "sampling", "told"),
     [
         (make_bundle(method="solo"), control_pb2.SAMPLING_UNIFORM, "method is 'solo'"),
-        (make_bundle(), control_pb2.SAMPLING_SAMPLES, "--sampling uniform, or export with weighting uniform"),
+        (
+            make_bundle(),
+            control_pb2.SAMPLING_SAMPLES,
+            "--sampling uniform, or export with --server-set weighting=uniform",
+        ),
         (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must come together"),
     ],
 )
