@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from edge_client import link as link_module
 from edge_client import streams
 from edge_client.assignment import Assignment, Inbox, read_assignment
 from edge_client.link import Link
@@ -86,6 +90,17 @@ def test_a_coordinator_that_stops_answering_does_not_hold_up_a_newer_assignment(
     assert coordinator.asked_in_vain == 2
     coordinator.stuck = False
     link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
+
+
+def test_closing_does_not_wait_for_a_channel_that_never_closes(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(link_module, "CLOSE_SECONDS", 0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(link, "_channel", SimpleNamespace(close=released.wait))
+        began = time.monotonic()
+        link.close()
+        assert time.monotonic() - began < 30
+    released.set()
 
 
 def header() -> fleet_pb2.SubmitHeader:
