@@ -41,6 +41,19 @@ PICTURES = Recipe(
 )
 TABLE = Recipe(name="table", model="mlp", input=FEATURES, classes=("no", "yes"))
 
+EXCHANGED: list[tuple[str, list[str], list[str], list[str]]] = [
+    ("fedavg", [], [], []),
+    ("fedprox", [], [], []),
+    ("scaffold", ["variate"], ["variate_change"], ["device_variate"]),
+    ("moon", [], [], []),
+    ("l2", [], [], []),
+    ("fedssc", ["prototypes"], ["class_means"], []),
+    ("fedproc", ["prototypes"], ["class_means"], []),
+    ("fedssc-two-stage", ["prototypes"], ["class_means"], []),
+    ("fedssc-local-contrast", ["prototypes"], ["class_means"], []),
+    ("solo", [], [], []),
+]  # method, down, up, kept on the device
+
 
 @pytest.fixture(scope="module")
 def pictures() -> Bundle:
@@ -191,21 +204,7 @@ def test_a_torchvision_classifier_builds() -> None:
     assert "encoder.features.0.1.running_var" in {tensor.name for tensor in bundle.manifest.tensors}
 
 
-@pytest.mark.parametrize(
-    ("method", "down", "up", "kept"),
-    [
-        ("fedavg", [], [], []),
-        ("fedprox", [], [], []),
-        ("scaffold", ["variate"], ["variate_change"], ["device_variate"]),
-        ("moon", [], [], []),
-        ("l2", [], [], []),
-        ("fedssc", ["prototypes"], ["class_means"], []),
-        ("fedproc", ["prototypes"], ["class_means"], []),
-        ("fedssc-two-stage", ["prototypes"], ["class_means"], []),
-        ("fedssc-local-contrast", ["prototypes"], ["class_means"], []),
-        ("solo", [], [], []),
-    ],
-)
+@pytest.mark.parametrize(("method", "down", "up", "kept"), EXCHANGED)
 def test_every_method_builds_and_the_manifest_says_what_it_exchanges(
     method: str, down: list[str], up: list[str], kept: list[str]
 ) -> None:
@@ -220,12 +219,7 @@ def test_every_method_builds_and_the_manifest_says_what_it_exchanges(
 
 
 def test_no_method_is_forgotten() -> None:
-    (mark,) = (
-        mark
-        for mark in test_every_method_builds_and_the_manifest_says_what_it_exchanges.pytestmark  # type: ignore[attr-defined]
-        if mark.name == "parametrize"
-    )
-    assert [case[0] for case in mark.args[1]] == list(METHODS)
+    assert [method for method, *_ in EXCHANGED] == list(METHODS)
 
 
 def test_fedssc_brings_its_schedule_and_its_number_of_devices() -> None:
