@@ -63,6 +63,6 @@ def require_runnable(manifest: Manifest, settings: Settings) -> None:
     if settings.sampling == "samples" and manifest.server_rule.weighting == "samples":
         raise InvalidInput(
             "sampling is 'samples' and so is the bundle's weighting, which would count a device's size twice; "
-            "one of them must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform"
+            "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform"
         )
     require_consistent(manifest)
