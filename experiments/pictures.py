@@ -58,7 +58,7 @@ def picture(path: Path, rows: int, columns: int, *, width: float, height: float,
     )
     try:
         yield list(grid.flat)
-        figure.suptitle(title)
+        figure.suptitle(title, fontsize=11)
         figure.savefig(path, dpi=120)
     finally:
         plt.close(figure)
@@ -138,7 +138,7 @@ def draw_bars(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
             continue
         places = np.arange(len(pairs)) + offset
         bars = axes.barh(places, [value or 0.0 for value in values], height=0.36, label=label, **style)
-        axes.bar_label(bars, ["none" if value is None else f"{value:,.4g}" for value in values], padding=3, fontsize=8)
+        axes.bar_label(bars, ["none" if value is None else _short(value) for value in values], padding=3, fontsize=8)
     _by_label(axes, pairs, x)
     axes.margins(x=0.15)
 
@@ -146,17 +146,19 @@ def draw_bars(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
 def draw_heat_map(axes: Axes, counts: npt.NDArray[np.int64], classes: Sequence[str], *, device: str = "device") -> None:
     """Samples by device (columns) and class (rows); the numbers are written in where there is room for them."""
     table = counts.T
-    image = axes.imshow(table, cmap="Greys", aspect="auto", vmin=0, vmax=1.3 * max(1, table.max()))
+    numbered = len(classes) <= NUMBERED
+    most = max(1, table.max())
+    image = axes.imshow(table, cmap="Greys", aspect="auto", vmin=0, vmax=1.3 * most if numbered else most)
     names = [str(number) for number in range(1, table.shape[1] + 1)]
     axes.set_xticks(range(table.shape[1]), names)
-    step = 1 if len(classes) <= NUMBERED else len(classes) // 10
+    step = 1 if numbered else len(classes) // 10
     axes.set_yticks(range(0, len(classes), step), list(classes)[::step])
     axes.set(xlabel=device, ylabel="class")
-    if len(classes) > NUMBERED:
-        axes.figure.colorbar(image, ax=axes, label="samples", boundaries=np.linspace(0, max(1, table.max()), 50))
+    if not numbered:
+        axes.figure.colorbar(image, ax=axes, label="samples")
         return
     for (row, column), count in np.ndenumerate(table):
-        dark = count > 0.65 * table.max()
+        dark = count > 0.65 * most
         axes.text(column, row, str(count), ha="center", va="center", color="white" if dark else "black", fontsize=7)
 
 
@@ -168,6 +170,20 @@ def draw_points(axes: Axes, points: npt.NDArray[np.float32], labels: npt.NDArray
                      color=COLOURS[label % len(COLOURS)], marker=MARKERS[label % len(MARKERS)],
                      label=str(label))  # fmt: skip
     axes.set(xticks=[], yticks=[])
+
+
+def share_legend(grid: Sequence[Axes], *, title: str = "") -> None:
+    """One legend below all parts, if those that have one agree on it; else each keeps its own."""
+    found = [axes.get_legend_handles_labels() for axes in grid]
+    wanted = [(handles, labels) for handles, labels in found if len(labels) > 1]
+    looks = {(*labels, *(type(handle).__name__ for handle in handles)) for handles, labels in wanted}
+    if len(looks) != 1:
+        return
+    for axes in grid:
+        if legend := axes.get_legend():
+            legend.remove()
+    handles, labels = wanted[0]
+    grid[0].figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, title=title)
 
 
 def _marks(axes: Axes, values: Sequence[tuple[float | None, float | None]], offset: float, **style: Any) -> None:  # noqa: ANN401 - matplotlib's
@@ -183,8 +199,15 @@ def _by_label(axes: Axes, pairs: Sequence[Pair], x: str) -> None:
     axes.set_yticks(range(len(pairs)), [pair.label for pair in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)  # the first on top, as in a table
     axes.set(xlabel=x)
+    axes.locator_params(axis="x", nbins=6)
     axes.grid(visible=True, axis="x", color="0.9")
     axes.set_axisbelow(True)
+    if len(axes.get_legend_handles_labels()[1]) > 1:
+        axes.legend(fontsize=8)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _whole_numbers(axes: Axes) -> None:

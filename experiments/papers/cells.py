@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Measure = Literal["accuracy", "rounds", "seconds", "spread", "vectors"]
+Measure = Literal["accuracy", "rounds", "seconds", "spread"]
 Chart = Literal["beside", "bars", "curves", "lines", "heat-map", "t-sne"]
 Value = float | str | bool
 _NUMBER = re.compile(r"(?P<value>\d[\d,.]*)(?: ± (?P<deviation>[\d.,]+))?(?P<minutes> min)?")

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.papers.cells import Recipe
 from experiments.papers.labels import column_label, panel_label
 from experiments.papers.results import CellResult, PanelResult, summarise
-from experiments.pictures import Line, Pair, draw_bars, draw_beside, draw_heat_map, draw_lines, picture
+from experiments.pictures import Line, Pair, draw_bars, draw_beside, draw_heat_map, draw_lines, picture, share_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,26 +25,25 @@ Part = tuple[str, Callable[["Axes"], None]]  # a title, and what draws below it
 
 def draw_recipe(path: Path, recipe: Recipe, results: Sequence[PanelResult], *, data: str = "") -> None:
     """Writes the PNG. `data`: the data set that stands in for the paper's, if one does."""
-    parts = [part for result in results for part in _parts(result, data)]
-    rows = ceil(len(parts) / ACROSS)
+    parts = [part for result in results for part in _parts(result, data, several=len(results) > 1)]
+    across = 2 if len(parts) == 4 else min(ACROSS, len(parts))
     tall = max(len({cell.cell.row for cell in result.cells}) for result in results)
     with picture(
-        path, rows, min(ACROSS, len(parts)), width=4.6, height=max(3.4, 0.45 * tall + 1.4), title=recipe.title
+        path, ceil(len(parts) / across), across, width=4.6, height=max(3.4, 0.45 * tall + 1.4), title=recipe.title
     ) as grid:
         for axes, (title, draw) in zip(grid, parts, strict=False):
             draw(axes)
             axes.set_title(title, fontsize=10)
         for axes in grid[len(parts) :]:
             axes.set_visible(False)
-        _legend_once(grid)
+        share_legend(grid)
 
 
-def _parts(result: PanelResult, data: str) -> list[Part]:
+def _parts(result: PanelResult, data: str, *, several: bool) -> list[Part]:
     chart = result.panel.chart
     if chart in ("beside", "bars"):
-        columns = dict.fromkeys((cell.cell.dataset, cell.cell.column) for cell in result.cells)
-        return [_pairs(result, [cell for cell in result.cells if (cell.cell.dataset, cell.cell.column) == column], data)
-                for column in columns]  # fmt: skip
+        prefix = f"{result.panel.title}; " if several else ""
+        return [_pairs(result, cells, prefix + column_label(cells[0].cell, data)) for cells in _columns(result)]
     title = panel_label(result.panel, data)
     if chart == "curves":
         lines = [_curve(cell) for cell in result.cells if cell.trials[0].accuracy]
@@ -56,7 +55,15 @@ def _parts(result: PanelResult, data: str) -> list[Part]:
     return [_heat_map(title, cell) for cell in result.cells]
 
 
-def _pairs(result: PanelResult, cells: Sequence[CellResult], data: str) -> Part:
+def _columns(result: PanelResult) -> list[list[CellResult]]:
+    """The cells column by column."""
+    columns: dict[tuple[str, str], list[CellResult]] = {}
+    for cell in result.cells:
+        columns.setdefault((cell.cell.dataset, cell.cell.column), []).append(cell)
+    return list(columns.values())
+
+
+def _pairs(result: PanelResult, cells: Sequence[CellResult], title: str) -> Part:
     pairs = []
     for cell in cells:
         ours, paper = summarise(result, cell), cell.cell.paper
@@ -70,7 +77,7 @@ def _pairs(result: PanelResult, cells: Sequence[CellResult], data: str) -> Part:
             )
         )
     draw = draw_bars if result.panel.chart == "bars" else draw_beside
-    return column_label(cells[0].cell, data), lambda axes: draw(axes, pairs, x=UNITS[result.panel.measure])
+    return title, lambda axes: draw(axes, pairs, x=UNITS[result.panel.measure])
 
 
 def _curve(cell: CellResult) -> Line:
@@ -102,10 +109,3 @@ def _heat_map(title: str, cell: CellResult) -> Part:
     counts = np.asarray(cell.trials[0].counts)
     classes = [str(label) for label in range(counts.shape[1])]
     return title, lambda axes: draw_heat_map(axes, counts, classes, device="party")
-
-
-def _legend_once(grid: Sequence[Axes]) -> None:
-    """Parts that show moonfed's and the paper's numbers share one legend, in the first of them."""
-    first = next((axes for axes in grid if axes.get_legend_handles_labels()[1] == ["moonfed", "paper"]), None)
-    if first is not None:
-        first.legend(fontsize=8)

@@ -13,7 +13,7 @@ from experiments.datasets import DataSet, load_dataset
 from experiments.fleet.preparation import bundle_recipe
 from experiments.fleet.results import SimulationResult
 from experiments.fleet.run import party_model
-from experiments.pictures import draw_points, picture
+from experiments.pictures import draw_points, picture, share_legend
 from experiments.subsets import subset
 from export.models import build_network
 from moonfed.bundle import read_bundle
@@ -41,8 +41,7 @@ def draw_vectors(
             points = to_plane(hidden_vectors(result, file, loaded))
             draw_points(axes, points, loaded.test_labels, len(loaded.classes))
             axes.set_title(f"{label}, {name}", fontsize=9)
-        handles, labels = grid[0].get_legend_handles_labels()
-        grid[0].figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, title="class")
+        share_legend(grid, title="class")
 
 
 def _models(result: SimulationResult) -> list[tuple[str, Path]]:

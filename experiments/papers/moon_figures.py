@@ -49,7 +49,7 @@ RECIPES = (
         name="moon-figure-2",
         title="Hidden vectors of global and local models",
         source=f"{PAPER}, figure 2",
-        panels=(Panel(title="", measure="vectors", chart="t-sne", cells=cross([CIFAR10], [(FEDAVG, ""), (MOON, "")])),),
+        panels=(Panel(title="", chart="t-sne", cells=cross([CIFAR10], [(FEDAVG, ""), (MOON, "")])),),
     ),
     Recipe(
         name="moon-figure-5",

@@ -36,7 +36,15 @@ RECIPES = (
                 cells=cross(
                     [CIFAR10],
                     [
-                        (replace(MOON, label=f"{views} views", settings={"views": views}, quick=views in (1, 3)), "")
+                        (
+                            replace(
+                                MOON,
+                                label=f"{views} view{'s' * (views > 1)}",
+                                settings={"views": views},
+                                quick=views in (1, 3),
+                            ),
+                            "",
+                        )
                         for views in (1, 2, 3, 5)
                     ]
                     + [(replace(MOON, label="fresh in every epoch"), "")],

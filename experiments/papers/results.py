@@ -59,9 +59,7 @@ def summarise(result: PanelResult, cell: CellResult) -> Summary:
         return _rounds(cell.trials, targets(result, cell))
     if result.panel.measure == "seconds":
         return _seconds(cell.trials)
-    if result.panel.measure == "spread":
-        return _spread(cell.trials)
-    return Summary(text="see the picture")
+    return _spread(cell.trials)
 
 
 def final_accuracies(cell: Cell, trials: Sequence[Trial]) -> list[float]:

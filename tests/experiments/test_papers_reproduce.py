@@ -64,7 +64,8 @@ def test_hidden_vectors_are_drawn_of_the_global_and_the_local_models(tmp_path: P
         "moon-figure-2", "--quick", "--methods", "fedavg", "--rounds", "1", "--workers", "1", "--output", str(tmp_path)
     )
     assert (tmp_path / "moon-figure-2.png").read_bytes().startswith(PNG)
-    assert "| FedAvg | see the picture |" in (tmp_path / "moon-figure-2.md").read_text()
+    (row,) = rows_of(tmp_path / "moon-figure-2.jsonl")
+    assert f"| FedAvg | {100 * float(str(row['accuracy'])):.1f} |" in (tmp_path / "moon-figure-2.md").read_text()
 
 
 def test_splits_are_drawn_without_any_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
