@@ -14,8 +14,11 @@ def _heat_map(column: Column) -> Panel:
     return Panel(title=column.label, measure="spread", chart="heat-map", cells=cells)
 
 
-def _curves(title: str, column: Column) -> Panel:
-    rows = [(row, "") for row in (MOON, FEDAVG, FEDPROX, with_mu(FEDPROX, 1.0), SCAFFOLD)]
+def _curves(title: str, column: Column, *, quick: bool = True) -> Panel:
+    """`quick`: whether a quick look has the last two methods as well."""
+    rows = [
+        (row, "") for row in (MOON, FEDAVG, FEDPROX, with_mu(FEDPROX, 1.0, quick=quick), replace(SCAFFOLD, quick=quick))
+    ]
     return Panel(title=title, chart="curves", cells=cross([column], rows))
 
 
@@ -35,12 +38,14 @@ def _by_epochs(column: Column) -> Panel:
 
 
 def _by_temperature(column: Column) -> Panel:
-    columns = [replace(column, label=f"{tau:g}", settings={"tau": tau}) for tau in (0.1, 0.5, 1.0)]
+    columns = [replace(column, label=f"{tau:g}", settings={"tau": tau}, quick=tau < 1) for tau in (0.1, 0.5, 1.0)]
     return Panel(title="", chart="lines", x="tau", cells=cross(columns, [(MOON, "")]))
 
 
 def _by_width(column: Column) -> Panel:
-    columns = [replace(column, label=str(width), keys={"projection": width}) for width in (64, 128, 256)]
+    columns = [
+        replace(column, label=str(width), keys={"projection": width}, quick=width != 128) for width in (64, 128, 256)
+    ]
     return Panel(title="", chart="lines", x="width of the head's output", cells=cross(columns, [(MOON, "")]))
 
 
@@ -77,7 +82,7 @@ RECIPES = (
         source=f"{PAPER}, figure 8",
         panels=(
             _curves("50 parties", Column(dataset="cifar100", keys=PARTIES_50, quick=False)),
-            _curves("100 parties, 20 % in a round", Column(dataset="cifar100", keys=PARTIES_100)),
+            _curves("100 parties, 20 % in a round", Column(dataset="cifar100", keys=PARTIES_100), quick=False),
         ),
     ),
     Recipe(
