@@ -54,7 +54,7 @@ class AttendRequest(_message.Message):
     """that this device trains on; 0: not known yet"""
     @_builtins.property
     def plan_interfaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """such as "torchscript/1" """
+        """such as "torchscript/2" """
 
     @_builtins.property
     def platform(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
