@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,12 @@ from moonfed.cli import print_json
 from moonfed.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from experiments.fleet.engine import EngineSettings
+    from experiments.fleet.results import SimulationResult
     from experiments.papers.options import Options
+    from experiments.papers.progress import TrialsBar
     from experiments.papers.runs import Workshop
+    from experiments.simulation import Simulation
 
 
 def reproduce_command(
@@ -108,9 +112,10 @@ def _reproduce(
 ) -> None:
     """Runs the recipes; of several, those that do not fit the options are left out, which is said."""
     from experiments.papers.options import choose
-    from experiments.papers.runs import reproduce
+    from experiments.papers.progress import trials_bar
+    from experiments.papers.runs import count_trials, reproduce
 
-    workshop = _workshop(options, engine, workers, device)
+    settings = _engine_settings(engine, workers, device)
     fitting = []
     for recipe in recipes:
         try:
@@ -124,7 +129,8 @@ def _reproduce(
     for recipe in fitting:
         started = time.monotonic()
         typer.echo(f"{recipe.name}: {recipe.title}", err=True)
-        files = reproduce(recipe, workshop)
+        with trials_bar(count_trials(recipe, options)) as bar:
+            files = reproduce(recipe, _workshop(options, settings, bar))
         seconds = time.monotonic() - started
         if as_json:
             paths = {"report": str(files.report), "picture": str(files.picture), "rows": str(files.rows)}
@@ -133,20 +139,20 @@ def _reproduce(
             typer.echo(f"{files.report} ({seconds:.0f} s)")
 
 
-def _workshop(options: Options, engine: str, workers: int | None, device: str) -> Workshop:
+def _engine_settings(engine: str, workers: int | None, device: str) -> EngineSettings:
     from experiments.fleet.engine import EngineSettings
-    from experiments.fleet.results import SimulationResult
+
+    settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
+    return settings if workers is None else replace(settings, workers=workers)
+
+
+def _workshop(options: Options, settings: EngineSettings, bar: TrialsBar) -> Workshop:
     from experiments.fleet.run import run_simulation
     from experiments.papers.hardware import describe_hardware
     from experiments.papers.runs import Workshop
-    from experiments.simulation import Simulation
-
-    settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
-    if workers is not None:
-        settings = replace(settings, workers=workers)
 
     def run(simulation: Simulation, output: Path) -> SimulationResult:
-        return run_simulation(simulation, output, data=options.data, engine=settings)
+        return run_simulation(simulation, output, data=options.data, engine=settings, progress=bar.show)
 
-    say: Callable[[str], None] = lambda sentence: typer.echo(f"  {sentence}", err=True)  # noqa: E731
-    return Workshop(options=options, run=run, hardware=describe_hardware(device, settings.workers), say=say)
+    hardware = describe_hardware(settings.device, settings.workers)
+    return Workshop(options=options, run=run, hardware=hardware, say=bar.say)

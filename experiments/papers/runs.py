@@ -130,8 +130,7 @@ def _splits(cell: Cell, options: Options) -> Iterator[tuple[Trial, list[dict[str
 
 def _trials(cell: Cell, workshop: Workshop) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
     options = workshop.options
-    values: Sequence[float | None] = cell.grid if options.tune and cell.grid else (None,)
-    for tuned in values:
+    for tuned in _tried(cell, options):
         for seed in options.seed_numbers:
             result = workshop.simulate(simulation_of(cell, options, seed=seed, tuned=tuned))
             trial = Trial(
@@ -147,6 +146,17 @@ def _trials(cell: Cell, workshop: Workshop) -> Iterator[tuple[Trial, list[dict[s
                 f"{cell.row}, {where}, seed {seed}{tried}: {100 * mean(final_accuracies(cell, [trial])):.1f} %"
             )
             yield trial, list(_rows(cell, tuned, result))
+
+
+def count_trials(recipe: Recipe, options: Options) -> int:
+    """How many trials the chosen cells of a recipe have; several may share a simulation."""
+    trained = [cell for panel in choose(recipe, options).panels if panel.measure != "spread" for cell in panel.cells]
+    return sum(len(_tried(cell, options)) for cell in trained) * len(options.seed_numbers)
+
+
+def _tried(cell: Cell, options: Options) -> Sequence[float | None]:
+    """The values of the tuned setting to try; None is the paper's best."""
+    return cell.grid if options.tune and cell.grid else (None,)
 
 
 def _rows(cell: Cell, tuned: float | None, result: SimulationResult) -> Iterator[dict[str, Any]]:
