@@ -109,7 +109,7 @@ class TorchScriptPlan:
         hyperparameters: Mapping[str, float],
     ) -> None:
         """See `Plan`; also fails if a model's tensors or a hyperparameter are not those of the plan."""
-        with _one_sentence("begin a round"):
+        with _executing("begin a round"):
             self._module.begin_round(
                 list(model),
                 [list(previous) for previous in previous_models],
@@ -127,7 +127,7 @@ class TorchScriptPlan:
 
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""
-        with _one_sentence("compute references"):
+        with _executing("compute references"):
             result: torch.Tensor = self._module.references(inputs.to(self._device), draws.to(self._device))
         return result
 
@@ -136,7 +136,7 @@ class TorchScriptPlan:
     ) -> torch.Tensor:
         """See `Plan`."""
         device = self._device
-        with _one_sentence("take a step"):
+        with _executing("take a step"):
             loss: torch.Tensor = self._module.step(
                 inputs.to(device), labels.to(device), references.to(device), draws.to(device)
             )
@@ -148,29 +148,29 @@ class TorchScriptPlan:
 
     def survey(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
         """See `Plan`."""
-        with _one_sentence("survey the samples"):
+        with _executing("survey the samples"):
             self._module.survey(inputs.to(self._device), labels.to(self._device))
 
     def end_round(self) -> dict[str, list[torch.Tensor]]:
         """See `Plan`; the tensors are copies."""
-        with _one_sentence("end a round"):
+        with _executing("end a round"):
             results: dict[str, list[torch.Tensor]] = self._module.end_round()
         return {role: [tensor.cpu() for tensor in tensors] for role, tensors in results.items()}
 
     def metrics(self) -> dict[str, float]:
         """See `Plan`."""
-        with _one_sentence("tell its metrics"):
+        with _executing("tell its metrics"):
             return dict(self._module.metrics())
 
     def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""
-        with _one_sentence("evaluate"):
+        with _executing("evaluate"):
             result: torch.Tensor = self._module.evaluate(inputs.to(self._device), labels.to(self._device))
         return result
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""
-        with _one_sentence("predict"):
+        with _executing("predict"):
             result: torch.Tensor = self._module.predict(inputs.to(self._device))
         return result
 
@@ -209,10 +209,15 @@ def quiet_torchscript() -> Iterator[None]:
 
 
 @contextmanager
-def _one_sentence(action: str) -> Iterator[None]:
-    """A failure inside the script as one TrainingFailed."""
+def _executing(action: str) -> Iterator[None]:
+    """Runs the script as it is; a failure inside is one TrainingFailed.
+
+    Optimised, a script is rewritten after its first calls, and then rounds differently: the same round would end
+    elsewhere in a process that has just started. It would be no faster, either.
+    """
     try:
-        yield
+        with torch.jit.optimized_execution(False):  # type: ignore[no-untyped-call]
+            yield
     except (RuntimeError, torch.jit.Error) as error:
         raise TrainingFailed(f"the plan could not {action}: {_reason(error)}") from error
 

@@ -16,7 +16,7 @@ from tests.export.conftest import SMALL_IMAGE
 from tests.export.eager_reference import Batch, Model
 
 TOLERANCE = 1e-5
-ROUNDING = 1e-6  # TorchScript optimises a plan after its first steps, so even the same round may round differently
+ROUNDING = 1e-6  # between two plans whose objectives write the same sum differently
 NONE = torch.empty(0)
 WIDTH = 32  # of the smooth network's representation
 

@@ -126,8 +126,8 @@ def test_prototypes_are_those_of_the_round_that_began_last(new_plan: NewPlan) ->
     first = run_round(plan, weights_of(SMOOTH), steps, settings())
     run_round(plan, weights_of(SMOOTH), steps, settings(), received=prototypes()[0])
     again = run_round(plan, weights_of(SMOOTH), steps, settings())
-    assert largest_difference(first.model, again.model) < ROUNDING
-    assert largest_difference(first.results["class_means"], again.results["class_means"]) < ROUNDING
+    assert largest_difference(first.model, again.model) == 0
+    assert largest_difference(first.results["class_means"], again.results["class_means"]) == 0
 
 
 def test_a_sample_without_prototype_counts_as_zero_in_the_mean(new_plan: NewPlan) -> None:
