@@ -19,7 +19,7 @@ from edge_client.state import RunState, StoredRound
 from experiments.fleet.engine import Engine
 from experiments.fleet.layout import Layout
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
-from moonfed.errors import Corrupt
+from moonfed.errors import Corrupt, MoonfedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,10 @@ async def trained(
         counted_round=assigned.counted_round,
         counted_attempt=assigned.counted_attempt,
     )
-    seconds = await engine.train(party.number, job, party.samples)
+    try:
+        seconds = await engine.train(party.number, job, party.samples)
+    except MoonfedError as error:
+        raise type(error)(f"{party.name}: {error}") from error
     if stored := state.find(assigned.round, assigned.attempt, digest):
         return stored, seconds
     raise Corrupt(f"{party.name}'s trained model cannot be read back; the disk may be damaged")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.datasets import load_dataset
+from experiments.datasets import augmentation, load_dataset, preprocessing
+from experiments.subsets import subset
 from moonfed.errors import InvalidInput, NotFound
 
 GENERATOR = np.random.default_rng(0)
@@ -86,3 +87,50 @@ def test_tiny_imagenet_is_read_from_its_folder(tmp_path: Path) -> None:
     assert data.train_inputs[:, 0, 0, 0].tolist() == [10, 200]
     assert data.test_inputs[0, 0, 0].tolist() == [1, 2, 3]
     assert data.test_labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "classes", "samples"),
+    [("breast-cancer", 30, 2, 569), ("wine", 13, 3, 178), ("digits-features", 64, 10, 1797)],
+)
+def test_tables_come_with_scikit_learn(name: str, width: int, classes: int, samples: int) -> None:
+    data = load_dataset(name, None)
+    assert data.input.kind == "features"
+    assert data.input.shape == (width,)
+    assert data.train_inputs.dtype == np.float32
+    assert len(data.train_labels) + len(data.test_labels) == samples
+    assert len(data.classes) == classes
+    shares = [np.bincount(part) / len(part) for part in (data.train_labels, data.test_labels)]
+    assert np.abs(shares[0] - shares[1]).max() < 0.02
+    scaled = (data.train_inputs - preprocessing(data).mean) / preprocessing(data).deviation
+    assert np.abs(scaled.mean(axis=0)).max() < 1e-4
+    assert set(np.round(scaled.std(axis=0), 3)) <= {0.0, 1.0}  # 0: a feature that never changes
+
+
+def test_images_have_the_authors_preprocessing_and_augmentation() -> None:
+    digits = load_dataset("digits", None)
+    pixels = digits.train_inputs / 255
+    assert preprocessing(digits).mean == pytest.approx([pixels.mean()], abs=1e-3)
+    assert preprocessing(digits).deviation == pytest.approx([pixels.std()], abs=1e-3)
+    assert [augmentation(name) for name in ("cifar10", "cifar100", "tiny-imagenet")] == [
+        "crop-flip", "crop-flip-rotate", "none",
+    ]  # fmt: skip
+
+
+def test_a_subset_keeps_the_classes_shares() -> None:
+    data = load_dataset("breast-cancer", None)
+    small = subset(data, train_samples=100, test_samples=10, seed=1)
+    counts, shares = np.bincount(small.train_labels), np.bincount(data.train_labels) / len(data.train_labels)
+    assert (len(small.train_labels), len(small.test_labels)) == (100, 10)
+    assert np.abs(counts - 100 * shares).max() < 1
+    again, other = (subset(data, train_samples=100, test_samples=10, seed=seed) for seed in (1, 2))
+    assert np.array_equal(small.train_inputs, again.train_inputs)
+    assert not np.array_equal(small.train_inputs, other.train_inputs)
+    rows = {row.tobytes() for row in data.train_inputs}
+    assert len({row.tobytes() for row in small.train_inputs} & rows) == 100
+    assert subset(data, train_samples=0, test_samples=0, seed=1).train_inputs.shape == data.train_inputs.shape
+
+
+def test_a_subset_larger_than_the_data_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="train_samples is 456; the data set has 455"):
+        subset(load_dataset("breast-cancer", None), train_samples=456, test_samples=0, seed=0)

@@ -1,0 +1,120 @@
+"""Recipes: what they mean, and that a wrong one is refused before any work, by the name of its key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.simulation import Simulation, from_document, read_simulation
+from moonfed.errors import InvalidInput
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_a_recipe_is_read_with_its_changes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'dataset = "digits"\nmethod = "moon"\nserver_rule = "fedavgm"\n'
+        "[settings]\nmu = 5\n[server]\nserver_momentum = 0.9\n"
+    )
+    changes = ["rounds=3", "mu=1", "settings.tau=0.1", "server.server_momentum=0.7", "beta=2", "augmentation=false"]
+    simulation = read_simulation(file, changes)
+    assert simulation.name == "mine"
+    assert (simulation.rounds, simulation.beta, simulation.augmentation) == (3, 2.0, False)
+    assert simulation.method_settings.hyperparameters["mu"] == 1.0
+    assert simulation.method_settings.hyperparameters["tau"] == 0.1
+    assert simulation.rule.to_document()["server_momentum"] == 0.7
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
+def test_every_example_is_a_valid_recipe(file: Path) -> None:
+    assert read_simulation(file).rounds >= 1
+
+
+def test_there_are_examples() -> None:
+    assert len(list(EXAMPLES.glob("*.toml"))) >= 3
+
+
+def test_the_defaults_are_the_papers() -> None:
+    simulation = Simulation(dataset="cifar10", method="moon")
+    settings = simulation.method_settings
+    assert (simulation.rounds, simulation.parties, simulation.beta, simulation.projection) == (100, 10, 0.5, 256)
+    assert (settings.training.epochs, settings.training.batch_size) == (10, 64)
+    assert settings.hyperparameters["learning_rate"] == 0.01
+    assert simulation.augmentation_name == "crop-flip"
+    assert Simulation(dataset="cifar10", method="solo").method_settings.training.epochs == 300
+
+
+def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
+    plain = Simulation(dataset="digits", method="moon", settings={"mu": 5, "epochs": 2})
+    assert plain.digest == Simulation(dataset="digits", method="moon", settings={"epochs": "2", "mu": 5.0}).digest
+    assert plain.digest == Simulation(name="x", dataset="digits", method="moon", settings={"mu": 5, "epochs": 2}).digest
+    assert plain.digest != Simulation(dataset="digits", method="moon", settings={"mu": 4, "epochs": 2}).digest
+    assert plain.digest != Simulation(dataset="digits", method="moon", settings={"mu": 5, "epochs": 2}, seed=1).digest
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({}, "dataset is not given; it must be one of digits, cifar10"),
+        ({"dataset": "imagenet"}, "dataset is 'imagenet'; it must be one of digits"),
+        ({"epocs": 3}, "epocs (= 3) is no key of a recipe; it has augmentation, beta"),
+        ({"method": "moo"}, "method is 'moo'; it must be one of"),
+        ({"settings": {"mu": -1}, "method": "moon"}, "mu is -1"),
+        ({"settings": {"nu": 1}}, "setting 'nu'"),
+        ({"settings": {"epochs": "many"}}, "epochs is 'many'"),
+        ({"settings": 3}, "settings is 3; it must be a table"),
+        ({"settings": {"mu": [1]}}, "settings.mu is [1]; it must be a number or text"),
+        ({"rounds": 0}, "rounds is 0; it must be a whole number from 1"),
+        ({"rounds": 1.5}, "rounds is 1.5; it must be a whole number"),
+        ({"rounds": "all"}, "rounds is 'all'; it must be a whole number"),
+        ({"rounds": True}, "rounds is True; it must be a whole number"),
+        ({"parties": 0}, "parties is 0"),
+        ({"projection": -1}, "projection is -1"),
+        ({"partition": "sorted"}, "partition is 'sorted'"),
+        ({"beta": 0}, "beta is 0"),
+        ({"cohort": "11", "parties": 10}, "cohort is '11'; it must be at most the number of parties, 10"),
+        ({"cohort": "some"}, "cohort is 'some'; it must be like 10, 20% or all"),
+        ({"sampling": "size"}, "sampling is 'size'; it must be one of uniform, samples"),
+        ({"sampling": "samples"}, "counts a party's size twice"),
+        ({"server_rule": "median"}, "server_rule is 'median'"),
+        ({"server_rule": "fedavgm", "server": {"server_momentum": 1.5}}, "server_momentum is 1.5"),
+        ({"server": {"server_momentum": 0.5}}, "server setting 'server_momentum'"),
+        ({"stragglers": 1.1}, "stragglers is 1.1; it must be a share from 0 to 1"),
+        ({"train_samples": -1}, "train_samples is -1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"augmentation": "yes"}, "augmentation is 'yes'; it must be true or false"),
+        ({"model": True}, "model is True; it must be text"),
+        ({"settings": {"views": 3}}, "views is set, but nothing is augmented"),
+        ({"method": "solo", "server_rule": "fedavgm"}, "server_rule is 'fedavgm'; with method 'solo'"),
+        ({"method": "solo", "cohort": "20%"}, "cohort is '20%'; with method 'solo'"),
+        ({"name": ""}, "name is ''"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_by_the_name_of_its_key(document: dict[str, Any], message: str) -> None:
+    complete = document if document in ({}, {"dataset": "imagenet"}) else {"dataset": "digits", **document}
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        from_document(complete)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("rounds", "set is 'rounds'; it must be KEY=VALUE"),
+        ("=3", "set is '=3'; it must be KEY=VALUE"),
+        ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings or server"),
+        ("round=3", "setting 'round' (= '3') is unknown"),
+    ],
+)
+def test_a_wrong_change_is_refused(change: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        from_document({"dataset": "digits"}, [change])
+
+
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text("dataset: digits")
+    with pytest.raises(InvalidInput, match="is not TOML"):
+        read_simulation(tmp_path / "x.toml")

@@ -1,0 +1,168 @@
+"""The virtual fleet is the fleet: the same models as device processes over gRPC, and no trace of a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from experiments.fleet.engine import EngineSettings
+from experiments.fleet.run import run_simulation
+from experiments.processes import our_program
+from experiments.simulation import Simulation
+from moonfed.bundle import read_bundle
+from moonfed.tensors import open_model
+
+from .conftest import PATIENCE, Federation
+
+ROUNDS = 3
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "moon": {"settings": {"mu": 5}},
+    "scaffold": {},
+    "fedssc": {"server_rule": "fedavgm", "server": {"server_momentum": 0.5}},
+}
+
+
+def recipe(method: str) -> Simulation:
+    """Of the same digits, split over three devices in the same way, as the fixture `parts`."""
+    keys = dict(METHODS[method])
+    settings = {"epochs": 2, "batch_size": 32, "learning_rate": 0.05, **keys.pop("settings", {})}
+    return Simulation(dataset="digits", method=method, parties=3, rounds=ROUNDS, seed=1, settings=settings, **keys)
+
+
+def test_the_virtual_fleet_trains_the_model_that_device_processes_train(federation: Federation) -> None:
+    results = {
+        method: run_simulation(
+            recipe(method), federation.directory / f"virtual-{method}", engine=EngineSettings(workers=2)
+        )
+        for method in METHODS
+    }
+    federation.serve()
+    names = ("party-1", "party-2", "party-3")
+    federation.enrol(*names)
+    for name in names:
+        federation.attend(name)
+    federation.until_attending(3)
+    models = []
+    for method, result in results.items():
+        settings = (
+            "--rounds",
+            str(ROUNDS),
+            "--minimum-devices",
+            "3",
+            "--cohort",
+            "all",
+            "--quorum",
+            "100%",
+            "--seed",
+            "1",
+        )
+        federation.start_run(result.bundle, method, *settings)
+        federation.until_finished(method)
+        assert result.model is not None
+        virtual = np.array(open_model(result.model, read_bundle(result.bundle).manifest.tensors))
+        real = federation.global_model(method, ROUNDS, result.bundle)
+        assert np.abs(virtual - real).max() <= 1e-6, method
+        assert np.abs(virtual - federation.global_model(method, 0, result.bundle)).max() > 1e-2, method
+        models.append(virtual)
+    for number, model in enumerate(models):  # the tolerance tells the methods apart
+        assert all(np.abs(model - other).max() > 1e-4 for other in models[number + 1 :])
+
+
+def in_first_round(output: Path) -> bool:
+    return any(output.glob("parties/*/runs/simulation/1-1"))
+
+
+def in_second_round(output: Path) -> bool:
+    return (output / "results.jsonl").is_file() and '"round": 1,' in (output / "results.jsonl").read_text()
+
+
+def with_an_update_of_the_third_round(output: Path) -> bool:
+    return any(output.glob("coordinator/spool/simulation/3-1/updates/*"))
+
+
+MOMENTS: tuple[Callable[[Path], bool], ...] = (in_first_round, in_second_round, with_an_update_of_the_third_round)
+
+
+@pytest.mark.parametrize(("method", "moments"), [("scaffold", MOMENTS), ("moon", MOMENTS[-1:])])
+def test_a_simulation_that_is_killed_ends_with_the_very_same_model(
+    tmp_path: Path, method: str, moments: Sequence[Callable[[Path], bool]]
+) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text(
+        f'dataset = "digits"\nmethod = "{method}"\nserver_rule = "fedavgm"\nrounds = 4\nparties = 4\ncohort = "3"\n'
+        "[settings]\nepochs = 8\nbatch_size = 32\n"
+    )
+
+    def start(output: Path) -> subprocess.Popen[bytes]:
+        command = ("simulate", str(file), "--workers", "2", "--output", str(output), "--json")
+        return subprocess.Popen([our_program("moonfed-experiments"), *command], stdout=subprocess.PIPE)
+
+    def finish(output: Path) -> dict[str, Any]:
+        printed, _ = start(output).communicate(timeout=PATIENCE)
+        outcome: dict[str, Any] = json.loads(printed)
+        return outcome
+
+    killed = tmp_path / "killed"
+    for moment in moments:
+        program = start(killed)
+        kill_at(program, lambda moment=moment: moment(killed))  # type: ignore[misc] # a lambda's default
+    outcome = finish(killed)
+
+    undisturbed = finish(tmp_path / "undisturbed")
+    models = [(directory / "model.safetensors").read_bytes() for directory in (killed, tmp_path / "undisturbed")]
+    assert models[0] == models[1]
+    assert outcome["accuracy"] == undisturbed["accuracy"]
+    tables = []
+    for directory in (killed, tmp_path / "undisturbed"):
+        found = [json.loads(line) for line in (directory / "results.jsonl").read_text().splitlines()]
+        assert all(0 < row["seconds"] < PATIENCE for row in found)
+        tables.append([(row["round"], row["accuracy"], row["loss"]) for row in found])
+    assert tables[0] == tables[1]
+    assert [row[0] for row in tables[0]] == [1, 2, 3, 4]
+
+
+def kill_at(program: subprocess.Popen[bytes], moment: Callable[[], bool]) -> None:
+    """Kills the program alone at that moment, with SIGKILL; its workers must not survive it."""
+    deadline = time.monotonic() + PATIENCE
+    while not moment():
+        assert program.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = psutil.Process(program.pid).children(recursive=True)
+    os.kill(program.pid, signal.SIGKILL)
+    program.communicate()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert alive == []
+
+
+def test_an_interrupted_simulation_leaves_no_process_and_no_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text('dataset = "digits"\nparties = 3\n[settings]\nepochs = 8\nbatch_size = 32\n')
+    program = subprocess.Popen(
+        [our_program("moonfed-experiments"), "simulate", str(file), "--output", str(tmp_path / "a")],
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # ignored in the background
+    )
+    deadline = time.monotonic() + PATIENCE
+    while not in_first_round(tmp_path / "a"):
+        assert program.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = psutil.Process(program.pid).children(recursive=True)
+    assert len(workers) >= 1
+    program.send_signal(signal.SIGINT)
+    _, said = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 130
+    assert b"Traceback" not in said
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
