@@ -65,8 +65,8 @@ _AUGMENTATION = {"cifar10": "crop-flip", "cifar100": "crop-flip-rotate"}
 
 def preprocessing(data: DataSet) -> Preprocessing:
     """The data set's customary preprocessing; a table's is computed from its training samples."""
-    if data.name in _PREPROCESSING:
-        return _PREPROCESSING[data.name]
+    if data.input.kind == "image":
+        return _PREPROCESSING.get(data.name, Preprocessing(mean=(0.5,), deviation=(0.5,)))
     values = data.train_inputs.astype(np.float64)
     deviation = values.std(axis=0)
     return Preprocessing(

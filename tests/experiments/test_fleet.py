@@ -147,7 +147,8 @@ def test_solo_is_what_each_party_reaches_alone(tmp_path: Path) -> None:
     assert [entry.party for entry in result.parties] == ["party-1", "party-2", "party-3"]
     accuracies = [alone(result.bundle, simulation, number) for number in (1, 2, 3)]
     assert [entry.accuracy for entry in result.parties] == pytest.approx(accuracies)
-    assert (result.accuracy, result.spread) == (pytest.approx(np.mean(accuracies)), pytest.approx(np.std(accuracies)))
+    assert result.accuracy == pytest.approx(float(np.mean(accuracies)))
+    assert result.spread == pytest.approx(float(np.std(accuracies)))
     assert [row["party"] for row in rows(tmp_path / "a")] == ["party-1", "party-2", "party-3"]
     draw_result(result)
 

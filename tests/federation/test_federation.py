@@ -51,6 +51,7 @@ def retrain(
         samples,
         model=tensors(start),
         previous_models=[tensors(vector) for vector in previous],
+        received={},
         settings=RoundSettings(
             epochs=manifest.training.epochs,
             batch_size=manifest.training.batch_size,
@@ -60,7 +61,7 @@ def retrain(
             device=device,
         ),
     )
-    return np.concatenate([tensor.numpy().ravel() for tensor in trained.model])
+    return np.concatenate([tensor.numpy().ravel() for tensor in trained.results["model"]])
 
 
 def test_the_contrastive_term_is_there_from_the_second_round_on(
