@@ -24,7 +24,7 @@ def _curves(title: str, column: Column, *, quick: bool = True) -> Panel:
 
 def _by_epochs(column: Column) -> Panel:
     columns = [
-        replace(column, label=str(epochs), settings={"epochs": epochs}, quick=epochs in (1, 10))
+        replace(column, label=str(epochs), settings={"epochs": epochs}, quick=epochs in (1, 5))
         for epochs in (1, 5, 10, 20, 40)
     ]
     printed = {  # the text says what the figure's points at one epoch are
