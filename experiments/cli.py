@@ -11,9 +11,7 @@ from experiments.fleet.cli import simulate_command
 from experiments.papers.cli import reproduce_command
 from moonfed.cli import new_app, print_json, run_program
 
-app = new_app(
-    "Research with moonfed: virtual fleets, the papers' tables and figures, and a demonstration."
-)
+app = new_app("Research with moonfed: virtual fleets, the papers' tables and figures, and a demonstration.")
 
 
 @app.command("partition")

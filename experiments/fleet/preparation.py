@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.datasets import DataSet, load_dataset, preprocessing
 from experiments.fleet.data import write_parts
 from experiments.fleet.layout import Layout
-from experiments.partition import partition
+from experiments.partition import MINIMUM_SAMPLES, partition
 from experiments.simulation import Simulation
 from experiments.subsets import subset
 from export.bundling import build_bundle
@@ -32,6 +32,9 @@ def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Call
         loaded = subset(
             loaded, train_samples=simulation.train_samples, test_samples=simulation.test_samples, seed=simulation.seed
         )
+        most = len(loaded.train_labels) // MINIMUM_SAMPLES
+        if simulation.parties > most:
+            raise InvalidInput(f"parties is {simulation.parties}; these samples are enough for at most {most}")
         parts = partition(loaded.train_labels, simulation.partition_settings)
         bundle = build_bundle(bundle_recipe(simulation, loaded))
         layout.root.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,7 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
     ("keys", "message"),
     [
         ({"model": "cnn"}, "model is 'cnn' and input.kind 'features'"),
-        ({"model": "mlp", "parties": 100}, "devices is 100; 142 samples are enough for at most 14"),
+        ({"model": "mlp", "parties": 100}, "parties is 100; these samples are enough for at most 14"),
         ({"model": "mlp", "train_samples": 143}, "train_samples is 143; the data set has 142"),
     ],
 )
