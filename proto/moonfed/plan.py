@@ -216,7 +216,7 @@ def _executing(action: str) -> Iterator[None]:
     elsewhere in a process that has just started. It would be no faster, either.
     """
     try:
-        with torch.jit.optimized_execution(False):  # type: ignore[no-untyped-call]
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             yield
     except (RuntimeError, torch.jit.Error) as error:
         raise TrainingFailed(f"the plan could not {action}: {_reason(error)}") from error
