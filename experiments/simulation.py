@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -17,11 +17,6 @@ from experiments.partition import PartitionSettings
 from export.recipe import MethodSettings, read_settings
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import ServerRule, read_server_rule
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Value = float | int | str | bool
 Sampling = Literal["uniform", "samples"]
