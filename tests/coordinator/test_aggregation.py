@@ -119,6 +119,18 @@ def test_fednova_normalises_by_effective_steps(tmp_path: Path, rho: float, weigh
     assert_close(found, np.where(PARAMETERS, w - (p @ a) * direction, mean))
 
 
+def test_fednova_takes_the_momentum_of_the_round(tmp_path: Path) -> None:
+    fields = {"hyperparameters": {"momentum": 0.0}, "schedules": {"momentum": ((1, 0.0), (2, 0.9))}}
+    played = Rounds(tmp_path, make_manifest(server_rule=FedNova(), **fields), np.full(SIZE, 0.5))
+    w, steps = np.full(SIZE, 0.5), [1, 25]
+    for number, rho in enumerate((0.0, 0.9)):
+        models = updates(20 + number, devices=2)
+        a = np.array([fednova_by_simulation(taken, rho) for taken in steps])
+        moved = w - a.mean() * sum((w - models[i]) / a[i] for i in range(2)) / 2
+        w = played.next(models, [1, 1], steps)
+        assert_close(w[PARAMETERS], moved[PARAMETERS])
+
+
 def test_fednova_of_equal_steps_is_the_mean(tmp_path: Path) -> None:
     models, samples = updates(5), [5, 1, 9]
     found = rounds(tmp_path, FedNova()).next(models, samples, [12, 12, 12])

@@ -88,6 +88,34 @@ def test_prototypes_go_down_once_class_means_came_up(fleet: Fleet) -> None:
     assert place(work) == (2, 1, 0, 0), "devices keep nothing under this method"
 
 
+def test_whose_prototypes_are_shared_is_drawn_by_the_runs_seed_and_anew_in_each_round(fleet: Fleet) -> None:
+    names = [f"cam-{number}" for number in range(4)]
+    devices = [fleet.device(name) for name in names]
+    attending = [device.attend() for device in devices]
+
+    def course(name: str, seed: int) -> list[list[float]]:
+        """Round for round, whose mean became each class's prototype."""
+        bundle = make_bundle(**{**FEDSSC, "prototype_devices": 1})
+        fleet.start(name, minimum_devices=4, rounds=4, bundle=bundle, seed=seed)
+        seen = []
+        for round_ in range(1, 5):
+            work = [one.assignment() for one in attending]
+            assert [(one.run, one.round) for one in work] == [(name, round_)] * 4
+            if round_ > 1:
+                prototypes = model_values(fleet.operator.model(work[0].blobs["prototypes"]), PROTOTYPES)
+                seen.append(prototypes[3::2].tolist())
+            for number, device in enumerate(devices):
+                content = class_means(10, 10, 10, *[float(number)] * 6)
+                device.submit(work[number], model_bytes(1.0), also={"class_means": content})
+        list(fleet.operator.watch(name))
+        return seen
+
+    first = course("first", 1)
+    assert course("again", 1) == first
+    assert course("other", 2) != first
+    assert first[0] != first[1] or first[1] != first[2]
+
+
 def test_what_changes_by_the_round_and_the_views_are_in_the_assignment(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     bundle = make_bundle(

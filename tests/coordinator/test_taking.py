@@ -15,7 +15,7 @@ import pytest
 
 from coordinator.attendance import Assignment, Introduction
 from coordinator.federation import Federation
-from coordinator.records import RunEvent, RunView
+from coordinator.records import AttemptId, RunEvent, RunView
 from coordinator.rounds.settings import Amount, Settings
 from coordinator.storage.state_directory import open_state
 from coordinator.updates import UpdateHeader
@@ -132,6 +132,35 @@ def test_the_global_state_goes_on_over_restarts_to_the_very_bit(tmp_path: Path, 
     ]  # N is 3, so c is the sum over the rounds of the mean change
     drawn = [(chance.uniform(1, 2, SIZE), chance.normal(size=15))[1] for chance in changes]
     np.testing.assert_allclose(model_values(found[0]["variate"], PARAMETERS), sum(drawn) / 3, rtol=1e-4, atol=1e-5)
+
+
+def test_a_coordinator_that_was_restarted_knows_when_each_device_counted_last(tmp_path: Path) -> None:
+    """Else SCAFFOLD's devices would begin with an older c_i, or with none. The second round counts two devices."""
+    told: dict[tuple[int, str], AttemptId | None] = {}
+
+    async def deliver(federation: Federation, name: str) -> None:
+        async with federation.attend(introduction(name)) as session:
+            work = await anext(aiter(session.assignments()))
+            told[work.id.round, name] = work.counted
+            if (work.id.round, name) == (2, "party-2"):
+                await federation.decline(work.id, name, "busy")
+            else:
+                await federation.take_update(*trained(work, name, tmp_path))
+            await watched(federation, "round_committed", work.id.round)
+
+    async def scenario() -> None:
+        for round_ in (1, 2, 3):
+            async with opened(tmp_path / "state") as federation:
+                if round_ == 1:
+                    settings = replace(ALL, rounds=3, quorum=Amount(count=2))
+                    await started(federation, make_bundle(**SCAFFOLD), settings)
+                await asyncio.gather(*(deliver(federation, name) for name in NAMES))
+
+    play(scenario())
+    first, second = (AttemptId(run="run", round=round_, attempt=1) for round_ in (1, 2))
+    assert [told[1, name] for name in NAMES] == [None, None, None]
+    assert [told[2, name] for name in NAMES] == [first, first, first]
+    assert [told[3, name] for name in NAMES] == [second, second, first]
 
 
 def test_files_are_taken_once_and_stay_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

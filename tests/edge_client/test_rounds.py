@@ -63,6 +63,21 @@ def test_what_a_round_leaves_is_stored_by_role(plan: RecordingPlan, train: Train
     assert stored.file("variate_change").read_bytes().endswith(bytes(torch.ones(2).numpy().data))
 
 
+def test_what_the_job_says_of_the_loop_is_what_the_plan_sees(
+    manifest: Manifest, plan: RecordingPlan, new_job: Callable[..., Job], tmp_path: Path
+) -> None:
+    plan.draws = 2
+    state = RunState(tmp_path / "runs", "tested", manifest=TASK, seed=1)
+    data = Samples(inputs=torch.arange(8.0).reshape(-1, 1), labels=torch.zeros(8, dtype=torch.int64))
+    job = new_job(epochs=5, batch_size=4, views=2, max_steps=7)
+    stored = train_job(plan, data, None, state, job, manifest, "cam-1")
+    assert [len(batch) for batch in plan.batches] == [4] * 7
+    assert stored.update.steps == 7
+    first, second, third = (plan.draws_by_sample(2 * epoch, 2) for epoch in range(3))
+    assert first == third
+    assert first != second, "the epochs take two views in turn"
+
+
 @pytest.mark.parametrize(
     ("role", "result", "message"),
     [

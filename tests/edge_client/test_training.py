@@ -154,10 +154,28 @@ def test_views_are_taken_in_turn_and_their_references_computed_when_first_used()
     first, second, third, fourth, fifth = (plan.draws_by_sample(2 * epoch, 2) for epoch in range(5))
     assert first == third == fifth
     assert second == fourth
+    assert first == dict(enumerate(sample_draws(8, 3, settings(views=2), 0).tolist())), "the first epoch's is view 0"
     assert all(first[sample] != second[sample] for sample in range(8))
     for batch, draws, references in zip(plan.batches, plan.seen_draws, plan.seen_references, strict=True):
         expected = torch.tensor(batch) + draws.sum(1)
         torch.testing.assert_close(references, expected.reshape(-1, 1, 1).repeat(1, 2, 3))
+
+
+def test_what_the_plan_itself_leaves_to_chance_repeats_and_differs_by_seed_round_device_and_epoch() -> None:
+    """Such as dropout, whatever the process did before."""
+
+    class Chance(RecordingPlan):
+        def step(self, *batch: torch.Tensor) -> torch.Tensor:
+            super().step(*batch)
+            return torch.rand(())
+
+    def loss(**fields: object) -> float:
+        torch.rand(int(torch.randint(1, 9, ())))  # the process' own random state is wherever it is
+        return train(Chance(), numbered(8), settings(**({"epochs": 1} | fields))).loss
+
+    usual = loss()
+    assert loss() == usual
+    assert len({usual, loss(seed=2), loss(round=2), loss(device="cam-2"), loss(epochs=2)}) == 5
 
 
 def test_a_round_that_ends_early_computes_no_references_for_views_that_it_does_not_use() -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -116,6 +117,20 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
     assert certified_key(after.certificate) == coordinator.keys["cam-1"]
     assert len({certified_key(certificate) for certificate in coordinator.renewed}) == 1
     session._link.close()
+
+
+def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
+    link: Link, settings: WorkerSettings, bundle: Bundle
+) -> None:
+    told = {"round": 4, "attempt": 2, "epochs": 3, "batch_size": 5, "seed": 9, "views": 2, "counted_round": 3,
+            "counted_attempt": 6}  # fmt: skip
+    assignment = read_assignment(bundle.assignment(run="tested", **told))
+    job = Work(replace(settings, max_steps=7), link, Child(settings), Inbox())._prepare(assignment)
+    assert {key: getattr(job, key) for key in told} == told
+    assert (job.run, job.max_steps, job.digest) == ("tested", 7, assignment.digest(7))
+    assert job.hyperparameters == bundle.manifest.hyperparameters
+    assert Path(job.files["model"]).read_bytes() == bundle.weights
+    assert Path(job.plan_file).read_bytes() == bundle.plan
 
 
 def test_what_is_in_use_is_not_among_the_oldest(link: Link, settings: WorkerSettings, bundle: Bundle) -> None:
