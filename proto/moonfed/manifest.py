@@ -35,6 +35,7 @@ PROTOTYPES = "prototypes"  # down: `prototypes` [C, D], and `present` [C], 1 for
 CLASS_MEANS = "class_means"  # up: `means` [C, D] of a device's representations, and `counts` [C] of their samples
 DOWNLINK, UPLINK, DEVICE_STATE = (VARIATE, PROTOTYPES), (VARIATE_CHANGE, CLASS_MEANS), (DEVICE_VARIATE,)
 
+LARGEST = 2**32 - 1  # that an assignment can say of the loop over the data
 Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file
 Schedule = tuple[tuple[int, float], ...]  # (round, value): linear between these points, constant outside
 
@@ -70,9 +71,9 @@ class LocalTraining:
     views: int = 0  # augmented copies of the data that the epochs take in turn; 0: a fresh one in every epoch
 
     def __post_init__(self) -> None:
-        _check(self.epochs >= 1, "epochs", self.epochs, "a whole number from 1")
-        _check(self.batch_size >= 1, "batch_size", self.batch_size, "a whole number from 1")
-        _check(self.views >= 0, "views", self.views, "a whole number from 0")
+        for name, least in (("epochs", 1), ("batch_size", 1), ("views", 0)):
+            value = getattr(self, name)
+            _check(least <= value <= LARGEST, name, value, f"a whole number from {least} to {LARGEST}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
