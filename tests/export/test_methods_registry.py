@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 
 from export.methods import METHODS, ExchangeShapes
-from export.network import Network, exchanged_tensors
+from export.network import Network, exchanged_tensors, tensor_specs
 from export.plan import compile_plan, plan_bytes
 from moonfed.errors import InvalidInput
 from moonfed.manifest import DEVICE_STATE, DOWNLINK, UPLINK
+from moonfed.plan import load_plan
 from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.export.eager_reference import cross_entropy, descend, distance_term, network_with, weights_of
-from tests.export.plan_rounds import ROUNDING, TOLERANCE, largest_difference, other_models, run_round, smooth_network
+from tests.export.plan_rounds import (
+    ROUNDING,
+    TOLERANCE,
+    WIDTH,
+    largest_difference,
+    other_models,
+    run_round,
+    smooth_network,
+)
 
 SMOOTH = smooth_network()
 NAMES = [
@@ -49,6 +60,38 @@ def test_results_are_those_that_the_method_announces(name: str, cnn: Network, ne
     found = run_round(new_plan(cnn, name), weights_of(cnn), batches(IMAGE, 2, 16), values)
     assert set(found.results) == {"model", *uplink, *state}
     assert set(method.schedules()) <= set(method.coefficients())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_remembers_nothing_of_the_device_that_it_trained_before(
+    name: str, new_plan: NewPlan, tmp_path: Path
+) -> None:
+    """A worker of the virtual fleet trains one party after the other with one plan; here one that is in mid-run, then
+    one in its first round, to whom nothing is sent but the model."""
+    network, method = copy.deepcopy(SMOOTH), METHODS[name]()
+    for module in network.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None  # its statistics then depend on how many batches it has seen
+    specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")
+    shapes = ExchangeShapes(parameters=specs, classes=10, width=WIDTH)
+    received = {
+        role: [0.01 + torch.rand(spec.shape, generator=torch.Generator().manual_seed(2)) / 10 for spec in tensors]
+        for role, tensors in {**method.downlink(shapes), **method.device_state(shapes)}.items()
+    }
+    values = hyperparameters(**method.coefficients())
+    values |= {"measure_inexactness": 1.0} if "measure_inexactness" in values else {}
+    used = new_plan(network, name)
+    fresh = load_plan(tmp_path / "plan.pt", "cpu")
+    models = other_models(network, 1 + method.previous_models)
+    run_round(used, models[0], batches(SMALL_IMAGE, 3, 20, seed=1), values, previous=models[1:], received=received)
+    found, expected = (
+        run_round(plan, weights_of(network), batches(SMALL_IMAGE, 2, 20), values) for plan in (used, fresh)
+    )
+    assert found.losses == expected.losses
+    assert found.metrics == expected.metrics
+    assert set(found.results) == set(expected.results)
+    for role, tensors in expected.results.items():
+        assert largest_difference(list(found.results[role]), list(tensors)) == 0, role
 
 
 def test_what_the_rest_of_moonfed_reads_of_a_method() -> None:
