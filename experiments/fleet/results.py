@@ -18,12 +18,16 @@ from moonfed.files import write_durably
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundResult:
-    """One round's global model on the whole test set; `seconds`: the round's wall time."""
+    """One round's global model on the whole test set; `seconds`: the round's wall time.
+
+    `metrics`: means of what the cohort measured while training, such as `train_loss` or FedProx's `inexactness`.
+    """
 
     round: int
     accuracy: float
     loss: float
     seconds: float
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +105,15 @@ def read_rows(layout: Layout) -> tuple[tuple[RoundResult, ...], tuple[PartyResul
         return (), ()
     try:
         rows = [json.loads(line) for line in layout.results.read_text().splitlines()]
-        rounds = tuple(RoundResult(round=row["round"], **_measured(row)) for row in rows if "round" in row)
-        return rounds, tuple(PartyResult(party=row["party"], **_measured(row)) for row in rows if "party" in row)
-    except (ValueError, KeyError, TypeError) as error:
+        parties = tuple(PartyResult(party=row["party"], **_measured(row)) for row in rows if "party" in row)
+        return tuple(_round(row) for row in rows if "round" in row), parties
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"{layout.results} cannot be read; name a new output directory") from error
+
+
+def _round(row: Mapping[str, Any]) -> RoundResult:
+    metrics = {str(name): float(value) for name, value in row["metrics"].items()}
+    return RoundResult(round=row["round"], metrics=metrics, **_measured(row))
 
 
 def _measured(row: Mapping[str, Any]) -> dict[str, float]:

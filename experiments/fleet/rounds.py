@@ -18,6 +18,7 @@ from experiments.simulation import Simulation
 from moonfed.blobs import BlobRef
 from moonfed.errors import MoonfedError, Unavailable
 
+SCORES = ("accuracy", "loss", "seconds")  # what we add to a round's metrics
 FAILURES = ("round_abandoned", "update_refused", "device_declined", "device_lost")  # none of them may pass unnoticed
 
 
@@ -82,14 +83,10 @@ class Scorer:
         self._write()
 
     def _recover(self, record: RoundRecord, model: BlobRef) -> None:
-        metrics = record.metrics
-        if "accuracy" in metrics:
-            self._results[record.id.round] = RoundResult(
-                round=record.id.round,
-                accuracy=metrics["accuracy"],
-                loss=metrics["loss"],
-                seconds=metrics["seconds"],
-            )
+        if all(name in record.metrics for name in SCORES):
+            scores = {name: record.metrics[name] for name in SCORES}
+            metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
+            self._results[record.id.round] = RoundResult(round=record.id.round, metrics=metrics, **scores)
         else:
             self.score(record.id.round, model, record.seconds)
 
@@ -100,8 +97,11 @@ class Scorer:
 
     async def _score(self, round_: int, model: BlobRef, seconds: float) -> None:
         score = await self._engine.evaluate(self._directory.blobs.path(model.sha256))
-        await self._federation.record_metrics(RUN, round_, {**score, "seconds": seconds})
-        result = RoundResult(round=round_, accuracy=score["accuracy"], loss=score["loss"], seconds=seconds)
+        known = await asyncio.to_thread(self._directory.store.metrics, RUN, round_)
+        metrics = {name: value for name, value in known.items() if name not in SCORES}
+        scores = {"accuracy": score["accuracy"], "loss": score["loss"], "seconds": seconds}
+        await self._federation.record_metrics(RUN, round_, scores)
+        result = RoundResult(round=round_, metrics=metrics, **scores)
         self._results[round_] = result
         self._write()
         self._scored(result)

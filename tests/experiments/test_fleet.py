@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 
+from coordinator.records import AttemptId
 from coordinator.storage.state_directory import open_state
 from edge_client.messages import Job
 from edge_client.training import RoundSettings, Samples, evaluate, train_round
@@ -50,7 +51,8 @@ def test_a_simulation_leaves_its_rounds_its_model_and_what_it_was(tmp_path: Path
     found = rows(tmp_path / "a")
     assert [row["round"] for row in found] == [1, 2]
     for row, entry in zip(found, result.rounds, strict=True):
-        measured = {"accuracy": entry.accuracy, "loss": entry.loss, "seconds": entry.seconds}
+        measured = {"accuracy": entry.accuracy, "loss": entry.loss, "seconds": entry.seconds, "metrics": entry.metrics}
+        assert set(entry.metrics) == {"train_loss"}
         about = {"recipe": "mine", "dataset": "digits", "method": "moon", "seed": 1, "round": entry.round}
         assert row == about | measured
         assert entry.seconds > 0
@@ -87,6 +89,11 @@ def test_a_finished_simulation_is_not_run_again(tmp_path: Path, monkeypatch: pyt
     assert {row["recipe"] for row in rows(tmp_path / "a")} == {"other"}
     with pytest.raises(InvalidInput, match="holds a simulation whose seed is 1, not 2"):
         run_simulation(Simulation(dataset="wine", model="mlp", **(QUICK | {"seed": 2})), tmp_path / "a")
+    slower = Simulation(dataset="wine", model="mlp", **(QUICK | {"settings": {**QUICK["settings"], "momentum": 0.5}}))
+    with pytest.raises(
+        InvalidInput, match=r"a simulation whose settings\.momentum is not given, not 0\.5; name another"
+    ):
+        run_simulation(slower, tmp_path / "a")
 
 
 def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -100,7 +107,7 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
     ("keys", "message"),
     [
         ({"model": "cnn"}, "model is 'cnn' and input.kind 'features'"),
-        ({"model": "mlp", "parties": 100}, "parties is 100; these samples are enough for at most 14"),
+        ({"model": "mlp", "parties": 100}, "parties is 100; 142 training samples are enough for at most 14"),
         ({"model": "mlp", "train_samples": 143}, "train_samples is 143; the data set has 142"),
     ],
 )
@@ -190,6 +197,24 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
     )
     test = Samples(inputs=torch.from_numpy(data.test_inputs), labels=torch.from_numpy(data.test_labels))
     return evaluate(plan, test, 64).accuracy
+
+
+def test_what_the_parties_measure_is_in_the_results(tmp_path: Path) -> None:
+    keys = QUICK | {"settings": QUICK["settings"] | {"measure_inexactness": 1}}
+    run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
+    with open_state(tmp_path / "a" / "coordinator") as directory:
+        for row in rows(tmp_path / "a"):
+            record = directory.store.round(AttemptId(run="simulation", round=row["round"], attempt=1))
+            assert record is not None
+            answers = directory.store.answers(record.id)
+            told = [(answer.samples, answer.metrics["inexactness"]) for answer in answers]
+            mean = sum(samples * value for samples, value in told) / sum(samples for samples, _ in told)
+            assert row["metrics"]["inexactness"] == pytest.approx(mean)
+            assert 0 < mean < 10
+        (tmp_path / "a" / "summary.json").unlink()  # as if it had been killed at the very end
+    before = rows(tmp_path / "a")
+    run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
+    assert rows(tmp_path / "a") == before
 
 
 def test_stragglers_do_only_a_part_of_their_work_and_still_count(tmp_path: Path) -> None:
