@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 def simulate_command(
-    recipe: Path = typer.Argument(..., help="A TOML file; see examples/.", metavar="RECIPE.toml", exists=True),
+    recipe: Path = typer.Argument(
+        ..., help="A TOML file; see examples/.", metavar="RECIPE.toml", exists=True, dir_okay=False
+    ),
     output: Path = typer.Option(..., "--output", help="Directory for everything; one that was interrupted goes on."),
     data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
     changes: list[str] = typer.Option(
-        [], "--set", help="Change a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7.",
-        metavar="KEY=VALUE",
+        [], "--set", metavar="KEY=VALUE",
+        help="Change a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= takes one out.",
     ),
     engine: str = typer.Option(
         "processes", "--engine",
@@ -49,10 +51,19 @@ def simulate_command(
     settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
     if workers is not None:
         settings = replace(settings, workers=workers)
-    with _progress_bar() as progress:
+    with goes_on(), _progress_bar() as progress:
         result = run_simulation(simulation, output, data=data, engine=settings, progress=progress)
     draw_result(result)
     _print_outcome(result, as_json)
+
+
+@contextmanager
+def goes_on() -> Iterator[None]:
+    """Around work that an interrupt does not lose: says so when one comes."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command goes on where it was") from None
 
 
 @contextmanager
@@ -63,7 +74,11 @@ def _progress_bar() -> Iterator[Callable[[SimulationProgress], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     # The work comes in lumps of a party each: an estimate over a minute would jump.
-    with Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=3600) as bar:
+    console = Console(stderr=True)
+    bar = Progress(
+        *columns, console=console, transient=True, speed_estimate_period=3600, disable=not console.is_terminal
+    )
+    with bar:
         task = bar.add_task("", total=1.0)
 
         def show(progress: SimulationProgress) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from experiments.fleet.cli import goes_on
 from experiments.papers.cells import Recipe
 from moonfed.cli import print_json
 from moonfed.errors import InvalidInput
@@ -39,7 +40,7 @@ def reproduce_command(
     ),
     no_augment: bool = typer.Option(False, "--no-augment", help="Train without augmentation."),
     quick: bool = typer.Option(
-        False, "--quick", help="A look in seconds: digits (with --data: some of CIFAR-10), few cells, parties, rounds."
+        False, "--quick", help="A look in a minute: digits (with --data: some of CIFAR-10), few cells, parties, rounds."
     ),
     tune: bool = typer.Option(False, "--tune", help="Try the paper's grid for each tuned setting; keep the best."),
     engine: str = typer.Option("processes", "--engine", help="processes, or ray."),
@@ -62,7 +63,8 @@ def reproduce_command(
         _list(list(RECIPES.values()), as_json)
         return
     if run_all == (name is not None):
-        raise InvalidInput(f"recipe is {name!r}; name one of {', '.join(RECIPES)}, or give --all")
+        given = "not given" if name is None else f"{name!r}, and --all is given too"
+        raise InvalidInput(f"recipe is {given}; it must be one that --list shows, or --all instead")
     recipes = [find_recipe(name)] if name else list(RECIPES.values())
     if output is None:
         raise InvalidInput("output is not given; it must be a directory")
@@ -129,7 +131,7 @@ def _reproduce(
     for recipe in fitting:
         started = time.monotonic()
         typer.echo(f"{recipe.name}: {recipe.title}", err=True)
-        with trials_bar(count_trials(recipe, options)) as bar:
+        with goes_on(), trials_bar(count_trials(recipe, options)) as bar:
             files = reproduce(recipe, _workshop(options, settings, bar))
         seconds = time.monotonic() - started
         if as_json:

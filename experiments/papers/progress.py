@@ -34,5 +34,8 @@ def trials_bar(trials: int) -> Iterator[TrialsBar]:
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = Console(stderr=True, soft_wrap=True)
     # Trials are long and alike: their pace over hours tells more than the last minute's.
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=6 * 3600) as bar:
+    bar = Progress(
+        *columns, console=console, transient=True, speed_estimate_period=6 * 3600, disable=not console.is_terminal
+    )
+    with bar:
         yield TrialsBar(bar, bar.add_task("", total=trials))

@@ -48,12 +48,19 @@ def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
             app(prog_name=name)
         except ModuleNotFoundError as error:
             raise errors.NotFound(_missing_package(error, extra)) from error
+        except SystemExit as end:  # typer makes Ctrl-C an exit without a word
+            if interrupt := _interrupt_behind(end):
+                raise interrupt from None
+            raise
     sys.exit(0)
 
 
 @contextmanager
 def errors_as_exit_codes(name: str) -> Iterator[None]:
-    """Ends the process as `run_program` does if the body raises a MoonfedError, or an OSError about a file."""
+    """Ends the process as `run_program` does if the body raises a MoonfedError, or an OSError about a file.
+
+    A KeyboardInterrupt may carry a few words of advice, which follow the word "interrupted".
+    """
     try:
         yield
     except errors.MoonfedError as error:
@@ -67,9 +74,17 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
             raise
         print(f"{name}: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print("; ".join((f"{name}: interrupted", *map(str, interrupt.args))), file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
+    """The Ctrl-C that led to this exit, if one did."""
+    error: BaseException | None = end
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _missing_package(error: ModuleNotFoundError, extra: str) -> str:

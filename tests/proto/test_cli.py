@@ -3,7 +3,7 @@
 import pytest
 
 from moonfed import errors
-from moonfed.cli import errors_as_exit_codes, exit_code, run_program
+from moonfed.cli import errors_as_exit_codes, exit_code, new_app, run_program
 
 
 @pytest.mark.parametrize("kind", errors.MoonfedError.__subclasses__())
@@ -32,6 +32,39 @@ def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str]) -
     assert (
         "'sklearn' is not installed; this command needs: pip install 'moonfed[experiments]'" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("advice", "sentence"), [((), "interrupted"), (("start it again",), "interrupted; start it again")]
+)
+def test_an_interrupted_command_says_so(
+    advice: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = new_app("A program that is interrupted.")
+
+    @app.command("work")
+    def work() -> None:
+        raise KeyboardInterrupt(*advice)
+
+    monkeypatch.setattr("sys.argv", ["moonfed-test", "work"])
+    with pytest.raises(SystemExit, match="130"):
+        run_program(app, "moonfed-test")
+    assert capsys.readouterr().err == f"moonfed-test: {sentence}\n"
+
+
+def test_a_command_that_ends_with_130_by_itself_was_not_interrupted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = new_app("A program that has said its last word.")
+
+    @app.command("work")
+    def work() -> None:
+        raise SystemExit(130)
+
+    monkeypatch.setattr("sys.argv", ["moonfed-test", "work"])
+    with pytest.raises(SystemExit, match="130"):
+        run_program(app, "moonfed-test")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_fault_of_ours_stays_a_traceback() -> None:
