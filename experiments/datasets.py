@@ -88,7 +88,9 @@ def load_dataset(name: str, root: Path | None, *, download: bool = False) -> Dat
     if name not in LOADERS:
         raise InvalidInput(f"data set is {name!r}; it must be one of {', '.join(LOADERS)}")
     if root is None and name not in BUNDLED:
-        raise InvalidInput(f"data is not given; data set {name!r} needs the folder that holds its files")
+        raise InvalidInput(
+            f"data is not given; data set {name!r} needs --data, the folder that holds its files{_advice(name)}"
+        )
     return LOADERS[name](root or Path(), download)
 
 
@@ -134,7 +136,7 @@ def _from_torchvision(name: str, class_name: str) -> Callable[[Path, bool], Data
         from export.torchvision_import import import_torchvision
 
         kind = getattr(import_torchvision().datasets, class_name)
-        train, test = (_read(kind, root, train, download) for train in (True, False))
+        train, test = (_read(name, kind, root, train, download) for train in (True, False))
         return DataSet(
             name=name,
             train_inputs=_nhwc(train.data),
@@ -147,11 +149,17 @@ def _from_torchvision(name: str, class_name: str) -> Callable[[Path, bool], Data
     return load
 
 
-def _read(kind: Any, root: Path, train: bool, download: bool) -> Any:  # noqa: ANN401 - torchvision is untyped
+def _read(name: str, kind: Any, root: Path, train: bool, download: bool) -> Any:  # noqa: ANN401 - torchvision is untyped
     try:
         return kind(str(root), train=train, download=download)
     except RuntimeError as error:
-        raise NotFound(f"{root} does not hold {kind.__name__}'s files; give their folder, or --download") from error
+        raise NotFound(f"{root} does not hold {kind.__name__}'s files{_advice(name)}") from error
+
+
+def _advice(name: str) -> str:
+    if name == "tiny-imagenet":
+        return "; unpack its archive there"
+    return f"; `moonfed-experiments partition {name} --download --data FOLDER --output PARTS` fetches them"
 
 
 def _nhwc(images: Any) -> Images:  # noqa: ANN401 - a tensor or an array, as the data set has it
@@ -163,7 +171,9 @@ def _tiny_imagenet(root: Path, download: bool) -> DataSet:
     """Tiny-ImageNet as its archive unpacks; its labelled `val` part is the test set, as in the papers."""
     folder = root if (root / "wnids.txt").is_file() else root / TINY_IMAGENET_FOLDER
     if not (folder / "wnids.txt").is_file():
-        raise NotFound(f"{root} does not hold Tiny-ImageNet: {TINY_IMAGENET_FOLDER}/wnids.txt is missing")
+        raise NotFound(
+            f"{root} does not hold Tiny-ImageNet: {TINY_IMAGENET_FOLDER}/wnids.txt is missing{_advice('tiny-imagenet')}"
+        )
     if download:
         raise InvalidInput("download is set; Tiny-ImageNet must be downloaded and unpacked by hand")
     classes = tuple((folder / "wnids.txt").read_text().split())

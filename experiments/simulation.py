@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import tomllib
 
 from coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, parse_amount
 from experiments.datasets import LOADERS, augmentation
@@ -69,9 +70,17 @@ class Simulation:
             raise InvalidInput(f"stragglers is {self.stragglers!r}; it must be a share from 0 to 1")
         _ = self.partition_settings, self.method_settings  # both check their part
         if self.method_settings.training.views and self.augmentation_name == "none":
-            raise InvalidInput("views is set, but nothing is augmented; it must be 0, or the augmentation on")
+            raise InvalidInput(
+                f"views is {self.method_settings.training.views}; it must be 0, since nothing is augmented: "
+                f"{self._why_plain()}"
+            )
         self._check_cohort(self.cohort_amount)
         self._check_server(self.rule)
+
+    def _why_plain(self) -> str:
+        if not self.augmentation:
+            return "augmentation is false"
+        return f"data set {self.dataset!r} has no augmentation of its own"
 
     def _check_cohort(self, cohort: Amount) -> None:
         if cohort.count is not None and cohort.count > self.parties:
@@ -150,7 +159,8 @@ def read_simulation(path: Path, changes: Sequence[str] = ()) -> Simulation:
 def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> Simulation:
     """A simulation from a recipe's keys and tables; `changes` are `KEY=VALUE`, at any of the three levels.
 
-    A key that is no recipe's belongs to the method's settings; `server.KEY` belongs to the server rule's.
+    A key that is no recipe's belongs to the method's settings; `server.KEY` belongs to the server rule's. Without a
+    VALUE the key is taken out, so that its default holds.
     """
     types = {item.name: str(item.type) for item in fields(Simulation)}
     values = dict(document)
@@ -159,10 +169,15 @@ def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> S
     for change in changes:
         key, separator, text = change.partition("=")
         if not separator or not key.strip():
-            raise InvalidInput(f"set is {change!r}; it must be KEY=VALUE, such as rounds=3")
+            raise InvalidInput(f"set is {change!r}; it must be KEY=VALUE, such as rounds=3, or KEY= to take a key out")
         table, key = _place(key.strip(), types)
         target = values[table] if table else values
-        target[key] = text.strip()
+        if text.strip():
+            target[key] = text.strip()
+        elif key in target:
+            del target[key]
+        else:
+            raise InvalidInput(f"set is {change!r}, which takes a key out, but the recipe does not have {key!r}")
     for key, value in values.items():
         if key not in types:
             raise InvalidInput(f"{key} (= {value!r}) is no key of a recipe; it has {', '.join(sorted(types))}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from experiments.datasets import DataSet, load_dataset, preprocessing
 from experiments.fleet.data import write_parts
 from experiments.fleet.layout import Layout
 from experiments.partition import MINIMUM_SAMPLES, partition
-from experiments.simulation import Simulation
+from experiments.simulation import TABLES, Simulation
 from experiments.subsets import subset
 from export.bundling import build_bundle
 from export.recipe import Recipe
@@ -34,7 +35,10 @@ def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Call
         )
         most = len(loaded.train_labels) // MINIMUM_SAMPLES
         if simulation.parties > most:
-            raise InvalidInput(f"parties is {simulation.parties}; these samples are enough for at most {most}")
+            raise InvalidInput(
+                f"parties is {simulation.parties}; {len(loaded.train_labels)} training samples are enough for at most "
+                f"{most}"
+            )
         parts = partition(loaded.train_labels, simulation.partition_settings)
         bundle = build_bundle(bundle_recipe(simulation, loaded))
         layout.root.mkdir(parents=True, exist_ok=True)
@@ -57,13 +61,23 @@ def require_ours(simulation: Simulation, layout: Layout) -> None:
         held = json.loads(layout.recipe.read_bytes())
     except ValueError as error:
         raise Corrupt(f"{layout.recipe} cannot be read; name a new output directory") from error
-    wanted = json.loads(json.dumps(simulation.to_document()))
+    held, wanted = _flat(held), _flat(json.loads(json.dumps(simulation.to_document())))
     for key in sorted({*held, *wanted} - {"name"}):  # the name is but a label
         if held.get(key) != wanted.get(key):
             raise InvalidInput(
-                f"output is {str(layout.root)!r}, which holds a simulation whose {key} is {held.get(key)!r}, not "
-                f"{wanted.get(key)!r}; name another directory"
+                f"output is {str(layout.root)!r}, which holds a simulation whose {key} is {_said(held, key)}, not "
+                f"{_said(wanted, key)}; name another directory"
             )
+
+
+def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe whose tables' keys are written with a dot, as --set takes them."""
+    flat = {key: value for key, value in document.items() if key not in TABLES}
+    return flat | {f"{table}.{key}": value for table in TABLES for key, value in document.get(table, {}).items()}
+
+
+def _said(document: Mapping[str, Any], key: str) -> str:
+    return repr(document[key]) if key in document else "not given"
 
 
 def bundle_recipe(simulation: Simulation, data: DataSet) -> Recipe:

@@ -31,11 +31,13 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_a_data_set_on_disk_needs_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="needs the folder"):
+    with pytest.raises(InvalidInput, match=r"needs --data, the folder .* partition cifar10 --download"):
         load_dataset("cifar10", None)
-    for name in ("cifar10", "cifar100", "mnist", "fashion-mnist", "tiny-imagenet"):
-        with pytest.raises(NotFound, match="does not hold"):
+    for name in ("cifar10", "cifar100", "mnist", "fashion-mnist"):
+        with pytest.raises(NotFound, match=rf"does not hold .* partition {name} --download"):
             load_dataset(name, tmp_path)
+    with pytest.raises(NotFound, match=r"does not hold Tiny-ImageNet: .* is missing; unpack its archive there"):
+        load_dataset("tiny-imagenet", tmp_path)
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:

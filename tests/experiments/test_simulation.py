@@ -88,7 +88,11 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
         ({"seed": -1}, "seed is -1"),
         ({"augmentation": "yes"}, "augmentation is 'yes'; it must be true or false"),
         ({"model": True}, "model is True; it must be text"),
-        ({"settings": {"views": 3}}, "views is set, but nothing is augmented"),
+        ({"settings": {"views": 3}}, "views is 3; it must be 0, since nothing is augmented: data set 'digits' has no"),
+        (
+            {"dataset": "cifar10", "augmentation": False, "settings": {"views": 2}},
+            "views is 2; it must be 0, since nothing is augmented: augmentation is false",
+        ),
         ({"method": "solo", "server_rule": "fedavgm"}, "server_rule is 'fedavgm'; with method 'solo'"),
         ({"method": "solo", "cohort": "20%"}, "cohort is '20%'; with method 'solo'"),
         ({"name": ""}, "name is ''"),
@@ -105,6 +109,7 @@ def test_a_wrong_recipe_is_refused_by_the_name_of_its_key(document: dict[str, An
     [
         ("rounds", "set is 'rounds'; it must be KEY=VALUE"),
         ("=3", "set is '=3'; it must be KEY=VALUE"),
+        ("tau=", "set is 'tau=', which takes a key out, but the recipe does not have 'tau'"),
         ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings or server"),
         ("round=3", "setting 'round' (= '3') is unknown"),
     ],
@@ -112,6 +117,13 @@ def test_a_wrong_recipe_is_refused_by_the_name_of_its_key(document: dict[str, An
 def test_a_wrong_change_is_refused(change: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(message)):
         from_document({"dataset": "digits"}, [change])
+
+
+def test_a_change_without_a_value_takes_the_key_out() -> None:
+    document = {"dataset": "digits", "method": "moon", "rounds": 3, "settings": {"mu": 7, "epochs": 2}}
+    simulation = from_document(document, ["method=scaffold", "mu=", "rounds="])
+    assert (simulation.method, simulation.rounds, simulation.settings) == ("scaffold", 100, {"epochs": 2})
+    assert document["settings"] == {"mu": 7, "epochs": 2}
 
 
 def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
