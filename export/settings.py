@@ -20,7 +20,8 @@ def require_at_least(name: str, value: float, least: float, *, below: float = ma
         raise InvalidInput(f"{name} is {value!r}; it must be a number from {least:g}{limit}")
 
 
-def require_whole(name: str, value: int, least: int) -> None:
-    """The value must be a whole number from `least`."""
-    if not (isinstance(value, int) and value >= least):
-        raise InvalidInput(f"{name} is {value!r}; it must be a whole number from {least}")
+def require_whole(name: str, value: int, least: int, most: int | None = None) -> None:
+    """The value must be a whole number from `least`, and up to `most` if there is a limit."""
+    if not (isinstance(value, int) and least <= value and (most is None or value <= most)):
+        limit = "" if most is None else f" to {most}"
+        raise InvalidInput(f"{name} is {value!r}; it must be a whole number from {least}{limit}")

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from export.methods.base import ExchangeShapes, Method, Objective
-from export.methods.moon import model_contrast
+from export.methods.moon import MOST_PREVIOUS_MODELS, model_contrast
 from export.methods.prototypes import ClassMeans, Prototypes, class_means_uplink, prototype_downlink
 from export.settings import require_at_least, require_positive, require_whole
 from moonfed.errors import InvalidInput
@@ -155,7 +155,7 @@ class FedSsc(PrototypeMethod):
     def __post_init__(self) -> None:
         PrototypeMethod.__post_init__(self)
         require_at_least("mu_moon", self.mu_moon, 0.0)
-        require_whole("previous_models", self.previous_models, 1)
+        require_whole("previous_models", self.previous_models, 1, MOST_PREVIOUS_MODELS)
         require_whole("prototype_devices", self.prototype_devices, 0)
 
     @property

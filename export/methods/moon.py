@@ -22,6 +22,8 @@ import torch.nn.functional as F  # noqa: N812
 from export.methods.base import Method, Objective
 from export.settings import require_at_least, require_positive, require_whole
 
+MOST_PREVIOUS_MODELS = 1000  # each is a frozen encoder in the plan; the paper tries up to 100
+
 
 class ModelContrastive(Objective):
     """Cross-entropy and MOON's model-contrastive loss, averaged over a batch."""
@@ -64,7 +66,7 @@ class Moon(Method):
     def __post_init__(self) -> None:
         require_at_least("mu", self.mu, 0.0)
         require_positive("tau", self.tau)
-        require_whole("previous_models", self.previous_models, 1)
+        require_whole("previous_models", self.previous_models, 1, MOST_PREVIOUS_MODELS)
 
     @property
     def frozen_encoders(self) -> int:

@@ -369,7 +369,7 @@ def test_results_that_are_not_the_manifests_are_refused(
         ({"settings": {"mu": "-1"}}, "mu is -1.0; it must be a number from 0"),
         ({"settings": {"momentum": 1}}, "momentum is 1.0; it must be a number from 0 and below 1"),
         ({"settings": {"learning_rate": "nan"}}, "learning_rate is nan; it must be a number above 0"),
-        ({"settings": {"previous_models": 0}}, "previous_models is 0; it must be a whole number from 1"),
+        ({"settings": {"previous_models": 0}}, "previous_models is 0; it must be a whole number from 1 to 1000"),
         ({"settings": {"speed": 3}}, "setting 'speed' .= 3. is unknown; moon has batch_size, epochs, learning_rate"),
         ({"method": "fedavg", "settings": {"mu": 1}}, "setting 'mu' .= 1. is unknown; fedavg has batch_size"),
         ({"method": "fedmagic"}, "method is 'fedmagic'; it must be one of fedavg, fedprox, scaffold, moon"),
