@@ -30,6 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "moon": {"settings": {"mu": 5}},
     "scaffold": {},
     "fedssc": {"server_rule": "fedavgm", "server": {"server_momentum": 0.5}},
+    "fedprox": {"cohort": "2", "settings": {"mu": 0.1}},
 }
 
 
@@ -55,19 +56,8 @@ def test_the_virtual_fleet_trains_the_model_that_device_processes_train(federati
     federation.until_attending(3)
     models = []
     for method, result in results.items():
-        settings = (
-            "--rounds",
-            str(ROUNDS),
-            "--minimum-devices",
-            "3",
-            "--cohort",
-            "all",
-            "--quorum",
-            "100%",
-            "--seed",
-            "1",
-        )
-        federation.start_run(result.bundle, method, *settings)
+        settings = f"--rounds {ROUNDS} --minimum-devices 3 --cohort {recipe(method).cohort} --quorum 100% --seed 1"
+        federation.start_run(result.bundle, method, *settings.split())
         federation.until_finished(method)
         assert result.model is not None
         virtual = np.array(open_model(result.model, read_bundle(result.bundle).manifest.tensors))
