@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.simulation import Simulation, from_document, read_simulation
+from experiments.simulation import TABLES, Simulation, from_document, read_simulation
 from moonfed.errors import InvalidInput
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,6 +33,11 @@ def test_a_recipe_is_read_with_its_changes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_example_is_a_valid_recipe(file: Path) -> None:
     assert read_simulation(file).rounds >= 1
+
+
+def test_every_key_of_a_recipe_is_documented() -> None:
+    documented = set(re.findall(r"`(\w+)`", (EXAMPLES.parent / "docs" / "simulation.md").read_text()))
+    assert {item.name for item in fields(Simulation)} - documented == {*TABLES}
 
 
 def test_there_are_examples() -> None:
