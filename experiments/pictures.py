@@ -130,13 +130,13 @@ def draw_beside(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
 def draw_bars(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
     """Our numbers as filled bars above the paper's hatched ones; "none" where there is no number."""
     theirs: dict[str, Any] = {"color": "white", "edgecolor": COLOURS[1], "hatch": "///"}
-    for offset, label, values, style in (
-        (-0.2, "moonfed", [pair.ours for pair in pairs], {"color": COLOURS[2]}),
-        (0.2, "paper", [pair.paper for pair in pairs], theirs),
-    ):
-        if all(value is None for value in values):
-            continue
-        places = np.arange(len(pairs)) + offset
+    kinds: list[tuple[str, list[float | None], dict[str, Any]]] = [
+        ("moonfed", [pair.ours for pair in pairs], {"color": COLOURS[2]}),
+        ("paper", [pair.paper for pair in pairs], theirs),
+    ]
+    shown = [kind for kind in kinds if any(value is not None for value in kind[1])]
+    for number, (label, values, style) in enumerate(shown):
+        places = np.arange(len(pairs)) + 0.4 * (number - (len(shown) - 1) / 2)  # one kind alone is on its label
         bars = axes.barh(places, [value or 0.0 for value in values], height=0.36, label=label, **style)
         axes.bar_label(bars, ["none" if value is None else _short(value) for value in values], padding=3, fontsize=8)
     _by_label(axes, pairs, x)

@@ -97,10 +97,10 @@ def _print_outcome(result: SimulationResult, as_json: bool) -> None:
     elif result.parties:
         typer.echo(
             f"{result.simulation.name}: {len(result.parties)} parties alone, accuracy {result.accuracy:.4f} ± "
-            f"{result.spread:.4f}, {result.seconds:.0f} s; see {result.output}"
+            f"{result.spread:.4f}, trained for {result.seconds:.0f} s; see {result.output}"
         )
     else:
         typer.echo(
             f"{result.simulation.name}: {len(result.rounds)} rounds, accuracy {result.accuracy:.4f}, "
-            f"{result.seconds:.0f} s; see {result.output}"
+            f"trained for {result.seconds:.0f} s; see {result.output}"
         )

@@ -25,3 +25,4 @@ def draw_result(result: SimulationResult) -> None:
         if few:
             classes = read_bundle(result.bundle).manifest.classes
             draw_heat_map(axes[1], counts, classes, device="party")
+            axes[1].set_title("training samples", fontsize="medium")
