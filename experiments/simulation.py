@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import tomllib
 
-from coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, parse_amount
+from coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, Sampling, parse_amount
 from experiments.datasets import LOADERS, augmentation
 from experiments.partition import PartitionSettings
 from export.recipe import MethodSettings, read_settings
@@ -20,7 +20,6 @@ from moonfed.errors import InvalidInput
 from moonfed.server_rules import ServerRule, read_server_rule
 
 Value = float | int | str | bool
-Sampling = Literal["uniform", "samples"]
 SOLO = "solo"  # the method that exchanges nothing
 TABLES = ("settings", "server")
 
