@@ -117,8 +117,16 @@ def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDAr
 
 
 def write_partition(data: DataSet, settings: PartitionSettings, directory: Path) -> npt.NDArray[np.int64]:
-    """Writes device-1.npz … device-N.npz, test.npz and partition.json; returns samples by device and class."""
+    """Writes device-1.npz … device-N.npz, test.npz and partition.json; returns samples by device and class.
+
+    Raises InvalidInput for a directory that has more devices' files, which would stay and belong to another split.
+    """
     parts = partition(data.train_labels, settings)
+    ours = {f"device-{number}.npz" for number in range(1, len(parts) + 1)}
+    if others := sorted(path.name for path in directory.glob("device-*.npz") if path.name not in ours):
+        raise InvalidInput(
+            f"output is {str(directory)!r}, which holds {others[0]} of a split over other devices; name a new directory"
+        )
     directory.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts, start=1):
         np.savez(directory / f"device-{number}.npz", inputs=data.train_inputs[part], labels=data.train_labels[part])

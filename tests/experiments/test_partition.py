@@ -119,3 +119,7 @@ def test_the_files_hold_all_of_the_digits(tmp_path: Path) -> None:
     description = json.loads((tmp_path / "partition.json").read_text())
     assert description["samples_by_device_and_class"] == counts.tolist()
     assert description["input_shape"] == [8, 8, 1]
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InvalidInput, match=r"which holds device-3.npz of a split over other devices; name a new"):
+        write_partition(data, PartitionSettings(devices=2), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
