@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +174,10 @@ def draw_points(axes: Axes, points: npt.NDArray[np.float32], labels: npt.NDArray
 
 
 def share_legend(grid: Sequence[Axes], *, title: str = "") -> None:
-    """One legend below all parts, if those that have one agree on it; else each keeps its own."""
+    """One legend below all parts, if those that have one agree on it; else each keeps its own.
+
+    Its entries take as many rows as the picture's width asks for.
+    """
     found = [axes.get_legend_handles_labels() for axes in grid]
     wanted = [(handles, labels) for handles, labels in found if len(labels) > 1]
     looks = {(*labels, *(type(handle).__name__ for handle in handles)) for handles, labels in wanted}
@@ -183,7 +187,13 @@ def share_legend(grid: Sequence[Axes], *, title: str = "") -> None:
         if legend := axes.get_legend():
             legend.remove()
     handles, labels = wanted[0]
-    grid[0].figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, title=title)
+    figure = grid[0].figure
+    for rows in range(1, len(labels) + 1):
+        columns = ceil(len(labels) / rows)
+        legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8, title=title)
+        if rows == len(labels) or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def _marks(axes: Axes, values: Sequence[tuple[float | None, float | None]], offset: float, **style: Any) -> None:  # noqa: ANN401 - matplotlib's

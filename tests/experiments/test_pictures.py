@@ -8,7 +8,17 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from experiments.pictures import Line, Pair, draw_bars, draw_beside, draw_heat_map, draw_lines, draw_points, picture
+from experiments.pictures import (
+    Line,
+    Pair,
+    draw_bars,
+    draw_beside,
+    draw_heat_map,
+    draw_lines,
+    draw_points,
+    picture,
+    share_legend,
+)
 
 
 @pytest.fixture
@@ -95,3 +105,19 @@ def test_a_picture_is_written_and_closed(tmp_path: Path) -> None:
         assert len(grid) == 6
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert len(plt.get_fignums()) == open_before
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [("a", "b"), ("MOON", "FedAvg", "FedProx", "FedProx, mu 1", "SCAFFOLD"), tuple("x" * 40 + end for end in "abcd")],
+)
+def test_a_shared_legend_fits_the_picture(tmp_path: Path, labels: tuple[str, ...]) -> None:
+    with picture(tmp_path / "a.png", 1, 1, width=4.6, height=3.4, title="a") as axes:
+        draw_lines(axes[0], [Line(label=label, x=[1, 2], y=[1, 2]) for label in labels], x="x", y="y")
+        share_legend(axes)
+        figure = axes[0].figure
+        figure.canvas.draw()
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == list(labels)
+        extent = legend.get_window_extent()
+        assert 0 <= extent.x0 < extent.x1 <= figure.bbox.width
