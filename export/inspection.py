@@ -46,7 +46,7 @@ def table(bundle: Bundle) -> str:
 
 def _method(manifest: Manifest) -> str:
     if manifest.previous_models:
-        return f"{manifest.method} with up to {manifest.previous_models} previous models"
+        return f"{manifest.method} with up to {_counted(manifest.previous_models, 'previous model')}"
     return manifest.method
 
 
@@ -69,18 +69,24 @@ def _augmentation(manifest: Manifest) -> str:
 def _server_rule(manifest: Manifest) -> str:
     rule = manifest.server_rule.to_document()
     name = rule.pop("name")
-    return ", ".join([name, *(f"{key} = {value}" for key, value in sorted(rule.items()))])
+    return ", ".join([name, *(f"{key} = {str(value).lower()}" for key, value in sorted(rule.items()))])
 
 
 def _exchanged(manifest: Manifest) -> list[tuple[str, str]]:
     """What goes down, up and stays, beside the model, by role."""
-    drawn = f", each of {manifest.prototype_devices or 'all'} devices"
+    drawn = (
+        f", each of {_counted(manifest.prototype_devices, 'device') if manifest.prototype_devices else 'all devices'}"
+    )
     rows = [("down", manifest.downlink), ("up", manifest.uplink), ("kept on device", manifest.device_state)]
     return [
         (direction, f"{role}, {model_size(specs):,} numbers{drawn if role == PROTOTYPES else ''}")
         for direction, roles in rows
         for role, specs in sorted(roles.items())
     ]
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _classes(classes: tuple[str, ...]) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Coroutine, Sequence
+import signal
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 from coordinator.federation import Federation
@@ -69,9 +72,26 @@ def run_simulation(
         parties = asyncio.run(_solo(simulation, layout, settings, progress))
         return finish(SimulationResult(simulation=simulation, output=output, parties=parties))
     # Outside the event loop: its end waits for the threads that still use the database.
-    with open_state(layout.coordinator) as directory:
+    with _one_interrupt(), open_state(layout.coordinator) as directory:
         rounds = asyncio.run(_federated(simulation, layout, directory, settings, progress))
     return finish(SimulationResult(simulation=simulation, output=output, rounds=rounds))
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Puts Ctrl-C back at the end, for `_close_undisturbed`, which takes it away."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if current_thread() is main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+def _close_undisturbed() -> None:
+    """From now on another Ctrl-C changes nothing: closing takes seconds; broken off, it would print a traceback."""
+    if current_thread() is main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def party_model(output: Path, party: str) -> Path:
@@ -156,6 +176,7 @@ async def _federated(
             await _until_done(follow(federation, scorer, clock, teller.opened), playing, federation.dismiss)
             _keep_model((await federation.run(RUN)).model, directory, layout)
         finally:
+            _close_undisturbed()
             federation.dismiss()
             await scorer.close()
             await federation.close()

@@ -10,7 +10,7 @@ from experiments.papers.presets import CIFAR10, FEDAVG, FEDPROX, MOON, SCAFFOLD,
 
 
 def _heat_map(column: Column) -> Panel:
-    cells = cross([replace(column, label="")], [(FEDAVG, "")])
+    cells = cross([replace(column, label="")], [(replace(FEDAVG, label="samples per party"), "")])
     return Panel(title=column.label, measure="spread", chart="heat-map", cells=cells)
 
 

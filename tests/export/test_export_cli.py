@@ -101,9 +101,9 @@ def test_a_bundles_rule_augmentation_and_head_can_be_chosen_and_inspected(tmp_pa
     lines = runner.invoke(app, ["inspect", path], catch_exceptions=False).output.splitlines()
     shown = {tuple(" ".join(line.split()).split(" ", 1)) for line in lines}
     assert ("augmentation", "crop-flip, 3 views of each sample") in shown
-    assert ("server", "rule fedavgm, damped = True, server_momentum = 0.7, weighting = samples") in shown
+    assert ("server", "rule fedavgm, damped = true, server_momentum = 0.7, weighting = samples") in shown
     assert ("mu_glob", "= 1 until round 5, linearly to 0.0001 in round 100") in shown
-    assert ("down", "prototypes, 850 numbers, each of 1 devices") in shown
+    assert ("down", "prototypes, 850 numbers, each of 1 device") in shown
     assert ("up", "class_means, 850 numbers") in shown
 
 

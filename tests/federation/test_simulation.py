@@ -152,7 +152,9 @@ def test_an_interrupted_simulation_leaves_no_process_and_no_traceback(tmp_path: 
     workers = psutil.Process(program.pid).children(recursive=True)
     assert len(workers) >= 1
     program.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    program.send_signal(signal.SIGINT)  # impatient, while it closes
     _, said = program.communicate(timeout=PATIENCE)
-    assert program.returncode == 130
+    assert program.returncode in (130, -signal.SIGINT)  # the latter if the interpreter itself was already ending
     assert b"Traceback" not in said
     assert psutil.wait_procs(workers, timeout=20)[1] == []
