@@ -23,10 +23,6 @@ SILENCE_SECONDS = 30 * 60.0  # without a sign of life; one batch of a large mode
 STOP_SECONDS = 10.0  # for a child that was asked to stop, before it is killed
 TICK_SECONDS = 0.5  # between two looks at whether training is still wanted
 
-_ERRORS: dict[str, type[errors.MoonfedError]] = {
-    kind.__name__: kind for kind in (*errors.MoonfedError.__subclasses__(), errors.SchemaMismatch)
-}
-
 log = logging.getLogger(__name__)
 
 
@@ -116,7 +112,7 @@ class Child:
             if kind in ("ready", "trained", "stopped"):
                 return kind
             if kind == "failed":
-                raise _ERRORS.get(fields["error"], errors.TrainingFailed)(fields["reason"])
+                raise errors.told_by_a_process(fields["error"], fields["reason"])
             if kind == "note":
                 log.log(int(fields["level"]), "%s", fields["text"])
             if time.monotonic() > deadline:

@@ -15,9 +15,6 @@ from typing import Any
 from edge_client.messages import decode, encode
 from moonfed import errors
 
-_ERRORS: dict[str, type[errors.MoonfedError]] = {
-    kind.__name__: kind for kind in (*errors.MoonfedError.__subclasses__(), errors.SchemaMismatch)
-}
 log = logging.getLogger(__name__)
 
 
@@ -39,7 +36,7 @@ class ProcessWorker:
             if answer == "done":
                 return found
             if answer == "failed":
-                raise _ERRORS.get(found["error"], errors.TrainingFailed)(found["reason"])
+                raise errors.told_by_a_process(found["error"], found["reason"])
             log.log(int(found["level"]), "%s", found["text"])
         raise errors.TrainingFailed(f"a worker process {_ending(await self._process.wait())}")
 

@@ -68,3 +68,10 @@ class TrainingFailed(MoonfedError):
 
 class Unavailable(MoonfedError):
     """The other side cannot be reached at present; the same call may succeed later."""
+
+
+def told_by_a_process(name: str, sentence: str) -> MoonfedError:
+    """The error of that class name, as one of our processes told it to another; TrainingFailed for any other name."""
+    found = globals().get(name)
+    kind = found if isinstance(found, type) and issubclass(found, MoonfedError) else TrainingFailed
+    return kind(sentence)

@@ -1,0 +1,19 @@
+"""Errors keep their class from one process to another."""
+
+from __future__ import annotations
+
+import pytest
+
+from moonfed import errors
+
+
+@pytest.mark.parametrize("kind", [errors.MoonfedError, errors.SchemaMismatch, errors.Corrupt])
+def test_an_error_told_by_a_process_is_the_same_error(kind: type[errors.MoonfedError]) -> None:
+    told = errors.told_by_a_process(kind.__name__, "tensor 'a' is missing")
+    assert type(told) is kind
+    assert str(told) == "tensor 'a' is missing"
+
+
+@pytest.mark.parametrize("name", ["ZeroDivisionError", "told_by_a_process", "__name__", ""])
+def test_any_other_name_is_a_failure_of_training(name: str) -> None:
+    assert type(errors.told_by_a_process(name, "why")) is errors.TrainingFailed
