@@ -95,7 +95,7 @@ def train_round(
     plan.begin_round(model, previous_models, received, settings.hyperparameters)
     score = evaluate(plan, holdout, settings.batch_size, sign) if holdout else None
     if plan.wants_survey(False):
-        survey(plan, data, settings.batch_size, sign)
+        survey(plan, data, settings.batch_size, taken, sign)
     # Steps: whole epochs, until the device's budget of steps is spent.
     copies = _Copies(plan, data, settings, sign)
     for epoch in range(1, settings.epochs + 1):
@@ -116,9 +116,9 @@ def train_round(
         progress(Progress(fraction=taken / planned, epoch=epoch, loss=loss / len(batches)))
     # What the round leaves: the trained model, looked at once more if the method asks for it.
     if plan.wants_survey(True):
-        survey(plan, data, settings.batch_size, sign)
+        survey(plan, data, settings.batch_size, taken, sign)
     return Trained(
-        results=plan.end_round(),
+        results=plan.end_round(taken),
         samples=len(data),
         steps=taken,
         loss=total / taken,
@@ -172,10 +172,10 @@ def compute_references(
     return torch.cat(pieces)
 
 
-def survey(plan: Plan, data: Samples, batch_size: int, sign: Callable[[], None] = lambda: None) -> None:
-    """Shows all samples to the plan once, in their own order."""
+def survey(plan: Plan, data: Samples, batch_size: int, steps: int, sign: Callable[[], None] = lambda: None) -> None:
+    """Shows all samples to the plan once, in their own order, after so many steps of the round."""
     for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
-        plan.survey(inputs, labels)
+        plan.survey(inputs, labels, steps)
         sign()
 
 

@@ -12,6 +12,7 @@ from export.augmentation import new_augmentation
 from export.binding import bind
 from export.checks import check_forward, check_training, minimum_samples, random_samples
 from export.graph import export_graph
+from export.memory import MORE, activation_bytes
 from export.methods.base import ExchangeShapes
 from export.models import build_network
 from export.network import Network, exchanged_tensors, tensor_specs
@@ -55,7 +56,8 @@ def build_bundle(recipe: Recipe) -> Bundle:
             GRAPH_FILE: export_graph(network, recipe.input, model=recipe.model),
             WEIGHTS_FILE: weights,
         }
-        manifest = _manifest(recipe, settings, specs, width, least, files)
+        activations = activation_bytes(network, torch.from_numpy(random_samples(recipe.input, MORE)))
+        manifest = _manifest(recipe, settings, specs, width, _plan_spec(settings, least, activations), files)
         _check(load_plan(plan_path, "cpu"), network, manifest, files)
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
 
@@ -90,7 +92,7 @@ def _manifest(
     settings: MethodSettings,
     specs: tuple[TensorSpec, ...],
     width: int,
-    least: int,
+    plan: PlanSpec,
     files: dict[str, bytes],
 ) -> Manifest:
     method = settings.method
@@ -113,8 +115,18 @@ def _manifest(
         input=recipe.input,
         classes=recipe.classes,
         tensors=specs,
-        plan=PlanSpec(minimum_torch=MINIMUM_TORCH, built_with_torch=str(torch.__version__), minimum_samples=least),
+        plan=plan,
         files={name: ref_of_bytes(content) for name, content in files.items()},
+    )
+
+
+def _plan_spec(settings: MethodSettings, least: int, activations: int) -> PlanSpec:
+    return PlanSpec(
+        minimum_torch=MINIMUM_TORCH,
+        built_with_torch=str(torch.__version__),
+        minimum_samples=least,
+        activation_bytes=activations,
+        frozen_encoders=settings.method.frozen_encoders,
     )
 
 

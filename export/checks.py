@@ -99,12 +99,12 @@ def _short_round(
         plan.begin_round(model, previous, received, hyperparameters)
         draws = torch.rand(count, plan.draws_per_sample(), generator=torch.Generator().manual_seed(0))
         if plan.wants_survey(False):
-            plan.survey(inputs, labels)
+            plan.survey(inputs, labels, 0)
         references = plan.references(inputs, draws) if plan.reference_count() else torch.empty(0)
         losses = [float(plan.step(inputs, labels, found, draws)) for found in (references, torch.empty(0))]
         if plan.wants_survey(True):
-            plan.survey(inputs, labels)
-        metrics, results = plan.metrics(), plan.end_round()
+            plan.survey(inputs, labels, len(losses))
+        metrics, results = plan.metrics(), plan.end_round(len(losses))
     except TrainingFailed as error:
         raise InvalidInput(f"model is {manifest.model!r}, which cannot be trained: {error}") from error
     if not all(math.isfinite(loss) for loss in losses):

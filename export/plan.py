@@ -58,7 +58,6 @@ class TrainingPlan(torch.nn.Module):
         self.hyperparameter_names = sorted(hyperparameter_names)
         self.hyperparameters = {}
         self.previous = 0  # previous models at hand this round
-        self.steps = 0  # that the optimiser took this round
 
     @torch.jit.export
     def begin_round(
@@ -81,7 +80,6 @@ class TrainingPlan(torch.nn.Module):
             copy_into(self.frozen_states[0], pick(model, self.frozen_places))
             for index in range(self.previous):
                 copy_into(self.frozen_states[1 + index], pick(previous_models[index], self.frozen_places))
-        self.steps = 0
         self.optimiser.begin(self.trained)
         with torch.no_grad():
             self.objective.begin(self.trained, received, hyperparameters)
@@ -126,7 +124,6 @@ class TrainingPlan(torch.nn.Module):
         loss: torch.Tensor = self.objective(logits_BC, z_BD, labels, references, self.hyperparameters)
         if loss.requires_grad:
             loss = self.descend(loss)
-        self.steps += 1
         return loss.detach()
 
     def represent(self, augmented: torch.Tensor) -> torch.Tensor:
@@ -159,17 +156,17 @@ class TrainingPlan(torch.nn.Module):
         return self.objective.wants_survey(trained, self.hyperparameters)
 
     @torch.jit.export
-    def survey(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
         """Shows the objective a batch in eval mode; with gradients, because a method may measure them."""
         z_BD = self.inference.represent(inputs)  # noqa: N806
         logits_BC = self.inference.classify(z_BD)  # noqa: N806
-        self.objective.survey(logits_BC, z_BD, labels, self.trained, self.steps)
+        self.objective.survey(logits_BC, z_BD, labels, self.trained, steps)
 
     @torch.jit.export
-    def end_round(self) -> dict[str, list[torch.Tensor]]:
+    def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
         """Copies of the exchanged tensors, and what the method sends and keeps."""
         with torch.no_grad():
-            results = self.objective.results(self.trained, self.steps, self.hyperparameters)
+            results = self.objective.results(self.trained, steps, self.hyperparameters)
         results["model"] = [tensor.detach().clone() for tensor in self.state]
         return results
 

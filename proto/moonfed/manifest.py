@@ -19,7 +19,7 @@ from moonfed.errors import InvalidInput
 from moonfed.schema import FLOAT32, TensorSpec
 from moonfed.server_rules import Mean, ServerRule, read_server_rule
 
-FORMAT = "moonfed-bundle/2"
+FORMAT = "moonfed-bundle/3"
 MANIFEST_FILE = "manifest.json"
 PLAN_FILE = "plan.pt"
 GRAPH_FILE = "model.onnx"
@@ -84,6 +84,12 @@ class PlanSpec:
     minimum_torch: str  # such as "2.4"
     built_with_torch: str
     minimum_samples: int = 1  # 2 where BatchNorm cannot normalise a batch of one
+    activation_bytes: int  # that a step in float32 keeps of each sample for its backward pass
+    frozen_encoders: int = 0  # copies of encoder and projection head that the plan holds beside the model
+
+    def __post_init__(self) -> None:
+        for name, least in (("minimum_samples", 1), ("activation_bytes", 0), ("frozen_encoders", 0)):
+            _check(getattr(self, name) >= least, f"plan.{name}", getattr(self, name), f"a whole number from {least}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +177,8 @@ class Manifest:
                 "minimum_torch": self.plan.minimum_torch,
                 "built_with_torch": self.plan.built_with_torch,
                 "minimum_samples": self.plan.minimum_samples,
+                "activation_bytes": self.plan.activation_bytes,
+                "frozen_encoders": self.plan.frozen_encoders,
             },
             "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
         }
@@ -225,6 +233,8 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             minimum_torch=str(document["plan"]["minimum_torch"]),
             built_with_torch=str(document["plan"]["built_with_torch"]),
             minimum_samples=int(document["plan"]["minimum_samples"]),
+            activation_bytes=int(document["plan"]["activation_bytes"]),
+            frozen_encoders=int(document["plan"]["frozen_encoders"]),
         ),
         files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},
     )

@@ -1,4 +1,4 @@
-"""The plan interface, version torchscript/2: what a device can ask of a compiled plan. docs/design.md has the table.
+"""The plan interface, version torchscript/3: what a device can ask of a compiled plan. docs/design.md has the table.
 
 `Plan` is free of TorchScript's own types, so that another compiled format can stand beside it.
 Legend: B samples, D width of a representation, C classes, k previous models, R random draws per sample.
@@ -75,11 +75,18 @@ class Plan(Protocol):
     def wants_survey(self, trained: bool) -> bool:
         """Whether `survey` is to see all samples once before the first step (False) or after the last (True)."""
 
-    def survey(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
-        """Looks at a batch in eval mode, without augmentation, for what `end_round` or `metrics` returns."""
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
+        """Looks at a batch in eval mode, without augmentation, for what `end_round` or `metrics` returns.
 
-    def end_round(self) -> dict[str, list[torch.Tensor]]:
-        """What the round leaves, by role: `model` and the manifest's `uplink` and `device_state`."""
+        `steps`: that the round has taken so far. The device counts them, because a step that a CUDA graph replays does
+        not pass through the script.
+        """
+
+    def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
+        """What the round leaves, by role: `model` and the manifest's `uplink` and `device_state`.
+
+        `steps`: that the round took.
+        """
 
     def metrics(self) -> dict[str, float]:
         """What the method measured in this round, by name."""
@@ -146,15 +153,15 @@ class TorchScriptPlan:
         """See `Plan`."""
         return bool(self._module.wants_survey(trained))
 
-    def survey(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
         """See `Plan`."""
         with _executing("survey the samples"):
-            self._module.survey(inputs.to(self._device), labels.to(self._device))
+            self._module.survey(inputs.to(self._device), labels.to(self._device), steps)
 
-    def end_round(self) -> dict[str, list[torch.Tensor]]:
+    def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
         """See `Plan`; the tensors are copies."""
         with _executing("end a round"):
-            results: dict[str, list[torch.Tensor]] = self._module.end_round()
+            results: dict[str, list[torch.Tensor]] = self._module.end_round(steps)
         return {role: [tensor.cpu() for tensor in tensors] for role, tensors in results.items()}
 
     def metrics(self) -> dict[str, float]:

@@ -39,7 +39,7 @@ def make_manifest(**fields: Any) -> Manifest:  # noqa: ANN401
         "input": InputSpec(kind="features", shape=(4,)),
         "classes": ("x", "y", "z"),
         "tensors": SPECS,
-        "plan": PlanSpec(minimum_torch="2.4", built_with_torch="2.6"),
+        "plan": PlanSpec(minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
         "files": {file: ref_of_bytes(file.encode()) for file in FILES},
     }
     return Manifest(**{**given, **fields})

@@ -87,7 +87,7 @@ def make_bundle(
         "input": InputSpec(kind="features", shape=(4,)),
         "classes": ("a", "b", "c"),
         "tensors": SPECS,
-        "plan": PlanSpec(interface=interface, minimum_torch="2.4", built_with_torch="2.6"),
+        "plan": PlanSpec(interface=interface, minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
         "files": {file: ref_of_bytes(content) for file, content in contents.items()},
     }
     manifest = Manifest(**{**given, **fields})

@@ -107,7 +107,7 @@ def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
         input=FEATURES,
         classes=CLASSES,
         tensors=specs,
-        plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", minimum_samples=2),
+        plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", activation_bytes=0, minimum_samples=2),
         files={name: ref_of_bytes(plan if name == PLAN_FILE else b"") for name in FILES},
     )
     return Bundle(manifest, plan, file.read_bytes())

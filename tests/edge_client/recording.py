@@ -58,11 +58,11 @@ class RecordingPlan:
     def wants_survey(self, trained: bool) -> bool:
         return self.surveys[trained]
 
-    def survey(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
         self.calls.append("survey")
         self.surveyed += inputs.flatten().int().tolist()
 
-    def end_round(self) -> dict[str, list[torch.Tensor]]:
+    def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
         self.calls.append("end")
         return self.results
 

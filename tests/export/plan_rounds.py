@@ -41,20 +41,20 @@ def run_round(
 ) -> Round:
     """References once per batch, then a step; `data` is what surveys see, by default the steps' batches."""
     plan.begin_round(model, previous, received or {}, settings)
-    _survey(plan, data or steps, trained=False)
+    _survey(plan, data or steps, 0)
     losses = []
     for inputs, labels in steps:
         references = plan.references(inputs, no_draws(inputs)) if plan.reference_count() else NONE
         losses.append(float(plan.step(inputs, labels, references, no_draws(inputs))))
-    _survey(plan, data or steps, trained=True)
-    results = plan.end_round()
+    _survey(plan, data or steps, len(steps))
+    results = plan.end_round(len(steps))
     return Round(results["model"], results, losses, plan.metrics())
 
 
-def _survey(plan: TorchScriptPlan, data: Sequence[Batch], *, trained: bool) -> None:
-    if plan.wants_survey(trained):
+def _survey(plan: TorchScriptPlan, data: Sequence[Batch], steps: int) -> None:
+    if plan.wants_survey(steps > 0):
         for inputs, labels in data:
-            plan.survey(inputs, labels)
+            plan.survey(inputs, labels, steps)
 
 
 def no_draws(inputs: torch.Tensor) -> torch.Tensor:

@@ -287,8 +287,8 @@ def recorded(bundle: Bundle, plan: TorchScriptPlan) -> list[Recorded]:
             super().begin_round(model, previous_models, received, hyperparameters)
             rounds.append(Recorded(len(previous_models), dict(received), dict(hyperparameters)))
 
-        def end_round(self) -> dict[str, list[torch.Tensor]]:
-            rounds[-1].left = super().end_round()
+        def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
+            rounds[-1].left = super().end_round(steps)
             return rounds[-1].left
 
     check_training(Recorder(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest)
@@ -333,8 +333,8 @@ def test_results_that_are_not_the_manifests_are_refused(
     plan = load_plan(tmp_path / PLAN_FILE, "cpu")
 
     class Forgetful(TorchScriptPlan):
-        def end_round(self) -> dict[str, list[torch.Tensor]]:
-            results = {name: tensors for name, tensors in super().end_round().items() if name != role}
+        def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
+            results = {name: tensors for name, tensors in super().end_round(steps).items() if name != role}
             return results if value is None else {**results, role: value}
 
     with pytest.raises(InvalidInput, match=message):

@@ -183,14 +183,14 @@ def test_a_round_without_survey_has_no_class_means(new_plan: NewPlan) -> None:
     plan.begin_round(weights_of(SMOOTH), [], {}, settings())
     assert (plan.wants_survey(False), plan.wants_survey(True)) == (False, True)
     with pytest.raises(TrainingFailed, match="class means need a survey of all samples"):
-        plan.end_round()
+        plan.end_round(1)
 
 
 def manifest(method: Method) -> Manifest:
     return Manifest(
         name="n", model="cnn", method="m", hyperparameters=hyperparameters(**method.coefficients()),
         previous_models=1, training=LocalTraining(epochs=1, batch_size=1), input=IMAGE, classes=("a", "b"), tensors=(),
-        plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4"), schedules=method.schedules(),
+        plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", activation_bytes=0), schedules=method.schedules(),
         files={name: BlobRef("0" * 64, 0) for name in FILES},
     )  # fmt: skip
 

@@ -193,7 +193,7 @@ def test_augmentation_is_the_same_in_references_and_in_steps(cached: bool, tmp_p
         augmented.append((Scaled()(inputs, draws), labels))
         plan.step(inputs, labels, plan.references(inputs, draws) if cached else NONE, draws)
     expected, _ = trained_eagerly(network, weights_of(network), models, augmented, settings)
-    assert largest_difference(plan.end_round()["model"], expected) < TOLERANCE
+    assert largest_difference(plan.end_round(1)["model"], expected) < TOLERANCE
     plain, _ = trained_eagerly(network, weights_of(network), models, steps, settings)
     assert largest_difference(plain, expected) > 100 * TOLERANCE
 
@@ -205,8 +205,8 @@ def test_surveys_and_predictions_see_samples_as_they_are(tmp_path: Path) -> None
     save_plan(tmp_path / "plan.pt", compile_plan(network, method, settings, augmentation=Scaled(), model="tested"))
     plan = load_plan(tmp_path / "plan.pt", "cpu")
     plan.begin_round(weights_of(network), [], {}, settings)
-    plan.survey(inputs, labels)
-    means = plan.end_round()["class_means"][1]
+    plan.survey(inputs, labels, 1)
+    means = plan.end_round(1)["class_means"][1]
     first = int(labels[0])
     expected = network.represent(inputs[labels == first]).mean(dim=0)
     assert (means[first] - expected).abs().max() < TOLERANCE
@@ -222,13 +222,13 @@ def test_evaluate_and_predict_use_the_model_as_it_is_now_in_eval_mode(resnet: Ne
     summed, correct = plan.evaluate(inputs, labels).tolist()
     assert summed == pytest.approx(float(-torch.log_softmax(logits, 1)[torch.arange(32), labels].sum()), rel=1e-5)
     assert correct == float((logits.argmax(1) == labels).sum())
-    assert largest_difference(plan.end_round()["model"], model) == 0, "evaluation must not move BatchNorm's statistics"
+    assert largest_difference(plan.end_round(1)["model"], model) == 0, "evaluation must not move BatchNorm's statistics"
 
 
 def test_end_round_hands_out_copies(cnn: Network, new_plan: NewPlan) -> None:
     plan = new_plan(cnn, "fedavg")
     plan.begin_round(weights_of(cnn), [], {}, hyperparameters())
-    kept = plan.end_round()["model"]
+    kept = plan.end_round(1)["model"]
     trained(plan, other_models(cnn, 1)[0], [], batches(IMAGE, 1, 8), hyperparameters())
     assert largest_difference(kept, weights_of(cnn)) == 0
 

@@ -25,7 +25,7 @@ MANIFEST = Manifest(
     input=InputSpec(kind="image", shape=(8, 8, 1)),
     classes=("zero", "ön€"),
     tensors=(TensorSpec("a", (2, 3), "parameter"), TensorSpec("b", (), "statistic")),
-    plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.13.0"),
+    plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.13.0", activation_bytes=0),
     files={name: ref_of_bytes(content) for name, content in CONTENTS.items()},
 )
 PROTOTYPES = (TensorSpec("present", (2,), "statistic"), TensorSpec("prototypes", (2, 3), "statistic"))

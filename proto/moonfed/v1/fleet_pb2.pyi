@@ -48,6 +48,7 @@ class AttendRequest(_message.Message):
     PLAN_INTERFACES_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     contract_version: _builtins.str
     samples: _builtins.int
@@ -58,7 +59,11 @@ class AttendRequest(_message.Message):
 
     @_builtins.property
     def platform(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """architecture, python, torch, accelerator"""
+        """architecture, memory, python, torch, cuda, jetpack, accelerator, …"""
+
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of which this device keeps state, and has not heard that they ended"""
 
     def __init__(
         self,
@@ -68,10 +73,11 @@ class AttendRequest(_message.Message):
         plan_interfaces: _abc.Iterable[_builtins.str] | None = ...,
         platform: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         samples: _builtins.int = ...,
+        runs: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "runs", b"runs", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -83,21 +89,25 @@ class AttendReply(_message.Message):
 
     WELCOME_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
+    @_builtins.property
+    def ended(self) -> Global___Ended: ...
     def __init__(
         self,
         *,
         welcome: Global___Welcome | None = ...,
         assignment: Global___Assignment | None = ...,
+        ended: Global___Ended | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "ended", b"ended", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "ended", b"ended", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "assignment"]  # noqa: Y015
+    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "assignment", "ended"]  # noqa: Y015
     _WhichOneofArgType_reply: _TypeAlias = _typing.Literal["reply", b"reply"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_reply) -> _WhichOneofReturnType_reply | None: ...
 
@@ -125,6 +135,43 @@ class Welcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Ended(_message.Message):
+    """A run in which this device took part is over: it may drop its state, and fetch the finished model to use it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    rounds: _builtins.int
+    """that made it"""
+    @_builtins.property
+    def manifest(self) -> _blob_pb2.Blob:
+        """absent, as is the model, if the run did not finish, or is not known any more"""
+
+    @_builtins.property
+    def model(self) -> _blob_pb2.Blob:
+        """the last global model"""
+
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        manifest: _blob_pb2.Blob | None = ...,
+        model: _blob_pb2.Blob | None = ...,
+        rounds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "rounds", b"rounds", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ended: _TypeAlias = Ended  # noqa: Y015
 
 @_typing.final
 class Assignment(_message.Message):
