@@ -15,7 +15,7 @@ _BARE = re.compile(r"(?<![\w.])(?:\w+:)?(?:~\w*|\.{1,2})?/+[^\s'\",;/][^\s'\",;]
 def without_paths(reason: str, places: Sequence[str]) -> str:
     """The reason with PATH for each of this device's `places` and whatever lies below them, and for any other path.
 
-    A path is what stands in quotes and has a slash, or begins with one; names such as `torchscript/2` stay.
+    A path is what stands in quotes and has a slash, or begins with one; names such as `torchscript/3` stay.
     """
     reason = _QUOTED.sub(lambda found: f"{found[0][-1]}{HIDDEN}{found[0][-1]}", reason)
     for place in sorted(_spellings(places), key=len, reverse=True):

@@ -162,7 +162,7 @@ def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(fleet: Fleet) -
     old, current = fleet.device("cam-1"), fleet.device("cam-2")
     attending = old.attend(interface="torchscript/0")
     fleet.start()
-    with pytest.raises(VersionMismatch, match="plan interfaces: torchscript/0; the running runs need torchscript/2"):
+    with pytest.raises(VersionMismatch, match="plan interfaces: torchscript/0; the running runs need torchscript/3"):
         attending.next()
     with pytest.raises(VersionMismatch, match="torchscript/0"):
         old.attend(interface="torchscript/0")

@@ -64,7 +64,7 @@ def test_progress_is_dropped_first() -> None:
 
 
 def introduction(device: str = "cam-1") -> Introduction:
-    return Introduction(device=device, contract_version="1.0", plan_interfaces=("torchscript/2",), platform={})
+    return Introduction(device=device, contract_version="1.0", plan_interfaces=("torchscript/3",), platform={})
 
 
 def assignment(attempt: int) -> Assignment:

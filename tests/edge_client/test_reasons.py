@@ -32,7 +32,7 @@ def test_paths_stay_on_the_device(reason: str, told: str) -> None:
 @pytest.mark.parametrize(
     "reason",
     [
-        "the plan's interface is torchscript/9; this device runs torchscript/2",
+        "the plan's interface is torchscript/9; this device runs torchscript/3",
         "the plan's torchscript/9 isn't this device's",
         "the training process was killed by SIGKILL; the device may be out of memory",
         "this device has 1 samples to train on; the plan needs at least 2",

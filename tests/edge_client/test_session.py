@@ -53,7 +53,7 @@ def test_a_device_says_what_it_is(coordinator: Coordinator, device: Device, samp
     assert (request.device, request.contract_version, list(request.plan_interfaces)) == (
         "cam-1",
         CONTRACT_VERSION,
-        ["torchscript/2"],
+        ["torchscript/3"],
     )
     assert set(request.platform) == {"architecture", "python", "torch", "accelerator"}
     assert request.platform["torch"].startswith("2.")
@@ -284,7 +284,7 @@ def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
         coordinator.assign(assignment)
         coordinator.wait_for(lambda count=number: len(coordinator.declined) == count, "a declining device")  # type: ignore[misc]
     first, second = (declined.reason for declined in coordinator.declined)
-    assert first == "the plan's interface is torchscript/9; this device runs torchscript/2"
+    assert first == "the plan's interface is torchscript/9; this device runs torchscript/3"
     assert second.startswith("the plan needs torch 99.0; this device has 2.")
     assert digest(bundle.plan) not in [name for name, _ in coordinator.fetched]
 

@@ -97,7 +97,7 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "moonfed-bundle/9"}, "format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/2'"),
+        ({"format": "moonfed-bundle/9"}, "format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/3'"),
         ({"classes": ["a"]}, "classes is .* at least two"),
         ({"classes": ["a", "a"]}, "all differ"),
         ({"classes": ["a", " "]}, "not empty"),
