@@ -53,15 +53,16 @@ class Assignment:
         """Names the assignment."""
         return self.run, self.round, self.attempt
 
-    def digest(self, max_steps: int | None = None) -> str:
-        """Stands for all that a device is told and an update depends on, its own work budget included.
+    def digest(self, max_steps: int | None = None, max_seconds: float | None = None, between: str = "") -> str:
+        """Stands for all that a device is told and an update depends on, its own budgets as configured included.
 
         A new run with an old one's name has work of the same place.
         """
         what = [
             self.manifest.sha256,
             sorted((role, ref.sha256) for role, ref in self.blobs.items()),
-            (self.epochs, self.batch_size, self.views, max_steps),
+            (self.epochs, self.batch_size, self.views),
+            (max_steps, max_seconds, between),
             sorted(self.hyperparameters.items()),
             self.seed,
             (self.counted_round, self.counted_attempt),

@@ -54,7 +54,11 @@ def _attend(settings: DeviceSettings) -> None:
         accelerator=settings.accelerator,
         holdout=settings.holdout,
         threads=settings.threads,
+        precision=settings.precision,
+        memory_format=settings.memory_format,
         max_steps=settings.max_steps,
+        max_seconds=settings.max_seconds,
+        max_memory=settings.max_memory,
     )
     Session(worker, link, Child(worker)).run()
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from edge_client.settings import DeviceSettings
+from edge_client.settings import DeviceSettings, parse_size
 from moonfed.cli import new_app, print_json, run_program
 
 NAME = "moonfed-client"
@@ -21,6 +21,11 @@ Enrol once, with the join token that the coordinator's operator gave you, then r
   moonfed-client run --data pictures/
 """
 STATE = typer.Option(Path("moonfed-device"), "--state", help="Directory for the device's identity, plans and models.")
+PROXY = typer.Option(
+    "",
+    metavar="http://HOST:PORT",
+    help="An HTTP proxy (CONNECT) to the coordinator. Default: the environment's, if any.",
+)
 
 app = new_app(HELP)
 
@@ -62,9 +67,28 @@ def run_command(
     state: Path = STATE,
     device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
+    precision: str = typer.Option(
+        "float32", metavar="float32|bfloat16|float16", help="The lower ones are faster where the hardware has them."
+    ),
+    memory_format: str = typer.Option(
+        None, metavar="contiguous|channels-last", help="Of convolutions. Default: what is fastest on most hardware."
+    ),
     max_steps: int = typer.Option(
         None, "--max-steps", metavar="N", help="Optimiser steps in one round, at most. Default: all that it asks for."
     ),
+    max_seconds: float = typer.Option(
+        None, metavar="S", help="Seconds of local training in one round, at most; what was done by then is submitted."
+    ),
+    max_memory: str = typer.Option(
+        None, metavar="SIZE", help="Memory for local training, such as 4GB; a round that needs more is declined."
+    ),
+    between: str = typer.Option(
+        "", metavar="HH:MM-HH:MM", help="Attend and train only then, in this device's local time. Default: always."
+    ),
+    max_bandwidth: str = typer.Option(
+        None, metavar="SIZE", help="Bytes per second, in each direction, such as 500KB. Default: all there is."
+    ),
+    proxy: str = PROXY,
     holdout: float = typer.Option(0.0, help="Fraction of the samples that only scores the model a round begins with."),
     insecure: bool = typer.Option(False, "--insecure", help="Without TLS, to a coordinator on this machine only."),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the enrolled address."),
@@ -82,7 +106,8 @@ def run_command(
     Examples:
       moonfed-client run --data pictures/ --device cuda --holdout 0.1
       moonfed-client run --data samples.npz --state /var/lib/moonfed
-      moonfed-client run --data samples.npz --max-steps 50
+      moonfed-client run --data samples.npz --max-steps 50 --max-memory 4GB
+      moonfed-client run --data samples.npz --between 22:00-06:00 --max-bandwidth 500KB
       moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
     """  # noqa: D301
     settings = DeviceSettings(
@@ -94,7 +119,14 @@ def run_command(
         insecure=insecure,
         coordinator=coordinator,
         name=name,
+        precision=precision,
+        memory_format=memory_format,
         max_steps=max_steps,
+        max_seconds=max_seconds,
+        max_memory=None if max_memory is None else parse_size("max-memory", max_memory),
+        between=between,
+        max_bandwidth=None if max_bandwidth is None else parse_size("max-bandwidth", max_bandwidth),
+        proxy=proxy,
     )
     os.execv(sys.executable, [sys.executable, "-m", "edge_client.attend", settings.to_json()])  # noqa: S606
 

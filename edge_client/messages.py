@@ -22,7 +22,11 @@ class WorkerSettings:
     accelerator: str  # cpu or cuda
     holdout: float  # fraction of the samples that only evaluate
     threads: int | None = None  # torch's; None: its own choice
+    precision: str = "float32"  # see moonfed.plan.load_plan, as for the memory format
+    memory_format: str | None = None
     max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
+    max_seconds: float | None = None  # of local training in one round
+    max_memory: int | None = None  # bytes that local training may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ class Job:
     files: Mapping[str, str]
     views: int = 0
     max_steps: int | None = None
+    max_seconds: float | None = None  # what is left as the job begins: of the device's budget, and of its window
     counted_round: int = 0
     counted_attempt: int = 0
 

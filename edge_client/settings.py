@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import socket
 from dataclasses import asdict, dataclass
 
+from edge_client.window import Window
 from moonfed.errors import InvalidInput
+from moonfed.proxy import parse_proxy
+
+PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
+MEMORY_FORMATS = ("contiguous", "channels-last")
+LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator gives up an upload that stands still for two minutes
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+
+
+def parse_size(option: str, text: str) -> int:
+    """Bytes in text such as 4GB (10^9), 512MiB (2^20) or 65536; InvalidInput names the option."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or (found[3] and not found[2]):
+        raise InvalidInput(f"{option} is {text!r}; it must be a size such as 4GB, 512MB or 100KiB")
+    power = " KMGT".index(found[2].upper() or " ")
+    size = float(found[1]) * (1024 if found[3] else 1000) ** power
+    if size < 1:
+        raise InvalidInput(f"{option} is {text!r}; it must be at least one byte")
+    return int(size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +42,38 @@ class DeviceSettings:
     insecure: bool
     coordinator: str  # host:port; empty: the identity's
     name: str  # empty: the identity's, or without TLS the host's
+    precision: str = "float32"  # of PRECISIONS
+    memory_format: str | None = None  # of MEMORY_FORMATS; None: what is known to be fastest
     max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
+    max_seconds: float | None = None  # of local training in one round
+    max_memory: int | None = None  # bytes that local training may take
+    between: str = ""  # HH:MM-HH:MM in local time; empty: always
+    max_bandwidth: int | None = None  # bytes per second, in each direction
+    proxy: str = ""  # http://[USER:PASSWORD@]HOST:PORT; empty: the environment's, if any
 
     def __post_init__(self) -> None:
-        if self.accelerator not in ("cpu", "cuda"):
-            raise InvalidInput(f"device is {self.accelerator!r}; it must be 'cpu' or 'cuda'")
+        for option, choice, choices in (
+            ("device", self.accelerator, ("cpu", "cuda")),
+            ("precision", self.precision, PRECISIONS),
+            ("memory-format", self.memory_format or MEMORY_FORMATS[0], MEMORY_FORMATS),
+        ):
+            if choice not in choices:
+                raise InvalidInput(f"{option} is {choice!r}; it must be {_either(choices)}")
         for option, value in (("threads", self.threads), ("max-steps", self.max_steps)):
             if value is not None and value < 1:
                 raise InvalidInput(f"{option} is {value}; it must be a whole number from 1")
+        if self.max_seconds is not None and not (self.max_seconds > 0 and math.isfinite(self.max_seconds)):
+            raise InvalidInput(f"max-seconds is {self.max_seconds:g}; it must be a finite number greater than 0")
+        if self.max_memory is not None and self.max_memory < 1:
+            raise InvalidInput(f"max-memory is {self.max_memory}; it must be at least one byte")
+        if self.max_bandwidth is not None and self.max_bandwidth < LEAST_BANDWIDTH:
+            raise InvalidInput(
+                f"max-bandwidth is {self.max_bandwidth} bytes per second; it must be at least {LEAST_BANDWIDTH}"
+            )
+        if self.between:
+            Window.parse(self.between)
+        if self.proxy:
+            parse_proxy(self.proxy)
         if not 0 <= self.holdout < 1:
             raise InvalidInput(f"holdout is {self.holdout}; it must be at least 0 and less than 1")
         if self.insecure and not self.coordinator:
@@ -46,3 +91,8 @@ class DeviceSettings:
     def to_json(self) -> str:
         """For the process that `run` becomes."""
         return json.dumps(asdict(self))
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}"
