@@ -1,8 +1,9 @@
-"""Which devices are here now: one session for each attending device, with the assignments that it has yet to get."""
+"""Which devices are here now: one session for each attending device, with all that it has yet to be told."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, MoonfedError, VersionMismatch, WrongState
 
 MAX_WORDS, MAX_WORD = 64, 200  # that a device may say of itself when it attends
+MAX_RUNS, MAX_RUN = 64, 128  # that it may name then, and characters of each
+ENDED_SINCE = 2  # the minor version of the contract that brought `Ended`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,7 @@ class Introduction:
     plan_interfaces: tuple[str, ...]
     platform: Mapping[str, str]
     samples: int = 0  # that it trains on; 0: not known yet
+    runs: tuple[str, ...] = ()  # of which it keeps state, and has not heard that they ended
 
     def __post_init__(self) -> None:
         told = [*self.plan_interfaces, *self.platform, *self.platform.values()]
@@ -33,6 +37,17 @@ class Introduction:
             )
         if not 0 <= self.samples <= MAX_SAMPLES:
             raise InvalidInput(f"samples is {self.samples}; it must be a whole number from 0 to {MAX_SAMPLES}")
+        if len(self.runs) > MAX_RUNS:
+            raise InvalidInput(f"runs names {len(self.runs)} runs; it must be at most {MAX_RUNS}")
+        for run in self.runs:
+            if not 0 < len(run) <= MAX_RUN or not run.isprintable():
+                raise InvalidInput(f"runs names {run[:MAX_RUN]!r}; it must be 1 to {MAX_RUN} printable characters")
+
+    @property
+    def understands_ended(self) -> bool:
+        """Whether the device can be told that a run has ended; one from before would not know what that is."""
+        minor = re.match(r"[0-9]+\.([0-9]{1,9})(?![0-9])", self.contract_version)
+        return minor is not None and int(minor[1]) >= ENDED_SINCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +65,23 @@ class Assignment:
     counted: AttemptId | None  # the latest attempt whose model has this device's update; None: none, or nobody asks
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A run in which a device took part is over."""
+
+    run: str
+    manifest: BlobRef | None = None  # absent, as is the model, unless the run has finished
+    model: BlobRef | None = None  # the last global model
+    rounds: int = 0  # that made it
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """One attendance of one device."""
 
     introduction: Introduction
-    _queue: asyncio.Queue[Assignment | MoonfedError] = field(default_factory=asyncio.Queue)
-    _offered: set[AttemptId] = field(default_factory=set)
+    _queue: asyncio.Queue[Assignment | Ended | MoonfedError] = field(default_factory=asyncio.Queue)
+    _told: set[AttemptId | str] = field(default_factory=set)  # attempts assigned, and runs that ended
 
     @property
     def device(self) -> str:
@@ -65,21 +90,35 @@ class Session:
 
     def offer(self, assignment: Assignment) -> None:
         """Queues an assignment, once in a session."""
-        if assignment.id not in self._offered:
-            self._offered.add(assignment.id)
-            self._queue.put_nowait(assignment)
+        self._tell(assignment.id, assignment)
+
+    def tell_ended(self, ended: Ended) -> None:
+        """Queues the end of a run, once in a session, unless the device is too old to understand it."""
+        if self.introduction.understands_ended:
+            self._tell(ended.run, ended)
+
+    def _tell(self, key: AttemptId | str, reply: Assignment | Ended) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            self._queue.put_nowait(reply)
 
     def close(self, reason: MoonfedError) -> None:
         """Ends the attendance."""
         self._queue.put_nowait(reason)
 
-    async def assignments(self) -> AsyncIterator[Assignment]:
-        """What the device is to do; raises the reason when the session is closed."""
+    async def replies(self) -> AsyncIterator[Assignment | Ended]:
+        """All that the device is told; raises the reason when the session is closed."""
         while True:
             item = await self._queue.get()
             if isinstance(item, MoonfedError):
                 raise item
             yield item
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        """Only what the device is to do, for one that keeps nothing of a run beyond its end."""
+        async for reply in self.replies():
+            if isinstance(reply, Assignment):
+                yield reply
 
 
 class Attendance:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from coordinator.assignments import Standing, load_standing
-from coordinator.attendance import Attendance, Introduction, Session, require_contract
+from coordinator.attendance import Attendance, Ended, Introduction, Session, require_contract
 from coordinator.background import Background, in_thread
+from coordinator.endings import announce, ending
 from coordinator.new_runs import new_record
 from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RoundRecord, RunEvent, RunRecord, RunView
 from coordinator.rounds.settings import Settings
@@ -80,6 +81,7 @@ class Federation:
             raise problem
         session = self._attendance.join(introduction)
         self._background.spawn(self._noticed(introduction.device, introduction.platform))
+        self._background.spawn(self._tell_ended(session))
         try:
             yield session
         finally:
@@ -157,7 +159,7 @@ class Federation:
     async def stop_run(self, run: str) -> RunView:
         """Ends a run for good; its global models stay. A run that has ended stays as it is."""
         if run in self._suspended:
-            await self._background.finish(asyncio.to_thread(self._suspended.stop, run))
+            await self._background.finish(self._stop_suspended(run))
         elif driver := await self._find_driver(run):
             await self._background.finish(driver.stop())
         return await self.run(run)
@@ -241,6 +243,10 @@ class Federation:
             return None
         return driver
 
+    async def _stop_suspended(self, run: str) -> None:
+        await asyncio.to_thread(self._suspended.stop, run)
+        await announce(await self.run(run), self._store, self._attendance)
+
     def _past_view(self, run: str) -> RunView:
         return run_view(self._store, self._store.run(run), None)
 
@@ -253,6 +259,20 @@ class Federation:
         finally:
             for driver in list(self._drivers.values()):
                 await driver.refresh(device)
+
+    async def _tell_ended(self, session: Session) -> None:
+        """Lets a device know which of the runs that it keeps state of are over."""
+        for run in session.introduction.runs:
+            if ended := await self._ending(run):
+                session.tell_ended(ended)
+
+    async def _ending(self, run: str) -> Ended | None:
+        """None while the run goes on, or is suspended and may go on after a restart."""
+        try:
+            view = await self.run(run)
+            return None if view.record.status == "running" else ending(view)
+        except NotFound:  # of a coordinator that was here before; unless one of that name has just started
+            return None if run in self._drivers else Ended(run=run)
 
     def _misfit(self, introduction: Introduction) -> VersionMismatch | None:
         """Why a device could take part in none of the running runs, naming both sides' interfaces."""

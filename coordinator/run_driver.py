@@ -16,6 +16,7 @@ from coordinator.announcer import Announcer
 from coordinator.assignments import Standing, write_assignment
 from coordinator.attendance import Attendance, Session
 from coordinator.background import Background
+from coordinator.endings import announce
 from coordinator.keeping import discarded, keep
 from coordinator.records import Answer, AttemptId, RunRecord, RunView
 from coordinator.reduction import Reduction, close_round
@@ -269,7 +270,9 @@ class RunDriver:
             await self._deliver(outcome)
 
     async def _end(self) -> None:
-        self._announcer.ended(await self.view())
+        view = await self.view()
+        self._announcer.ended(view)
+        await announce(view, self._directory.store, self._attendance)
 
     def _id(self, item: InAttempt | OpenRound) -> AttemptId:
         return AttemptId(run=self.record.run, round=item.round, attempt=item.attempt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coordinator.attendance import Assignment, Introduction
+from coordinator.attendance import Assignment, Ended, Introduction
 from coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
 from coordinator.rounds.settings import Amount, Sampling, Settings
 from coordinator.rounds.state import OpenRound
@@ -53,6 +53,7 @@ def introduction(device: str, request: fleet_pb2.AttendRequest) -> Introduction:
         plan_interfaces=tuple(request.plan_interfaces),
         platform=dict(request.platform),
         samples=request.samples,
+        runs=tuple(request.runs),
     )
 
 
@@ -116,6 +117,18 @@ def _amount(message: control_pb2.Amount) -> Amount:
 def welcome() -> fleet_pb2.AttendReply:
     """The first thing that an attending device is told."""
     return fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator=RELEASE))
+
+
+def attend_reply(told: Assignment | Ended) -> fleet_pb2.AttendReply:
+    """What an attending device is told after that."""
+    return assignment(told) if isinstance(told, Assignment) else ended(told)
+
+
+def ended(told: Ended) -> fleet_pb2.AttendReply:
+    """The end of a run."""
+    return fleet_pb2.AttendReply(
+        ended=fleet_pb2.Ended(run=told.run, manifest=_blob(told.manifest), model=_blob(told.model), rounds=told.rounds)
+    )
 
 
 def assignment(work: Assignment) -> fleet_pb2.AttendReply:

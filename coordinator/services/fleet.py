@@ -31,8 +31,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         device = self._callers.device(context, request.device)
         async with self._federation.attend(convert.introduction(device, request)) as session:
             yield convert.welcome()
-            async for work in session.assignments():
-                yield convert.assignment(work)
+            async for told in session.replies():
+                yield convert.attend_reply(told)
 
     async def Fetch(  # noqa: N802, D102
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext

@@ -127,6 +127,12 @@ class Store:
             query = query.where(sql.tuple_(columns.round, columns.attempt) > (after.round, after.attempt))
         return self._rounds(query.order_by(columns.round, columns.attempt).limit(limit))
 
+    def participants(self, run: str) -> set[str]:
+        """The devices that were in the cohort of any attempt at a round of the run."""
+        query = sql.select(tables.rounds.c.cohort).where(tables.rounds.c.run == run)
+        with self._transactions.read() as connection:
+            return {device for cohort in connection.execute(query).scalars() for device in cohort}
+
     def _rounds(self, query: sql.Select[Any]) -> list[RoundRecord]:
         with self._transactions.read() as connection:
             found = connection.execute(query).mappings().all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,9 +214,16 @@ class Attending:
         return reply
 
     def assignment(self) -> fleet_pb2.Assignment:
-        reply = self.next()
+        """The next one; that an earlier run has ended is passed over."""
+        while (reply := self.next()).HasField("ended"):
+            pass
         assert reply.HasField("assignment")
         return reply.assignment
+
+    def ended(self) -> fleet_pb2.Ended:
+        reply = self.next()
+        assert reply.HasField("ended")
+        return reply.ended
 
     def leave(self) -> None:
         self.call.cancel()
@@ -239,12 +246,14 @@ class Device:
         interface: str = PLAN_INTERFACE,
         version: str = CONTRACT_VERSION,
         samples: int = 0,
+        runs: Sequence[str] = (),
     ) -> Attending:
         request = fleet_pb2.AttendRequest(
             device=self.name if name is None else name,
             contract_version=version,
             plan_interfaces=[interface],
             samples=samples,
+            runs=runs,
         )
         attending = Attending(self.fleet.Attend(request))
         threading.Thread(target=attending.read, daemon=True).start()

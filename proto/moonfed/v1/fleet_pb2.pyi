@@ -55,7 +55,7 @@ class AttendRequest(_message.Message):
     """that this device trains on; 0: not known yet"""
     @_builtins.property
     def plan_interfaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """such as "torchscript/2" """
+        """such as "torchscript/3" """
 
     @_builtins.property
     def platform(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -63,7 +63,7 @@ class AttendRequest(_message.Message):
 
     @_builtins.property
     def runs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """of which this device keeps state, and has not heard that they ended"""
+        """at most 64, of which this device keeps state and has not heard the end"""
 
     def __init__(
         self,
