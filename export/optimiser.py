@@ -53,8 +53,7 @@ class SgdOptimiser(torch.nn.Module):
         for parameter, gradient, momentum in zip(parameters, gradients, self.momenta):  # noqa: B905 - not in scripts
             if gradient is not None:
                 used.append(parameter)
-                # The fused kernel walks memory, so a gradient must lie there as its parameter does.
-                used_gradients.append(gradient.contiguous())
+                used_gradients.append(laid_out_as(parameter, gradient))
                 if hyperparameters["momentum"] > 0.0:  # without any, the kernel insists on no momenta
                     used_momenta.append(momentum)
         # Kept for TorchScript alone: it removes an update of what only a local list holds, as code without effect.
@@ -72,3 +71,10 @@ class SgdOptimiser(torch.nn.Module):
                 maximize=False,
                 is_first_step=False,
             )
+
+
+def laid_out_as(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as it lies in memory where the other does: the fused kernel walks memory, whatever the strides."""
+    if tensor.stride() == like.stride():
+        return tensor
+    return torch.empty_like(like).copy_(tensor)
