@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,21 @@ class Fleet:
         return console.start_run(name, bundle or support.make_bundle(), None, chosen)
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+@contextmanager
+def fleet_in(directory: Path) -> Iterator[Fleet]:
+    """A coordinator that goes on where the one before in that directory ended."""
     with ExitStack() as stack:
-        state = tmp_path / "state"
+        state = directory / "state"
         ports = stack.enter_context(support.coordinator_in_process(state))
         calls = support.operator(state, ports.fleet)
         stack.enter_context(calls.channel)
-        yield Fleet(state, ports, calls, stack, tmp_path)
+        yield Fleet(state, ports, calls, stack, directory)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with fleet_in(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from coordinator.authority import Authority
-from moonfed import CONTRACT_VERSION, transport
+from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import (
     AlreadyExists,
@@ -162,7 +162,9 @@ def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(fleet: Fleet) -
     old, current = fleet.device("cam-1"), fleet.device("cam-2")
     attending = old.attend(interface="torchscript/0")
     fleet.start()
-    with pytest.raises(VersionMismatch, match="plan interfaces: torchscript/0; the running runs need torchscript/3"):
+    with pytest.raises(
+        VersionMismatch, match=f"plan interfaces: torchscript/0; the running runs need {PLAN_INTERFACE}"
+    ):
         attending.next()
     with pytest.raises(VersionMismatch, match="torchscript/0"):
         old.attend(interface="torchscript/0")

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,20 @@ def test_the_latest_round_that_counted_a_device_is_found(store: Store) -> None:
     found = {device: (id_.round, id_.attempt) for device, id_ in store.latest_counted("digits").items()}
     assert found == {"a": (1, 1), "b": (1, 1), "c": (2, 2)}
     assert store.latest_counted("other") == {}
+
+
+def test_all_who_were_ever_in_a_cohort_took_part(store: Store) -> None:
+    for run in ("digits", "other", "idle"):
+        store.add_run(replace(RUN, run=run))
+    store.open_round(FIRST, ["a", "b"])
+    store.abandon_round(FIRST, "because")
+    for attempt, cohort in ((replace(FIRST, attempt=2), ["b", "c"]), (replace(FIRST, run="other"), ["d"])):
+        store.open_round(attempt, cohort)
+        store.commit_round(attempt, cohort[:1], {"model": MODEL}, metrics={}, metrics_before={})
+    store.open_round(replace(FIRST, round=2), ["e"])
+    assert store.participants("digits") == {"a", "b", "c", "e"}
+    assert store.participants("other") == {"d"}
+    assert store.participants("idle") == set()
 
 
 def test_the_global_state_is_kept_with_its_round(store: Store) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from coordinator.attendance import Assignment, Attendance, Introduction
+from coordinator.attendance import Assignment, Attendance, Ended, Introduction
 from coordinator.records import AttemptId, RunEvent
 from coordinator.rounds.events import DeadlinePassed, GracePassed, StartTimer, TimedEvent
 from coordinator.services import pace
@@ -20,6 +20,7 @@ from coordinator.services.pace import paced
 from coordinator.timers import Timers
 from coordinator.uploads import Uploads
 from coordinator.watchers import PROGRESS_LENGTH, QUEUE_LENGTH, Watchers
+from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
 from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
 from moonfed.errors import InvalidInput, Unavailable, WrongState
 
@@ -64,7 +65,9 @@ def test_progress_is_dropped_first() -> None:
 
 
 def introduction(device: str = "cam-1") -> Introduction:
-    return Introduction(device=device, contract_version="1.0", plan_interfaces=("torchscript/3",), platform={})
+    return Introduction(
+        device=device, contract_version=CONTRACT_VERSION, plan_interfaces=(PLAN_INTERFACE,), platform={}
+    )
 
 
 def assignment(attempt: int) -> Assignment:
@@ -114,10 +117,47 @@ def test_a_device_that_talks_too_much_is_refused() -> None:
     with pytest.raises(InvalidInput, match="'cam-1' says 200 words"):
         Introduction(
             device="cam-1",
-            contract_version="1.0",
+            contract_version=CONTRACT_VERSION,
             plan_interfaces=(),
             platform={str(number): "" for number in range(100)},
         )
+
+
+@pytest.mark.parametrize("runs", [("",), ("r" * 129,), ("a\nb",), ("r",) * 65])
+def test_a_device_that_names_too_much_or_no_names_is_refused(runs: tuple[str, ...]) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"runs names (''|'r{128}'|'a\\nb'|65 runs); it must be (at most 64|1 to 128)"
+    ):
+        replace(introduction(), runs=runs)
+    assert replace(introduction(), runs=("r" * 128,) * 64).runs
+
+
+@pytest.mark.parametrize(
+    ("version", "understood"),
+    [
+        ("1.0", False),
+        ("1.1", False),
+        ("1.2", True),
+        ("1.10", True),
+        ("1.2.3", True),
+        ("1", False),
+        ("1.", False),
+        ("1.two", False),
+        ("1." + "9" * 5000, False),
+    ],
+)
+def test_only_a_device_that_understands_it_is_told_that_a_run_has_ended(version: str, understood: bool) -> None:
+    async def scenario() -> None:
+        session = Attendance().join(replace(introduction(), contract_version=version))
+        for run in ("a", "b", "a"):
+            session.tell_ended(Ended(run=run))
+        session.close(WrongState("over"))
+        received: list[Assignment | Ended] = []
+        with pytest.raises(WrongState, match="over"):
+            await collect(session.replies(), received)
+        assert received == ([Ended(run="a"), Ended(run="b")] if understood else [])
+
+    asyncio.run(scenario())
 
 
 def test_a_newer_upload_of_a_file_takes_over(tmp_path: Path) -> None:
