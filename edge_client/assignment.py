@@ -1,4 +1,4 @@
-"""Assignments as the device understands them, and the inbox where they wait for their turn."""
+"""Assignments and ended runs as the device understands them, and the inbox where they wait for their turn."""
 
 from __future__ import annotations
 
@@ -88,23 +88,49 @@ def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A run that is over; see Ended in fleet.proto."""
+
+    run: str
+    manifest: BlobRef | None  # both are None if the run left no model to use
+    model: BlobRef | None
+    rounds: int
+
+
+def read_ended(message: fleet_pb2.Ended) -> Ended:
+    """Checks what came off the network; InvalidInput names what is wrong."""
+    finished = message.HasField("manifest") and message.HasField("model")
+    return Ended(
+        run=message.run,
+        manifest=from_message(message.manifest) if finished else None,
+        model=from_message(message.model) if finished else None,
+        rounds=message.rounds,
+    )
+
+
 class Inbox:
-    """The newest assignment of each run, oldest run first; one is worked on at a time."""
+    """The newest word on each run, oldest run first; one is worked on at a time."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: dict[str, Assignment] = {}
-        self._current: Assignment | None = None
+        self._waiting: dict[str, Assignment | Ended] = {}
+        self._current: Assignment | Ended | None = None
 
-    def put(self, assignment: Assignment) -> None:
-        """Adds an assignment; the coordinator says it again when a device comes back, which changes nothing."""
+    def put(self, task: Assignment | Ended) -> None:
+        """Adds a task; the coordinator says it again when a device comes back, which changes nothing."""
         with self._changed:
-            if assignment != self._current:
-                self._waiting[assignment.run] = assignment
+            if task != self._current:
+                self._waiting[task.run] = task
                 self._changed.notify_all()
 
-    def take(self, seconds: float) -> Assignment | None:
-        """Waits for the next assignment and makes it the current one; None if there is none in time."""
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is worked on."""
+        with self._changed:
+            return self._current is None and not self._waiting
+
+    def take(self, seconds: float) -> Assignment | Ended | None:
+        """Waits for the next task and makes it the current one; None if there is none in time."""
         with self._changed:
             self._current = None
             if not self._changed.wait_for(lambda: self._waiting, seconds):
@@ -113,7 +139,7 @@ class Inbox:
             return self._current
 
     def superseded(self, seconds: float = 0.0) -> bool:
-        """Whether the current assignment's run has a newer one; waits for that up to some seconds."""
+        """Whether there is newer word on the current task's run; waits for that up to some seconds."""
         with self._changed:
             return self._changed.wait_for(self._has_newer, seconds)
 

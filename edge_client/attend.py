@@ -1,4 +1,4 @@
-"""The process that `moonfed-client run` becomes: `python -m edge_client.attend SETTINGS`.
+"""The process that `moonfed-client run` becomes: `python -m edge_client.attend`, with its settings in the environment.
 
 A command line's library costs 19 MB that a device would carry for months, so cli.py replaces itself by this program
 once the command line is understood. It imports no torch and no numpy either; those are the training child's.
@@ -7,7 +7,6 @@ once the command line is understood. It imports no torch and no numpy either; th
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from edge_client.messages import WorkerSettings
 from edge_client.settings import DeviceSettings
 from edge_client.state import writing
+from edge_client.window import Window
 from moonfed.cli import INTERRUPTED, errors_as_exit_codes
 from moonfed.errors import WrongState
 
@@ -37,7 +37,7 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with errors_as_exit_codes(NAME):
-        settings = DeviceSettings(**json.loads(sys.argv[1]))
+        settings = DeviceSettings.from_environment()
         with _sole_user(Path(settings.state)):
             _attend(settings)
 
@@ -60,17 +60,22 @@ def _attend(settings: DeviceSettings) -> None:
         max_seconds=settings.max_seconds,
         max_memory=settings.max_memory,
     )
-    Session(worker, link, Child(worker)).run()
+    window = Window.parse(settings.between) if settings.between else None
+    Session(worker, link, Child(worker), window).run()
 
 
 def _open_link(settings: DeviceSettings) -> Link:
     from edge_client.enrolment import read_identity
     from edge_client.link import Link
 
-    if settings.insecure:
-        return Link(settings.coordinator, settings.plain_name, None)
-    identity = read_identity(Path(settings.state))
-    return Link(settings.coordinator or identity.address, identity.name, identity)
+    identity = None if settings.insecure else read_identity(Path(settings.state))
+    return Link(
+        settings.coordinator or (identity.address if identity else ""),
+        identity.name if identity else settings.plain_name,
+        identity,
+        proxy=settings.proxy,
+        max_bandwidth=settings.max_bandwidth,
+    )
 
 
 @contextmanager

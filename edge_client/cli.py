@@ -11,6 +11,7 @@ import typer
 
 from edge_client.settings import DeviceSettings, parse_size
 from moonfed.cli import new_app, print_json, run_program
+from moonfed.proxy import insist_on_proxy, parse_proxy
 
 NAME = "moonfed-client"
 HELP = """A device of a moonfed federation: trains on data that never leave it.
@@ -19,6 +20,7 @@ HELP = """A device of a moonfed federation: trains on data that never leave it.
 Enrol once, with the join token that the coordinator's operator gave you, then run:
   moonfed-client enrol moonfed-join-1.eyJ… --name camera-7
   moonfed-client run --data pictures/
+  moonfed-client predict picture.jpg       # once a run has finished
 """
 STATE = typer.Option(Path("moonfed-device"), "--state", help="Directory for the device's identity, plans and models.")
 PROXY = typer.Option(
@@ -35,6 +37,7 @@ def enrol_command(
     token: str = typer.Argument(..., metavar="TOKEN_OR_FILE", help="A join token, or a file that holds one."),
     name: str = typer.Option("", help="The device's name in the fleet. Default: the host's."),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the join token's address."),
+    proxy: str = PROXY,
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
@@ -47,7 +50,10 @@ def enrol_command(
     """  # noqa: D301 - click's mark for text that is not to be wrapped
     from edge_client.enrolment import enrol, read_token
 
-    identity = enrol(read_token(token), name, state, coordinator or None)
+    if proxy:
+        parse_proxy(proxy)
+        os.environ.update(insist_on_proxy())
+    identity = enrol(read_token(token), name, state, coordinator or None, proxy)
     if json:
         print_json(
             {
@@ -128,7 +134,36 @@ def run_command(
         max_bandwidth=None if max_bandwidth is None else parse_size("max-bandwidth", max_bandwidth),
         proxy=proxy,
     )
-    os.execv(sys.executable, [sys.executable, "-m", "edge_client.attend", settings.to_json()])  # noqa: S606
+    environment = {**os.environ, **settings.to_environment(), **(insist_on_proxy() if proxy else {})}
+    os.execve(sys.executable, [sys.executable, "-m", "edge_client.attend"], environment)  # noqa: S606
+
+
+@app.command("predict")
+def predict_command(
+    paths: list[Path] = typer.Argument(
+        None, metavar="PATH…", help="Images, folders of images, or an .npz file with inputs."
+    ),
+    run: str = typer.Option("", help="The run whose model to use. Default: the one fetched last."),
+    state: Path = STATE,
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to compute on."),
+    threads: int = typer.Option(None, help="CPU threads. Default: torch's choice."),
+    json: bool = typer.Option(False, "--json", help="Print all probabilities as JSON."),
+) -> None:
+    """Classify with a finished run's model, which the device has fetched; also while the device runs.
+
+    \b
+    Examples:
+      moonfed-client predict picture.jpg
+      moonfed-client predict pictures/ --run digits --json
+      moonfed-client predict samples.npz --state /var/lib/moonfed
+    """  # noqa: D301
+    from edge_client.predict import predict, print_predictions
+
+    predictions = predict(paths or [], state, run=run, accelerator=device, threads=threads)
+    if json:
+        print_json(predictions.to_document())
+    else:
+        print_predictions(predictions)
 
 
 def main() -> NoReturn:

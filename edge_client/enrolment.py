@@ -41,11 +41,12 @@ def read_token(text_or_file: str) -> JoinToken:
     )
 
 
-def enrol(token: JoinToken, name: str, state: Path, address: str | None = None) -> Identity:
+def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, proxy: str = "") -> Identity:
     """Has a key of this device certified and saves the identity in STATE/identity; the key never leaves this device.
 
     An identity whose certificate has expired is enrolled again, with its name and its key. An empty `name` stands for
-    that identity's, or the host's. `address` replaces the token's. Raises AlreadyExists if STATE holds a valid identity
+    that identity's, or the host's. `address` replaces the token's; `proxy` is an HTTP proxy's URL.
+    Raises AlreadyExists if STATE holds a valid identity
     or one of another name, Untrusted for a token that the coordinator does not accept or a server that the token's
     authority did not sign, Unavailable if nobody answers.
     """
@@ -54,7 +55,7 @@ def enrol(token: JoinToken, name: str, state: Path, address: str | None = None) 
     address = address or token.address
     with writing(state):
         keys = _candidates(state, expired)
-    key, reply = _ask_for_each(keys, name, token, address)
+    key, reply = _ask_for_each(keys, name, token, address, proxy)
     host, _ = transport.parse_address(address)
     fleet = f"[{host}]:{reply.fleet_port}" if ":" in host else f"{host}:{reply.fleet_port}"
     with writing(state):
@@ -134,17 +135,19 @@ def _private_key(pem: bytes) -> EllipticCurvePrivateKey:
 
 
 def _ask_for_each(
-    keys: list[EllipticCurvePrivateKey], name: str, token: JoinToken, address: str
+    keys: list[EllipticCurvePrivateKey], name: str, token: JoinToken, address: str, proxy: str
 ) -> tuple[EllipticCurvePrivateKey, enrolment_pb2.EnrolReply]:
     """The first key that the coordinator certifies: it knows the name by one of them, and we cannot tell by which."""
     *others, last = keys
     for key in others:
         with suppress(AlreadyExists):
-            return key, _ask(key, name, token, address)
-    return last, _ask(last, name, token, address)
+            return key, _ask(key, name, token, address, proxy)
+    return last, _ask(last, name, token, address, proxy)
 
 
-def _ask(key: EllipticCurvePrivateKey, name: str, token: JoinToken, address: str) -> enrolment_pb2.EnrolReply:
+def _ask(
+    key: EllipticCurvePrivateKey, name: str, token: JoinToken, address: str, proxy: str
+) -> enrolment_pb2.EnrolReply:
     transport.parse_address(address)
     request = enrolment_pb2.EnrolRequest(
         secret=token.secret,
@@ -152,11 +155,11 @@ def _ask(key: EllipticCurvePrivateKey, name: str, token: JoinToken, address: str
         signing_request=signing_request(key, name),
         contract_version=CONTRACT_VERSION,
     )
-    channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(token.ca), transport.CLIENT_OPTIONS)
+    channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(token.ca), transport.client_options(proxy))
     with channel:
         return transport.call(
             enrolment_pb2_grpc.EnrolmentStub(channel).Enrol,
             request,
             attempts=ATTEMPTS,
-            explain=lambda: transport.explain_enrolment_unavailable(address, token.ca),
+            explain=lambda: transport.explain_enrolment_unavailable(address, token.ca, proxy),
         )

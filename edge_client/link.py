@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -13,12 +13,13 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from edge_client.assignment import Assignment
 from edge_client.state import StoredRound
 from edge_client.streams import while_wanted
-from edge_client.submission import submit
+from edge_client.submission import Sending, submit
+from edge_client.throttle import Throttle, slowed
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.identity import Identity, signing_request
-from moonfed.v1 import fleet_pb2, fleet_pb2_grpc
+from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 REPORT_TIMEOUT = 10.0  # seconds; a late report is worth nothing
 DECLINE_ATTEMPTS = 3
@@ -30,19 +31,33 @@ Reply = TypeVar("Reply")
 class Link:
     """One channel, opened again after the certificate was renewed. All calls raise MoonfedError."""
 
-    def __init__(self, address: str, device: str, identity: Identity | None) -> None:
-        """`identity` is None for plaintext to this machine."""
+    def __init__(
+        self,
+        address: str,
+        device: str,
+        identity: Identity | None,
+        *,
+        proxy: str = "",
+        max_bandwidth: int | None = None,
+    ) -> None:
+        """`identity` is None for plaintext to this machine.
+
+        `proxy`: an HTTP proxy's URL; empty for the environment's, if any. `max_bandwidth`: bytes per second of blobs,
+        in each direction.
+        """
         self.address, self.device = address, device
+        self._proxy = proxy
+        self._down, self._up = (Throttle(max_bandwidth) if max_bandwidth else None for _ in range(2))
         self.attending = threading.Event()  # set while the coordinator knows that this device waits for work
         self.identity = identity
         self._closed = False
-        self._channel = transport.open_channel(address, identity)
+        self._channel = transport.open_channel(address, identity, proxy)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
 
     def reopen(self, identity: Identity) -> None:
         """Uses this identity from now on; calls that are under way come back as Unavailable and are tried again."""
         before, self.identity = self._channel, identity
-        self._channel = transport.open_channel(self.address, identity)
+        self._channel = transport.open_channel(self.address, identity, self._proxy)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
         before.close()
         if self._closed:  # in the meantime, by another thread
@@ -58,10 +73,18 @@ class Link:
         closing.start()
         closing.join(CLOSE_SECONDS)
 
-    def attend(self, platform: Mapping[str, str], samples: int, seconds: float) -> Iterator[fleet_pb2.AttendReply]:
-        """What the coordinator says: a welcome, then assignments; ends after `seconds`, to be called again.
+    def attend(
+        self,
+        platform: Mapping[str, str],
+        samples: int,
+        seconds: float,
+        runs: Sequence[str] = (),
+        wanted: Callable[[], bool] | None = None,
+    ) -> Iterator[fleet_pb2.AttendReply]:
+        """What the coordinator says: a welcome, then assignments, and which runs have ended.
 
-        `samples`: how many this device trains on, as far as it knows; 0 if it does not.
+        Ends after `seconds`, to be called again, and soon after `wanted` says no, if that is given. `samples`: how many
+        this device trains on, as far as it knows; 0 if it does not. `runs`: of which it keeps state.
         """
         request = fleet_pb2.AttendRequest(
             device=self.device,
@@ -69,11 +92,13 @@ class Link:
             plan_interfaces=[PLAN_INTERFACE],
             platform=platform,
             samples=samples,
+            runs=runs,
         )
         try:
-            yield from self._method(lambda fleet: fleet.Attend)(request, timeout=seconds)
+            replies = self._method(lambda fleet: fleet.Attend)(request, timeout=seconds)
+            yield from while_wanted(replies, wanted, answering=lambda: False) if wanted else replies
         except grpc.RpcError as error:
-            if cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            if cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED or (wanted and not wanted()):
                 return
             raise self._explained(error) from error
         raise Unavailable("the coordinator is shutting down")
@@ -81,9 +106,12 @@ class Link:
     def fetch(self, ref: BlobRef, blobs: BlobDirectory, wanted: Callable[[], bool]) -> Path:
         """Brings a blob into the directory and returns its checked file; Unavailable soon after `wanted` says no."""
         fetch = self._method(lambda fleet: fleet.Fetch)
-        return transport.fetch_blob(
-            lambda request: while_wanted(fetch(request), wanted), ref, blobs, device=self.device
-        )
+
+        def chunks(request: blob_pb2.FetchRequest) -> Iterator[blob_pb2.Chunk]:
+            replies = while_wanted(fetch(request), wanted)
+            return slowed(replies, self._down, wanted) if self._down else replies
+
+        return transport.fetch_blob(chunks, ref, blobs, device=self.device)
 
     def report(self, assignment: Assignment, fraction: float) -> str | None:
         """Tells how far training is; returns the reason if the coordinator says stop."""
@@ -117,9 +145,12 @@ class Link:
             metrics=update.metrics,
         )
         files = {ref: stored.file(role) for role, ref in update.blobs.items()}
+        sending = Sending(files, self._up)
         upload = self._method(lambda fleet: fleet.Submit)
         try:
-            submit(lambda requests: while_wanted(upload(requests), wanted), header, files)
+            submit(
+                lambda requests: while_wanted(upload(requests), wanted, answering=sending.done.is_set), header, sending
+            )
         except grpc.RpcError as error:
             raise self._explained(error) from error
 
@@ -145,4 +176,4 @@ class Link:
         return transport.explained(error, self._why_unavailable)
 
     def _why_unavailable(self) -> MoonfedError:
-        return transport.explain_unavailable(self.address, self.identity)
+        return transport.explain_unavailable(self.address, self.identity, self._proxy)

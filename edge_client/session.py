@@ -1,19 +1,20 @@
-"""The light parent: attends the coordinator for ever, and hands its assignments to the work thread."""
+"""The light parent: attends the coordinator, within its hours, and hands what it hears to the work thread."""
 
 from __future__ import annotations
 
 import logging
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from edge_client.assignment import Inbox, read_assignment
+from edge_client.assignment import Inbox, read_assignment, read_ended
 from edge_client.child import Child
 from edge_client.enrolment import keep_identity, pending_key
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
-from edge_client.state import newest_samples
+from edge_client.state import kept_runs, newest_samples
 from edge_client.versions import describe_platform
+from edge_client.window import Window, now
 from edge_client.work import Work
 from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch
 from moonfed.identity import Identity, key_bytes
@@ -21,6 +22,7 @@ from moonfed.transport import Backoff
 from moonfed.v1 import fleet_pb2
 
 LONGEST_ATTEND = 24 * 3600.0  # seconds; a fresh call now and then outlives what NATs and proxies do to long streams
+LONGEST_REST = 30.0  # seconds between two looks at the clock, which may be set meanwhile
 RENEWAL_RETRY = 3600.0  # seconds between two tries to renew a certificate
 # A shorter attendance does not reset the waiting times: two devices with one name would throw each other out in a rush.
 STEADY_SECONDS = 60.0
@@ -32,13 +34,15 @@ log = logging.getLogger(__name__)
 class Session:
     """One device's attendance at one coordinator."""
 
-    def __init__(self, settings: WorkerSettings, link: Link, child: Child) -> None:
-        self._state, self._link = Path(settings.state), link
+    def __init__(self, settings: WorkerSettings, link: Link, child: Child, window: Window | None = None) -> None:
+        """`window`: when the device attends and trains; None: always."""
+        self._state, self._link, self._window = Path(settings.state), link, window
         self._platform = describe_platform(settings.accelerator)
         self._child, self._inbox = child, Inbox()
-        self._work = Work(settings, link, child, self._inbox)
+        self._work = Work(settings, link, child, self._inbox, window)
         self._backoff = Backoff()
         self._away = False  # whether the operator was told that the coordinator is away
+        self._resting = False  # whether the operator was told that the window is closed
 
     def run(self) -> None:
         """Attends until something final happens, which is raised, or an exception comes from a signal."""
@@ -48,16 +52,37 @@ class Session:
             while True:
                 self._work.require_running()
                 self._renew_if_due()
-                self._attend_once()
+                if self._may_attend():
+                    self._resting = False
+                    self._attend_once()
+                else:
+                    self._rest()
         finally:
             self._work.end()
             self._link.close()
 
+    def _may_attend(self) -> bool:
+        """Within the window, and until what was begun in it is done and submitted."""
+        return self._window is None or self._window.contains(now()) or not self._inbox.idle()
+
+    def _rest(self) -> None:
+        """Waits for the window, or for the next moment that something may be due."""
+        assert self._window is not None  # noqa: S101 - else the device may attend
+        self._link.attending.clear()
+        seconds = self._window.seconds_until_open(now())
+        if not self._resting:
+            back = (now() + timedelta(seconds=seconds)).astimezone(self._window.zone)
+            log.info("outside the training window %s; attending again on %s", self._window, f"{back:%Y-%m-%d at %H:%M}")
+            self._resting = True
+        time.sleep(min(seconds, self._attend_seconds(), LONGEST_REST))
+
     def _attend_once(self) -> None:
         began = time.monotonic()
+        runs = self._state / "runs"
+        wanted = self._may_attend if self._window else None
         try:
-            samples = newest_samples(self._state / "runs")
-            for reply in self._link.attend(self._platform, samples, self._attend_seconds()):
+            samples, kept = newest_samples(runs), kept_runs(runs)
+            for reply in self._link.attend(self._platform, samples, self._attend_seconds(), kept, wanted):
                 self._hear(reply)
             return
         except MoonfedError as error:
@@ -75,10 +100,11 @@ class Session:
         if reply.HasField("welcome"):
             self._welcomed(reply.welcome)
             return
+        what = "an ended run" if reply.HasField("ended") else "an assignment"
         try:
-            self._inbox.put(read_assignment(reply.assignment))
+            self._inbox.put(read_ended(reply.ended) if reply.HasField("ended") else read_assignment(reply.assignment))
         except InvalidInput as error:
-            log.warning("an assignment makes no sense and is ignored: %s", error)
+            log.warning("%s makes no sense and is ignored: %s", what, error)
 
     def _welcomed(self, welcome: fleet_pb2.Welcome) -> None:
         if not self._link.attending.is_set():

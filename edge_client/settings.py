@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import socket
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from moonfed.proxy import parse_proxy
 
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
 MEMORY_FORMATS = ("contiguous", "channels-last")
+SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
 LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator gives up an upload that stands still for two minutes
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
@@ -88,9 +90,14 @@ class DeviceSettings:
         """The device's name where no certificate names it."""
         return self.name or socket.gethostname()
 
-    def to_json(self) -> str:
-        """For the process that `run` becomes."""
-        return json.dumps(asdict(self))
+    def to_environment(self) -> dict[str, str]:
+        """For the process that `run` becomes. Everybody may read a process's arguments, and a proxy has a password."""
+        return {SETTINGS_VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls) -> DeviceSettings:
+        """What `to_environment` left, which is removed: no other process needs it."""
+        return cls(**json.loads(os.environ.pop(SETTINGS_VARIABLE)))
 
 
 def _either(choices: tuple[str, ...]) -> str:

@@ -21,10 +21,11 @@ from pathlib import Path
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import InvalidInput
 from moonfed.files import new_directory
-from moonfed.manifest import MODEL
+from moonfed.manifest import MODEL, PLAN_FILE, Manifest
 
 UPDATE_FILE = "update.json"
 RUNS_KEPT = 8  # directories of runs; the ones used longest ago go first
+RUNS_NAMED = 4 * RUNS_KEPT  # to the coordinator, at most, between two times of tidying
 BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; the ones used longest ago go first
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
@@ -76,11 +77,7 @@ class RunState:
 
     def __init__(self, root: Path, run: str, *, manifest: str, seed: int) -> None:
         """`root` is STATE/runs, `manifest` the sha256; InvalidInput for a run id that is no plain file name."""
-        if not _RUN.fullmatch(run):
-            raise InvalidInput(
-                f"run is {run!r}; it must be 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
-            )
-        self.directory = root / run
+        self.directory = run_directory(root, run)
         self._identity = (manifest, seed)
 
     def find(self, round_number: int, attempt: int, assignment: str) -> StoredRound | None:
@@ -168,6 +165,40 @@ class RunState:
         return (stored.update.manifest, stored.update.seed) == self._identity
 
 
+def run_directory(root: Path, run: str) -> Path:
+    """Where something of that run lies; InvalidInput for a run id that is no plain file name."""
+    if not _RUN.fullmatch(run):
+        raise InvalidInput(
+            f"run is {run!r}; it must be 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
+        )
+    return root / run
+
+
+def kept_runs(runs: Path) -> list[str]:
+    """The runs of which this device keeps state, the ones used last first, at most `RUNS_NAMED`."""
+    found = [path for path in runs.glob("*") if _RUN.fullmatch(path.name)]
+    return [path.name for path in _newest_first(found)[:RUNS_NAMED]]
+
+
+def drop_run(runs: Path, run: str, blobs: Path) -> None:
+    """Removes what a run left in STATE/runs, and the manifests and plans in STATE/blobs that no other run has."""
+    shutil.rmtree(run_directory(runs, run), ignore_errors=True)
+    used: set[str] = set()
+    for directory in runs.glob("*"):
+        for manifest in {stored.update.manifest for stored in _read_rounds(directory)}:
+            used |= {manifest, *_plans(blobs / manifest[:2] / manifest)}
+    for blob in blobs.glob("*/*"):
+        if blob.name not in used:
+            blob.unlink(missing_ok=True)
+
+
+def _plans(manifest_file: Path) -> list[str]:
+    """The plan that a stored manifest names."""
+    with suppress(OSError, InvalidInput):  # it was tidied away, or is damaged
+        return [Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE].sha256]
+    return []
+
+
 def newest_samples(runs: Path) -> int:
     """How many samples this device trained on last, in whatever run; 0 if it never did."""
     newest, samples = 0, 0
@@ -203,7 +234,11 @@ def tidy(runs: Path, blobs: Path) -> None:
 
 
 def _used_longest_ago(paths: Iterable[Path], kept: int) -> list[Path]:
-    return sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)[kept:]
+    return _newest_first(paths)[kept:]
+
+
+def _newest_first(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
 def _read_rounds(run: Path) -> Iterator[StoredRound]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Protocol, TypeVar
 
 TICK_SECONDS = 0.5  # between two looks at whether the call is still wanted
@@ -21,19 +21,27 @@ class Stream(Protocol[Reply_co]):
         """Ends the call for both sides."""
 
 
-def while_wanted(stream: Stream[Reply_co], wanted: Callable[[], bool]) -> Iterator[Reply_co]:
-    """The stream's replies; it is cancelled, which raises grpc.RpcError here, some time after `wanted` says no."""
+def while_wanted(
+    stream: Stream[Reply_co], wanted: Callable[[], bool], answering: Callable[[], bool] = lambda: True
+) -> Generator[Reply_co, None, None]:
+    """The stream's replies; it is cancelled, which raises grpc.RpcError here, soon after `wanted` says no.
+
+    `answering`: whether an answer may be on its way, which is then waited for a little longer.
+    """
     over = threading.Event()
-    threading.Thread(target=_watch, args=(stream, wanted, over), name="stream", daemon=True).start()
+    threading.Thread(target=_watch, args=(stream, wanted, answering, over), name="stream", daemon=True).start()
     try:
         yield from stream
     finally:
         over.set()
+        stream.cancel()  # if the caller has turned away; what has ended does not mind
 
 
-def _watch(stream: Stream[object], wanted: Callable[[], bool], over: threading.Event) -> None:
+def _watch(
+    stream: Stream[object], wanted: Callable[[], bool], answering: Callable[[], bool], over: threading.Event
+) -> None:
     while not over.wait(TICK_SECONDS):
         if not wanted():
-            if not over.wait(SETTLE_SECONDS):
+            if not (answering() and over.wait(SETTLE_SECONDS)):
                 stream.cancel()
             return

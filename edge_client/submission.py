@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from edge_client.throttle import Throttle
 from moonfed import transport
 from moonfed.blobs import BlobRef
 from moonfed.errors import Corrupt, Unavailable
@@ -14,10 +16,30 @@ from moonfed.v1 import blob_pb2, fleet_pb2
 Offsets = Mapping[str, int]
 
 
+class Sending:
+    """The parts of one update on their way, at a bounded rate if there is a throttle."""
+
+    def __init__(self, files: Mapping[BlobRef, Path], throttle: Throttle | None = None) -> None:
+        self.done = threading.Event()  # once all parts are sent
+        self._files, self._throttle = files, throttle
+        self._over = threading.Event()
+
+    def parts(self, offsets: Offsets) -> Iterator[blob_pb2.Part]:
+        """What the coordinator lacks; ends early if `stop` is called meanwhile."""
+        size = self._throttle.part_size if self._throttle else transport.PART_SIZE
+        for part in transport.parts(self._files, offsets, size):
+            yield part
+            if self._throttle and self._over.wait(self._throttle.take(len(part.data))):
+                return
+        self.done.set()
+
+    def stop(self) -> None:
+        """Lets go of whoever waits in `parts`."""
+        self._over.set()
+
+
 def submit(
-    method: Callable[..., Iterable[fleet_pb2.SubmitReply]],
-    header: fleet_pb2.SubmitHeader,
-    files: Mapping[BlobRef, Path],
+    method: Callable[..., Iterable[fleet_pb2.SubmitReply]], header: fleet_pb2.SubmitHeader, sending: Sending
 ) -> None:
     """Returns when the coordinator has the update for good; doing it again is harmless.
 
@@ -25,7 +47,7 @@ def submit(
     """
     resume: queue.SimpleQueue[Offsets | None] = queue.SimpleQueue()
     try:
-        for reply in method(_requests(header, files, resume)):
+        for reply in method(_requests(header, sending, resume)):
             if reply.HasField("resume"):
                 resume.put(dict(reply.resume.offsets))
             else:
@@ -34,17 +56,20 @@ def submit(
         raise Unavailable("the coordinator ended the upload without a receipt")
     finally:
         resume.put(None)  # lets go of gRPC's thread, which may still wait in _requests
+        sending.stop()
 
 
 def _requests(
-    header: fleet_pb2.SubmitHeader, files: Mapping[BlobRef, Path], resume: queue.SimpleQueue[Offsets | None]
+    header: fleet_pb2.SubmitHeader, sending: Sending, resume: queue.SimpleQueue[Offsets | None]
 ) -> Iterator[fleet_pb2.SubmitRequest]:
     yield fleet_pb2.SubmitRequest(header=header)
     offsets = resume.get()
     if offsets is None:
         return
-    for part in transport.parts(files, offsets):
+    for part in sending.parts(offsets):
         yield fleet_pb2.SubmitRequest(part=part)
+    if not sending.done.is_set():
+        return
     yield fleet_pb2.SubmitRequest(commit=blob_pb2.Commit())
 
 

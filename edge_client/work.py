@@ -1,4 +1,7 @@
-"""What a device does with an assignment: fetch, check, train in the child, submit; or decline with a reason."""
+"""What a device does with an assignment: fetch, check, train in the child, submit; or decline with a reason.
+
+And with a run that has ended: fetch the finished model, drop the run's state.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from edge_client.assignment import Assignment, Inbox
+from edge_client.assignment import Assignment, Ended, Inbox
 from edge_client.child import Child
+from edge_client.finished import MODEL_FILE, keep_finished, tidy_finished
 from edge_client.link import Link
 from edge_client.messages import Job, WorkerSettings
 from edge_client.reasons import without_paths
-from edge_client.state import RunState, StoredRound, tidy
+from edge_client.state import RunState, StoredRound, drop_run, run_directory, tidy
 from edge_client.versions import require_runnable
 from edge_client.watch import Watch
+from edge_client.window import Window, now
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import (
     AlreadyExists,
@@ -32,7 +37,7 @@ from moonfed.errors import (
     VersionMismatch,
     WrongState,
 )
-from moonfed.manifest import MODEL, PLAN_FILE, Manifest
+from moonfed.manifest import MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
 from moonfed.transport import Backoff
 
 IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
@@ -47,15 +52,23 @@ log = logging.getLogger(__name__)
 
 
 class Superseded(Exception):
-    """The coordinator no longer wants the current assignment."""
+    """The current task is no longer wanted, or not now."""
+
+
+class Closed(WrongState):
+    """The device's training window has closed."""
 
 
 class Work:
-    """One thread that works on assignments, one after the other, while another thread attends."""
+    """One thread that works on assignments and ended runs, one after the other, while another thread attends."""
 
-    def __init__(self, settings: WorkerSettings, link: Link, child: Child, inbox: Inbox) -> None:
+    def __init__(
+        self, settings: WorkerSettings, link: Link, child: Child, inbox: Inbox, window: Window | None = None
+    ) -> None:
+        """`window`: outside it nothing is fetched or trained; what is trained is submitted at any time."""
         state = Path(settings.state)
-        self._settings, self._runs = settings, state / "runs"
+        self._settings, self._window = settings, window
+        self._runs, self._finished = state / "runs", state / "finished"
         self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
         self._globals = BlobDirectory(state / "models")  # global models and state, each of use in one round
         self._link, self._child, self._inbox = link, child, inbox
@@ -91,21 +104,59 @@ class Work:
     def _work(self) -> None:
         self._tidy()
         while not self._ending.is_set():
-            assignment = self._inbox.take(IDLE_SECONDS)
-            if assignment is None:
+            task = self._inbox.take(IDLE_SECONDS)
+            if task is None:
                 self._child.end()
                 self._tidy()
-                continue
-            try:
-                self._deliver(assignment)
-            except Superseded as reason:
-                log.info("%s: dropped: %s", assignment, reason)
-            except MoonfedError as error:
-                self._decline(assignment, str(error))
-            except Exception as error:  # whatever it is, the next round may go better
-                if not self._ending.is_set():
-                    log.exception("%s: unexpected trouble on this device", assignment)
-                self._decline(assignment, f"unexpected trouble on the device: {type(error).__name__}")
+            elif isinstance(task, Ended):
+                self._end_run(task)
+            else:
+                self._take_part(task)
+
+    def _take_part(self, assignment: Assignment) -> None:
+        try:
+            self._deliver(assignment)
+        except Superseded as reason:
+            log.info("%s: dropped: %s", assignment, reason)
+        except MoonfedError as error:
+            self._decline(assignment, str(error))
+        except Exception as error:  # whatever it is, the next round may go better
+            if not self._ending.is_set():
+                log.exception("%s: unexpected trouble on this device", assignment)
+            self._decline(assignment, f"unexpected trouble on the device: {type(error).__name__}")
+
+    def _end_run(self, ended: Ended) -> None:
+        """The state goes last: until then the device names the run when it attends, and is told again that it ended."""
+        try:
+            run_directory(self._runs, ended.run)
+            if ended.manifest and ended.model:
+                self._keep_finished(ended, ended.manifest, ended.model)
+        except (Superseded, Closed) as reason:
+            log.info("run %s has ended; its model is fetched later: %s", ended.run, reason)
+            return
+        except (MoonfedError, OSError) as error:
+            log.warning("run %s has ended, and this device does not keep its model: %s", ended.run, error)
+        else:
+            log.info("run %s has ended%s", ended.run, "; its model is kept for predictions" if ended.model else "")
+        self._keep_globals([])
+        self._drop(ended.run)
+
+    def _keep_finished(self, ended: Ended, manifest: BlobRef, model: BlobRef) -> None:
+        manifest_file = self._fetch(manifest, self._blobs)
+        plan = Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE]
+        self._keep_globals([model])
+        files = {
+            MANIFEST_FILE: manifest_file,
+            PLAN_FILE: self._fetch(plan, self._blobs),
+            MODEL_FILE: self._fetch(model, self._globals),
+        }
+        keep_finished(self._finished, ended.run, ended.rounds, manifest=manifest, model=model, files=files)
+
+    def _drop(self, run: str) -> None:
+        try:
+            drop_run(self._runs, run, self._blobs.root)
+        except (InvalidInput, OSError) as error:
+            log.warning("what run %s left cannot be removed from the disk: %s", run, error)
 
     def _deliver(self, assignment: Assignment) -> None:
         run = RunState(self._runs, assignment.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
@@ -119,7 +170,11 @@ class Work:
         self._submit(assignment, stored)
 
     def _find(self, assignment: Assignment, run: RunState) -> StoredRound | None:
-        return run.find(assignment.round, assignment.attempt, assignment.digest(self._settings.max_steps))
+        return run.find(assignment.round, assignment.attempt, self._digest(assignment))
+
+    def _digest(self, assignment: Assignment) -> str:
+        between = str(self._window) if self._window else ""
+        return assignment.digest(self._settings.max_steps, self._settings.max_seconds, between)
 
     def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
         job = self._prepare(assignment)
@@ -152,23 +207,44 @@ class Work:
             batch_size=assignment.batch_size,
             hyperparameters=assignment.hyperparameters,
             seed=assignment.seed,
-            digest=assignment.digest(self._settings.max_steps),
+            digest=self._digest(assignment),
             manifest_file=str(manifest_file),
             plan_file=str(plan_file),
             files={role: str(file) for role, file in files.items()},
             views=assignment.views,
             max_steps=self._settings.max_steps,
+            max_seconds=self._seconds_left(),
             counted_round=assignment.counted_round,
             counted_attempt=assignment.counted_attempt,
         )
 
+    def _seconds_left(self) -> float | None:
+        """For local training that begins now: of the device's budget, and until its window closes."""
+        self._require_open()
+        budget = self._settings.max_seconds
+        if self._window is None:
+            return budget
+        open_for = self._window.seconds_until_close(now())
+        return open_for if budget is None else min(open_for, budget)
+
+    def _open(self) -> bool:
+        return self._window is None or self._window.contains(now())
+
+    def _require_open(self) -> None:
+        if not self._open():
+            raise Closed(f"the training window of this device, {self._window}, has closed")
+
     def _fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
+        def fetch() -> Path:
+            self._require_open()
+            return self._link.fetch(ref, blobs, lambda: self._wanted() and self._open())
+
         try:
-            return self._patiently(lambda: self._link.fetch(ref, blobs, self._wanted), UNFETCHED)
+            return self._patiently(fetch, UNFETCHED)
         except Corrupt as error:  # on the way, or on this disk: a fresh copy mends both
             log.warning("%s; fetching it again", error)
             blobs.path(ref.sha256).unlink(missing_ok=True)
-            return self._patiently(lambda: self._link.fetch(ref, blobs, self._wanted), UNFETCHED)
+            return self._patiently(fetch, UNFETCHED)
 
     def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
         try:
@@ -219,6 +295,7 @@ class Work:
     def _tidy(self) -> None:
         try:
             tidy(self._runs, self._blobs.root)
+            tidy_finished(self._finished)
         except OSError as error:
             log.warning("what is no longer used cannot be removed from the disk: %s", error)
 

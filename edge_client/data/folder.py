@@ -39,8 +39,7 @@ class FolderSource:
         """Raises NotFound unless the folder is there, InvalidInput if images cannot be read on this device."""
         if not self.path.is_dir():
             raise NotFound(f"data is {str(self.path)!r}; there is no such folder")
-        if importlib.util.find_spec("PIL") is None:
-            raise InvalidInput("reading images needs Pillow, which is not installed; install moonfed[images]")
+        require_pillow()
 
     def fingerprint(self) -> str:
         """Of all files' paths, sizes and times of change."""
@@ -53,7 +52,7 @@ class FolderSource:
     def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
         """All images that can be read; the others are counted and reported once."""
         self.check()
-        height, width, mode = self._format(spec)
+        height, width, mode = _format(spec)
         self._check_names(classes)
         inputs, labels, unreadable = [], [], []
         for name, file in self._files():
@@ -73,14 +72,6 @@ class FolderSource:
             )
         return check_samples(np.stack(inputs), np.array(labels), spec, classes, str(self.path))
 
-    def _format(self, spec: InputSpec) -> tuple[int, int, str]:
-        if spec.kind != "image":
-            raise InvalidInput(f"data is a folder of images; the bundle takes {spec.kind}, so give it an .npz file")
-        height, width, channels = spec.shape
-        if channels not in _MODES:
-            raise InvalidInput(f"the bundle's images have {channels} channels; image files can give 1 or 3")
-        return height, width, _MODES[channels]
-
     def _check_names(self, classes: tuple[str, ...]) -> None:
         for folder in self._folders():
             if folder.name not in classes:
@@ -94,11 +85,41 @@ class FolderSource:
     def _files(self) -> Iterator[tuple[str, Path]]:
         """Class name and file, in an order that is the same everywhere."""
         for folder in self._folders():
-            for root, folders, names in os.walk(folder):
-                folders.sort()
-                for name in sorted(names):
-                    if not name.startswith("."):
-                        yield folder.name, Path(root, name)
+            for file in image_files(folder):
+                yield folder.name, file
+
+
+def require_pillow() -> None:
+    """Raises InvalidInput if images cannot be read on this device."""
+    if importlib.util.find_spec("PIL") is None:
+        raise InvalidInput("reading images needs Pillow, which is not installed; install moonfed[images]")
+
+
+def image_files(folder: Path) -> Iterator[Path]:
+    """All files in a folder and the folders in it but hidden ones, in an order that is the same everywhere."""
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Path(root, name)
+
+
+def decode_image(file: Path, spec: InputSpec) -> npt.NDArray[np.uint8] | None:
+    """One image as a sample of the bundle, decoded and resized as for training; None if it cannot be read.
+
+    Raises InvalidInput for a bundle that takes no images.
+    """
+    pixels = _decode(file, *_format(spec))
+    return None if pixels is None else pixels.reshape(spec.shape)
+
+
+def _format(spec: InputSpec) -> tuple[int, int, str]:
+    if spec.kind != "image":
+        raise InvalidInput(f"data are image files; the bundle takes {spec.kind}, so give it an .npz file")
+    height, width, channels = spec.shape
+    if channels not in _MODES:
+        raise InvalidInput(f"the bundle's images have {channels} channels; image files can give 1 or 3")
+    return height, width, _MODES[channels]
 
 
 def _decode(file: Path, height: int, width: int, mode: str) -> npt.NDArray[np.uint8] | None:

@@ -1,15 +1,28 @@
-"""HTTP proxies between a caller and its coordinator: what an option names, what the environment does, and CONNECT.
+"""HTTP proxies between a caller and its coordinator: what an option names, what the environment names, and CONNECT.
 
-gRPC opens its own tunnels (the channel option `grpc.http_proxy`, or the environment) and says nothing of a proxy that
-refuses. What is here finds the same proxy, so that one attempt by hand can explain the failure.
+gRPC opens its tunnels itself, through the proxy of a channel option or of the environment, and tells little of a proxy
+that refuses. What is here finds the same proxy and opens one tunnel by hand, to explain the failure.
 """
 
 from __future__ import annotations
 
+import base64
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, Unavailable
+
+# In gRPC's order; the first that is set counts. Names in capitals do not count for gRPC.
+VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
+DEFAULT_PORT = 443  # gRPC's, for a proxy without one
+ANSWER_BYTES = 1 << 16  # of a proxy's answer, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +39,88 @@ class Proxy:
 
 def parse_proxy(url: str) -> Proxy:
     """Reads http://[USER:PASSWORD@]HOST:PORT; InvalidInput, which tells no password, if it is anything else."""
+    found = _read(url, None)
+    if found is None:
+        scheme, slashes, rest = url.rpartition("//")
+        raise InvalidInput(f"proxy is {scheme + slashes + rest.rpartition('@')[2]!r}; it must be http://HOST:PORT")
+    return found
+
+
+def insist_on_proxy() -> dict[str, str]:
+    """For the environment of a program that was given a proxy: else `no_proxy` would overrule the channel's option."""
+    return {EXCEPTIONS[0]: ""}
+
+
+def proxy_between(host: str, option: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
+    """The proxy that gRPC takes to a host: the option's, else the environment's, unless that excepts the host."""
+    url = option or next((environment[name] for name in VARIABLES if environment.get(name)), "")
+    exceptions = next((environment[name] for name in EXCEPTIONS if name in environment), "")
+    if not url or any(_matches(host, entry.strip()) for entry in exceptions.split(",") if entry.strip()):
+        return None
+    return _read(url, DEFAULT_PORT)
+
+
+def open_tunnel(proxy: Proxy, address: str, seconds: float) -> socket.socket:
+    """A connection to `host:port` through a proxy; Unavailable says what the proxy has against it."""
+    try:
+        connection = socket.create_connection((proxy.host, proxy.port), seconds)
+    except OSError as error:
+        raise Unavailable(f"the proxy at {proxy} cannot be reached: {error.strerror or error}") from error
+    try:
+        status = _connect(connection, proxy, address)
+        if not 200 <= status < 300:
+            raise Unavailable(_refusal(proxy, address, status))
+    except OSError as error:
+        connection.close()
+        raise Unavailable(f"the proxy at {proxy} broke off: {error.strerror or error}") from error
+    except Unavailable:
+        connection.close()
+        raise
+    return connection
+
+
+def _read(url: str, default_port: int | None) -> Proxy | None:
+    """None if it is no proxy that gRPC can use."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port = parts.hostname, parts.port or default_port
     except ValueError:
-        host, port = None, None
+        return None
     if not host or not port or parts.scheme != "http" or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise InvalidInput(f"proxy is {_without_credentials(url)!r}; it must be http://HOST:PORT")
+        return None
     return Proxy(host, port, unquote(parts.netloc.rpartition("@")[0]))
 
 
-def _without_credentials(url: str) -> str:
-    scheme, slashes, rest = url.rpartition("//")
-    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
+def _matches(host: str, entry: str) -> bool:
+    """As gRPC matches exceptions: the end of a name, or a network."""
+    if host.lower().endswith(entry.lower()):
+        return True
+    with suppress(ValueError):
+        return ip_address(host) in ip_network(entry, strict=False)
+    return False
+
+
+def _connect(connection: socket.socket, proxy: Proxy, address: str) -> int:
+    """Asks for a tunnel; the answer's status, 0 if it is no HTTP."""
+    lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
+    if proxy.credentials:
+        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(proxy.credentials.encode()).decode()}")
+    connection.sendall("\r\n".join([*lines, "", ""]).encode())
+    answer = b""
+    while b"\r\n\r\n" not in answer and len(answer) < ANSWER_BYTES:
+        # Byte by byte: what follows the answer belongs to the tunnel.
+        received = connection.recv(1)
+        if not received:
+            break
+        answer += received
+    words = answer.split(None, 2)
+    return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/") and words[1].isdigit() else 0
+
+
+def _refusal(proxy: Proxy, address: str, status: int) -> str:
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        what = "does not accept this password" if proxy.credentials else "asks for a password"
+        return f"the proxy at {proxy} {what} (407); give it as http://USER:PASSWORD@HOST:PORT"
+    if status == 0:
+        return f"the server at {proxy} does not answer as an HTTP proxy does"
+    return f"the proxy at {proxy} does not connect to {address}: it answers with status {status}"

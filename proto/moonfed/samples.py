@@ -88,6 +88,12 @@ def read_inputs(path: Path, spec: InputSpec) -> Inputs:
         return check_inputs(_array(archive, "inputs", path), spec, str(path))
 
 
+def has_labels(path: Path) -> bool:
+    """Whether an .npz file holds labels beside its inputs; the same errors."""
+    with _opened(path) as archive:
+        return "labels" in archive.files
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     if not path.is_file():

@@ -20,6 +20,7 @@ import grpc
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable, Untrusted
 from moonfed.identity import CERTIFICATE_FILE, KEY_FILE, Identity
+from moonfed.proxy import open_tunnel, proxy_between
 from moonfed.status import error_name, from_rpc_error
 from moonfed.v1 import blob_pb2
 
@@ -65,44 +66,64 @@ def require_loopback(host: str) -> None:
         raise InvalidInput(f"host is {host!r}; without TLS (--insecure) it must be one of {', '.join(LOOPBACK)}")
 
 
-def open_channel(address: str, identity: Identity | None) -> grpc.Channel:
-    """A channel with mutual TLS, or in plaintext to this machine if there is no identity."""
+def open_channel(address: str, identity: Identity | None, proxy: str = "") -> grpc.Channel:
+    """A channel with mutual TLS, or in plaintext to this machine if there is no identity.
+
+    `proxy`: the URL of an HTTP proxy to take; without one gRPC takes what the environment names.
+    """
     host, _ = parse_address(address)
     if identity is None:
         require_loopback(host)
-        return grpc.insecure_channel(address, CLIENT_OPTIONS)
+        return grpc.insecure_channel(address, client_options(proxy))
     credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
-    return grpc.secure_channel(address, credentials, CLIENT_OPTIONS)
+    return grpc.secure_channel(address, credentials, client_options(proxy))
 
 
-def explain_unavailable(address: str, identity: Identity | None) -> MoonfedError:
+def client_options(proxy: str = "") -> tuple[tuple[str, int | str], ...]:
+    """Of a channel, through an HTTP proxy if one is given."""
+    return (*CLIENT_OPTIONS, ("grpc.http_proxy", proxy)) if proxy else CLIENT_OPTIONS
+
+
+def explain_unavailable(address: str, identity: Identity | None, proxy: str = "") -> MoonfedError:
     """Why a call came back UNAVAILABLE: Untrusted if trying again is pointless, else Unavailable."""
     if identity is None:
-        return _explain(address, None, "")
+        return _explain(address, None, "", proxy)
     context = ssl.create_default_context(cadata=identity.ca.decode())
     context.load_cert_chain(identity.directory / CERTIFICATE_FILE, identity.directory / KEY_FILE)
-    return _explain(address, context, "identity")
+    return _explain(address, context, "identity", proxy)
 
 
-def explain_enrolment_unavailable(address: str, ca: bytes) -> MoonfedError:
+def explain_enrolment_unavailable(address: str, ca: bytes, proxy: str = "") -> MoonfedError:
     """The same for a caller that has no certificate yet, only its join token's authority (PEM)."""
-    return _explain(address, ssl.create_default_context(cadata=ca.decode()), JOIN_TOKEN)
+    return _explain(address, ssl.create_default_context(cadata=ca.decode()), JOIN_TOKEN, proxy)
 
 
-def _explain(address: str, context: ssl.SSLContext | None, claim: str) -> MoonfedError:
-    reason = _look(address, context, claim)
+def _explain(address: str, context: ssl.SSLContext | None, claim: str, proxy: str) -> MoonfedError:
+    reason = _look(address, context, claim, proxy)
     if isinstance(reason, Untrusted):  # so does a coordinator look that is just going down: look again
         time.sleep(SECOND_LOOK_SECONDS)
-        reason = _look(address, context, claim)
+        reason = _look(address, context, claim, proxy)
     return reason
 
 
-def _look(address: str, context: ssl.SSLContext | None, claim: str) -> MoonfedError:
+def _connect(address: str, proxy: str) -> socket.socket:
+    """A connection as gRPC would make it, through the same proxy; Unavailable says what is in its way."""
     host, port = parse_address(address)
+    between = proxy_between(host, proxy)
+    if between:
+        return open_tunnel(between, address, PROBE_SECONDS)
     try:
-        raw = socket.create_connection((host, port), PROBE_SECONDS)
+        return socket.create_connection((host, port), PROBE_SECONDS)
     except OSError as error:
-        return Unavailable(f"the coordinator at {address} cannot be reached: {error.strerror or error}")
+        raise Unavailable(f"the coordinator at {address} cannot be reached: {error.strerror or error}") from error
+
+
+def _look(address: str, context: ssl.SSLContext | None, claim: str, proxy: str) -> MoonfedError:
+    host, _ = parse_address(address)
+    try:
+        raw = _connect(address, proxy)
+    except Unavailable as reason:
+        return reason
     with raw:
         if context is None:
             return Unavailable(
@@ -209,13 +230,13 @@ def fetch_blob(
     return blobs.path(ref.sha256)
 
 
-def parts(files: Mapping[BlobRef, Path], offsets: Mapping[str, int]) -> Iterator[blob_pb2.Part]:
-    """What is still to be sent of some blobs, given what the receiver holds of each."""
+def parts(files: Mapping[BlobRef, Path], offsets: Mapping[str, int], size: int = PART_SIZE) -> Iterator[blob_pb2.Part]:
+    """What is still to be sent of some blobs, given what the receiver holds of each; at most `size` bytes at once."""
     for ref, path in files.items():
         offset = offsets.get(ref.sha256, 0)
         with path.open("rb") as file:
             file.seek(offset)
-            while data := file.read(PART_SIZE):
+            while data := file.read(size):
                 yield blob_pb2.Part(sha256=ref.sha256, offset=offset, data=data)
                 offset += len(data)
 

@@ -15,7 +15,7 @@ from edge_client import streams
 from edge_client.assignment import Assignment, Inbox, read_assignment
 from edge_client.link import Link
 from edge_client.state import StoredRound
-from edge_client.submission import submit
+from edge_client.submission import Sending, submit
 from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
 from moonfed.identity import new_key
@@ -110,13 +110,13 @@ def header() -> fleet_pb2.SubmitHeader:
 def test_a_receipt_for_something_else_is_none() -> None:
     receipt = fleet_pb2.SubmitReply(receipt=fleet_pb2.Receipt(sha256={"model": "0" * 64}))
     with pytest.raises(Corrupt, match="receipt is for"):
-        submit(lambda requests: [receipt], header(), {})
+        submit(lambda requests: [receipt], header(), Sending({}))
 
 
 def test_a_stream_that_ends_without_a_receipt_may_be_tried_again() -> None:
     resume = fleet_pb2.SubmitReply(resume=blob_pb2.Resume())
     with pytest.raises(Unavailable, match="without a receipt"):
-        submit(lambda requests: [resume], header(), {})
+        submit(lambda requests: [resume], header(), Sending({}))
 
 
 @pytest.mark.parametrize("field", ["epochs", "batch_size", "round", "attempt"])

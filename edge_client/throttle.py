@@ -1,0 +1,54 @@
+"""A bound on the bytes per second that blobs take on the line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+
+from moonfed.errors import Unavailable
+from moonfed.transport import PART_SIZE
+from moonfed.v1 import blob_pb2
+
+PARTS_PER_SECOND = 4  # that are sent at a low rate, so that it is smooth
+LEAST_PART = 1 << 12  # bytes; smaller ones would be mostly headers
+CREDIT_SECONDS = 0.25  # of the rate; makes up for waking up late
+TICK_SECONDS = 0.5  # between two looks at whether a transfer is still wanted
+
+
+class Throttle:
+    """A token bucket: says how long to wait after each part. Its clock is in seconds."""
+
+    def __init__(self, bytes_per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = bytes_per_second, clock
+        self._due = clock()  # when what was taken so far has had its time
+
+    @property
+    def part_size(self) -> int:
+        """Bytes to send at once."""
+        return min(max(self._rate // PARTS_PER_SECOND, LEAST_PART), PART_SIZE)
+
+    def take(self, size: int) -> float:
+        """Counts some bytes that were just moved; the seconds to wait before the next."""
+        now = self._clock()
+        self._due = max(self._due, now - CREDIT_SECONDS) + size / self._rate
+        return max(self._due - now, 0.0)
+
+
+def slowed(
+    chunks: Generator[blob_pb2.Chunk, None, None],
+    throttle: Throttle,
+    wanted: Callable[[], bool],
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[blob_pb2.Chunk]:
+    """The chunks, with a wait after each; Unavailable soon after `wanted` says no."""
+    with closing(chunks):
+        for chunk in chunks:
+            yield chunk
+            left = throttle.take(len(chunk.data))
+            while left > 0:
+                if not wanted():
+                    raise Unavailable("the transfer is no longer wanted")
+                pause = min(left, TICK_SECONDS)
+                sleep(pause)
+                left -= pause
