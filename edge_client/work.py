@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from edge_client.assignment import Assignment, Ended, Inbox
 from edge_client.child import Child
@@ -19,44 +18,17 @@ from edge_client.link import Link
 from edge_client.messages import Job, WorkerSettings
 from edge_client.reasons import without_paths
 from edge_client.state import RunState, StoredRound, drop_run, run_directory, tidy
+from edge_client.transfers import REFUSALS, Closed, Superseded, Transfers
 from edge_client.versions import require_runnable
 from edge_client.watch import Watch
-from edge_client.window import Window, now
+from edge_client.window import Window
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import (
-    AlreadyExists,
-    Corrupt,
-    Denied,
-    InvalidInput,
-    MoonfedError,
-    NotFound,
-    ResourceExhausted,
-    TrainingFailed,
-    Unavailable,
-    Untrusted,
-    VersionMismatch,
-    WrongState,
-)
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TrainingFailed
 from moonfed.manifest import MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
-from moonfed.transport import Backoff
 
 IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
 
-Result = TypeVar("Result")
-Kinds = tuple[type[MoonfedError], ...]
-AWAY: Kinds = (Unavailable, Untrusted)  # the attending thread tells the operator, and whether it is final
-REFUSALS: Kinds = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
-# Of a fetch, beside refusals: bytes that need a fresh copy, and a full disk of this device.
-UNFETCHED: Kinds = (*REFUSALS, Corrupt, ResourceExhausted)
 log = logging.getLogger(__name__)
-
-
-class Superseded(Exception):
-    """The current task is no longer wanted, or not now."""
-
-
-class Closed(WrongState):
-    """The device's training window has closed."""
 
 
 class Work:
@@ -67,12 +39,12 @@ class Work:
     ) -> None:
         """`window`: outside it nothing is fetched or trained; what is trained is submitted at any time."""
         state = Path(settings.state)
-        self._settings, self._window = settings, window
+        self._settings, self._between = settings, str(window) if window else ""
         self._runs, self._finished = state / "runs", state / "finished"
         self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
         self._globals = BlobDirectory(state / "models")  # global models and state, each of use in one round
         self._link, self._child, self._inbox = link, child, inbox
-        self._ending = threading.Event()
+        self._transfers = Transfers(link, inbox, window)
         self._failure: BaseException | None = None
 
     def start(self) -> None:
@@ -89,21 +61,21 @@ class Work:
 
     def end(self) -> None:
         """Ends the child; nothing is declined, so that the coordinator may wait for this device to come back."""
-        self._ending.set()
+        self._transfers.ending.set()
         self._child.end()
 
     def _run(self) -> None:
         try:
             self._work()
         except BaseException as error:
-            if not self._ending.is_set():
+            if not self._transfers.ending.is_set():
                 log.exception("the device's work ended unexpectedly")
             self._failure = error
             self._link.close()  # ends the attendance; the session then asks require_running
 
     def _work(self) -> None:
         self._tidy()
-        while not self._ending.is_set():
+        while not self._transfers.ending.is_set():
             task = self._inbox.take(IDLE_SECONDS)
             if task is None:
                 self._child.end()
@@ -121,7 +93,7 @@ class Work:
         except MoonfedError as error:
             self._decline(assignment, str(error))
         except Exception as error:  # whatever it is, the next round may go better
-            if not self._ending.is_set():
+            if not self._transfers.ending.is_set():
                 log.exception("%s: unexpected trouble on this device", assignment)
             self._decline(assignment, f"unexpected trouble on the device: {type(error).__name__}")
 
@@ -138,22 +110,22 @@ class Work:
             log.warning("run %s has ended, and this device does not keep its model: %s", ended.run, error)
         else:
             log.info("run %s has ended%s", ended.run, "; its model is kept for predictions" if ended.model else "")
-        self._keep_globals([])
         self._drop(ended.run)
 
     def _keep_finished(self, ended: Ended, manifest: BlobRef, model: BlobRef) -> None:
-        manifest_file = self._fetch(manifest, self._blobs)
+        manifest_file = self._transfers.fetch(manifest, self._blobs)
         plan = Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE]
         self._keep_globals([model])
         files = {
             MANIFEST_FILE: manifest_file,
-            PLAN_FILE: self._fetch(plan, self._blobs),
-            MODEL_FILE: self._fetch(model, self._globals),
+            PLAN_FILE: self._transfers.fetch(plan, self._blobs),
+            MODEL_FILE: self._transfers.fetch(model, self._globals),
         }
         keep_finished(self._finished, ended.run, ended.rounds, manifest=manifest, model=model, files=files)
 
     def _drop(self, run: str) -> None:
         try:
+            self._keep_globals([])
             drop_run(self._runs, run, self._blobs.root)
         except (InvalidInput, OSError) as error:
             log.warning("what run %s left cannot be removed from the disk: %s", run, error)
@@ -173,8 +145,7 @@ class Work:
         return run.find(assignment.round, assignment.attempt, self._digest(assignment))
 
     def _digest(self, assignment: Assignment) -> str:
-        between = str(self._window) if self._window else ""
-        return assignment.digest(self._settings.max_steps, self._settings.max_seconds, between)
+        return assignment.digest(self._settings.max_steps, self._settings.max_seconds, self._between)
 
     def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
         job = self._prepare(assignment)
@@ -190,15 +161,15 @@ class Work:
 
     def _prepare(self, assignment: Assignment) -> Job:
         """Fetches what training needs; raises VersionMismatch if this device cannot run the plan."""
-        manifest_file = self._fetch(assignment.manifest, self._blobs)
+        manifest_file = self._transfers.fetch(assignment.manifest, self._blobs)
         os.utime(manifest_file)  # for tidy
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_runnable(manifest)
         _require_known_roles(assignment, manifest)
-        plan_file = self._fetch(manifest.files[PLAN_FILE], self._blobs)
+        plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs)
         os.utime(plan_file)
         self._keep_globals(assignment.blobs.values())
-        files = {role: self._fetch(ref, self._globals) for role, ref in assignment.blobs.items()}
+        files = {role: self._transfers.fetch(ref, self._globals) for role, ref in assignment.blobs.items()}
         return Job(
             run=assignment.run,
             round=assignment.round,
@@ -220,71 +191,22 @@ class Work:
 
     def _seconds_left(self) -> float | None:
         """For local training that begins now: of the device's budget, and until its window closes."""
-        self._require_open()
-        budget = self._settings.max_seconds
-        if self._window is None:
-            return budget
-        open_for = self._window.seconds_until_close(now())
-        return open_for if budget is None else min(open_for, budget)
-
-    def _open(self) -> bool:
-        return self._window is None or self._window.contains(now())
-
-    def _require_open(self) -> None:
-        if not self._open():
-            raise Closed(f"the training window of this device, {self._window}, has closed")
-
-    def _fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
-        def fetch() -> Path:
-            self._require_open()
-            return self._link.fetch(ref, blobs, lambda: self._wanted() and self._open())
-
-        try:
-            return self._patiently(fetch, UNFETCHED)
-        except Corrupt as error:  # on the way, or on this disk: a fresh copy mends both
-            log.warning("%s; fetching it again", error)
-            blobs.path(ref.sha256).unlink(missing_ok=True)
-            return self._patiently(fetch, UNFETCHED)
+        left = [
+            seconds for seconds in (self._settings.max_seconds, self._transfers.seconds_open()) if seconds is not None
+        ]
+        return min(left, default=None)
 
     def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
         try:
-            self._patiently(lambda: self._link.submit(assignment, stored, self._wanted), REFUSALS)
+            self._transfers.submit(assignment, stored)
         except REFUSALS as error:
-            if not self._ending.is_set():
+            if not self._transfers.ending.is_set():
                 log.warning("%s: the coordinator refused the update: %s", assignment, error)
             return
         log.info("%s: submitted", assignment)
 
-    def _patiently(self, action: Callable[[], Result], final: Kinds) -> Result:
-        """Tries until it succeeds, the trouble is a final one, or the coordinator wants something newer.
-
-        A coordinator's trouble passes: its disk has room again, it is restarted, a problem of its own is mended.
-        """
-        backoff, told = Backoff(), ""
-        while True:
-            try:
-                return action()
-            except final:
-                raise
-            except MoonfedError as error:
-                if not isinstance(error, AWAY) and str(error) != told:
-                    told = str(error)
-                    log.warning("trying again, because the coordinator cannot serve this device at present: %s", told)
-            self._wait(backoff.next())
-            while not self._link.attending.is_set():
-                self._wait(1.0)
-
-    def _wanted(self) -> bool:
-        return not (self._inbox.superseded() or self._ending.is_set())
-
-    def _wait(self, seconds: float) -> None:
-        if self._inbox.superseded(seconds):
-            raise Superseded("there is a newer assignment")
-        if self._ending.is_set():
-            raise Superseded("this device is shutting down")
-
     def _decline(self, assignment: Assignment, reason: str) -> None:
-        if self._ending.is_set():
+        if self._transfers.ending.is_set():
             return
         log.warning("%s: declined: %s", assignment, reason)
         try:

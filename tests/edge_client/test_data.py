@@ -174,7 +174,7 @@ def test_a_folder_that_is_no_class_is_named(pictures: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (FEATURES, "data is a folder of images; the bundle takes features"),
+        (FEATURES, "data are image files; the bundle takes features"),
         (InputSpec(kind="image", shape=(4, 6, 4)), "have 4 channels; image files can give 1 or 3"),
     ],
 )

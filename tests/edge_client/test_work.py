@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client import attend, enrolment
-from edge_client import work as work_module
+from edge_client import attend, enrolment, transfers
 from edge_client.assignment import Inbox, read_assignment
 from edge_client.child import Child
 from edge_client.enrolment import read_identity
@@ -70,7 +69,7 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(work_module, "Backoff", lambda: Backoff(first=0.01))
+    monkeypatch.setattr(transfers, "Backoff", lambda: Backoff(first=0.01))
     problems = [ResourceExhausted("the disk is full"), Corrupt("another sha256"), Unavailable("not now"),
                 Untrusted("who is it"), MoonfedError("a problem")]  # fmt: skip
     coordinator.submit_problems = problems.copy()
