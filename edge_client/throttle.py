@@ -12,7 +12,6 @@ from moonfed.v1 import blob_pb2
 
 PARTS_PER_SECOND = 4  # that are sent at a low rate, so that it is smooth
 LEAST_PART = 1 << 12  # bytes; smaller ones would be mostly headers
-CREDIT_SECONDS = 0.25  # of the rate; makes up for waking up late
 TICK_SECONDS = 0.5  # between two looks at whether a transfer is still wanted
 
 
@@ -29,10 +28,13 @@ class Throttle:
         return min(max(self._rate // PARTS_PER_SECOND, LEAST_PART), PART_SIZE)
 
     def take(self, size: int) -> float:
-        """Counts some bytes that were just moved; the seconds to wait before the next."""
+        """Counts some bytes that were just moved; the seconds to wait before the next.
+
+        What moving them took counts too, so a line that is slower than the rate is not slowed further.
+        """
         now = self._clock()
-        self._due = max(self._due, now - CREDIT_SECONDS) + size / self._rate
-        return max(self._due - now, 0.0)
+        self._due = max(self._due + size / self._rate, now)
+        return self._due - now
 
 
 def slowed(

@@ -1,0 +1,80 @@
+"""What `moonfed-client run` is told."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from edge_client.settings import MEMORY_FORMATS, PRECISIONS, DeviceSettings, parse_size
+from moonfed import plan
+from moonfed.errors import InvalidInput
+
+USUAL: dict[str, Any] = {
+    "state": "state",
+    "data": "samples.npz",
+    "accelerator": "cpu",
+    "threads": None,
+    "holdout": 0.0,
+    "insecure": False,
+    "coordinator": "",
+    "name": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("65536", 65536),
+        ("4GB", 4_000_000_000),
+        ("512 MB", 512_000_000),
+        ("1.5kb", 1500),
+        ("2GiB", 2_147_483_648),
+        ("100KiB", 102_400),
+        ("1T", 10**12),
+        ("7B", 7),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size("max-memory", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-4GB", "4 XB", "4iB", "1e9", "0.2B", "0"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"max-memory is .*; it must be "):
+        parse_size("max-memory", text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("accelerator", "tpu", "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+        ("precision", "half", "precision is 'half'; it must be 'float32', 'bfloat16' or 'float16'"),
+        ("memory_format", "NHWC", "memory-format is 'NHWC'; it must be 'contiguous' or 'channels-last'"),
+        ("max_steps", 0, "max-steps is 0; it must be a whole number from 1"),
+        ("max_seconds", 0.0, "max-seconds is 0; it must be a finite number greater than 0"),
+        ("max_seconds", float("inf"), "max-seconds is inf; it must be a finite number greater than 0"),
+        ("max_memory", 0, "max-memory is 0; it must be at least one byte"),
+        ("max_bandwidth", 999, "max-bandwidth is 999 bytes per second; it must be at least 1000"),
+        ("between", "9-17", "between is '9-17'; it must be two different times, HH:MM-HH:MM, from 00:00 to 23:59"),
+        ("proxy", "me:secret@here", "proxy is 'here'; it must be http://HOST:PORT"),
+    ],
+)
+def test_a_wrong_setting_is_named(field: str, value: object, message: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        DeviceSettings(**{**USUAL, field: value})
+    assert str(refused.value) == message
+
+
+def test_settings_travel_through_the_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = DeviceSettings(**USUAL, max_seconds=2.5, between="22:00-06:00", proxy="http://me:secret@here:3128")
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert DeviceSettings.from_environment() == settings
+    assert not any("secret" in value for value in os.environ.values())
+
+
+def test_the_choices_are_those_of_a_plan() -> None:
+    assert PRECISIONS == plan.PRECISIONS
+    assert MEMORY_FORMATS == plan.MEMORY_FORMATS
