@@ -7,7 +7,8 @@ Legend: N samples, B a batch's samples, R random draws per sample.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,7 @@ class RoundSettings:
     device: str  # the device's name, not its accelerator
     views: int = 0  # augmented copies of the data that the epochs take in turn; 0: a fresh one in every epoch
     max_steps: int | None = None  # a device's work budget: optimiser steps in all epochs together; None: all of them
+    max_seconds: float | None = None  # its budget of time, from the round's start on; None: as long as it takes
 
     def __post_init__(self) -> None:
         for field in ("epochs", "batch_size", "round", "max_steps"):
@@ -35,6 +37,8 @@ class RoundSettings:
                 raise InvalidInput(f"{field} is {value}; it must be a whole number from 1")
         if self.views < 0:
             raise InvalidInput(f"views is {self.views}; it must be a whole number from 0")
+        if self.max_seconds is not None and not (self.max_seconds > 0 and math.isfinite(self.max_seconds)):
+            raise InvalidInput(f"max_seconds is {self.max_seconds:g}; it must be a finite number greater than 0")
 
 
 def steps_per_epoch(samples: int, batch_size: int) -> int:
@@ -48,12 +52,13 @@ def steps_in_round(samples: int, settings: RoundSettings) -> int:
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 
-def epoch_batches(samples: int, settings: RoundSettings, epoch: int) -> Iterator[torch.Tensor]:
-    """The epoch's batches as indices [B]: the same for the same (seed, round, device, epoch), else others."""
+def epoch_batches(samples: int, settings: RoundSettings, epoch: int) -> torch.Tensor:
+    """The epoch's batches as indices [steps, B]: the same for the same (seed, round, device, epoch), else others."""
     generator = torch.Generator().manual_seed(derived_seed(settings, epoch))
     order = torch.randperm(samples, generator=generator)
-    for step in range(steps_per_epoch(samples, settings.batch_size)):
-        yield order[step * settings.batch_size : (step + 1) * settings.batch_size]
+    steps = steps_per_epoch(samples, settings.batch_size)
+    width = min(samples, settings.batch_size)
+    return order[: steps * width].view(steps, width)
 
 
 def sample_draws(samples: int, per_sample: int, settings: RoundSettings, number: int) -> torch.Tensor:

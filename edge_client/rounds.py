@@ -36,12 +36,15 @@ def train_job(
     manifest: Manifest,
     device: str,
     progress: Callable[[Progress], None] = lambda _: None,
+    accelerator: torch.device | None = None,
+    started: float | None = None,
 ) -> StoredRound:
     """Trains one round for the device of that name and stores its update in the device's state of the run.
 
-    `plan` and `manifest` are those of the job, `data` lie on the plan's accelerator. Raises InvalidInput if the data
-    are too few or a file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever
-    `progress` raises; nothing is stored then.
+    `plan` and `manifest` are those of the job. `accelerator`: the plan's; by default where the data lie. `started`:
+    when the job's seconds began to run, by time.monotonic; by default now. Raises InvalidInput if the data are too few
+    or a file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever `progress`
+    raises; nothing is stored then.
     """
     least = max(1, manifest.plan.minimum_samples)
     if len(data) < least:
@@ -55,6 +58,8 @@ def train_job(
         settings=_settings(job, device),
         holdout=holdout,
         progress=progress,
+        accelerator=accelerator,
+        started=started,
     )
     _require_results(trained.results, manifest)
     return _save(state, job, manifest, trained)
@@ -66,6 +71,7 @@ def _settings(job: Job, device: str) -> RoundSettings:
         batch_size=job.batch_size,
         views=job.views,
         max_steps=job.max_steps,
+        max_seconds=job.max_seconds,
         hyperparameters=job.hyperparameters,
         seed=job.seed,
         round=job.round,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from edge_client.data.samples import split
 from edge_client.data.source import Reader, open_source
 from edge_client.messages import Job, WorkerSettings
+from edge_client.placement import Residence
 from edge_client.rounds import train_job
 from edge_client.state import RunState, StoredRound
 from edge_client.training import Progress, Samples
@@ -43,35 +45,54 @@ class Trainer:
         self._reader = Reader(open_source(settings.data), Path(settings.state, "cache"))
         self._plan: Plan | None = None
         self._plan_file = ""
-        self._samples: tuple[Samples, Samples] | None = None  # to train on, held out
+        self._accelerator = torch.device(settings.accelerator)
+        self._residence = Residence(self._accelerator)
+        self._samples: tuple[Samples, Samples] | None = None  # to train on, held out; in host memory
 
     def train(self, job: Job) -> StoredRound:
         """Trains and stores one round's update; raises MoonfedError, or whatever the plan or user code raises."""
+        started = time.monotonic()  # reading the data takes of the round's seconds
         content = Path(job.manifest_file).read_bytes()
         manifest = Manifest.from_bytes(content)
         data, holdout = self._read(manifest)
         plan = self._loaded_plan(job.plan_file)
         sha256 = ref_of_bytes(content).sha256
         state = RunState(Path(self._settings.state, "runs"), job.run, manifest=sha256, seed=job.seed)
-        return train_job(plan, data, holdout, state, job, manifest, self._settings.device, self._training)
+        return train_job(
+            plan,
+            self._residence.of(data),
+            holdout,
+            state,
+            job,
+            manifest,
+            self._settings.device,
+            self._training,
+            accelerator=self._accelerator,
+            started=started,
+        )
 
     def _read(self, manifest: Manifest) -> tuple[Samples, Samples]:
         raw = self._reader.read_if_changed(manifest.input, manifest.classes, self._reading)
         if raw is not None:
             self._samples = None  # not the old and the new in memory at once
             trained, held_out = split(raw, self._settings.holdout)
-            self._samples = self._on_device(trained), self._on_device(held_out)
+            self._samples = _in_torch(trained), _in_torch(held_out)
             log.info("%d samples to train on, %d held out", len(trained), len(held_out))
         assert self._samples is not None  # noqa: S101 - the first reading is a change
         return self._samples
 
-    def _on_device(self, raw: RawSamples) -> Samples:
-        samples = Samples(inputs=torch.from_numpy(raw.inputs), labels=torch.from_numpy(raw.labels))
-        return samples.to(self._settings.accelerator)
-
     def _loaded_plan(self, file: str) -> Plan:
         if self._plan is None or file != self._plan_file:
             self._plan = None
-            self._plan = load_plan(Path(file), self._settings.accelerator)
+            self._plan = load_plan(
+                Path(file),
+                self._settings.accelerator,
+                precision=self._settings.precision,
+                memory_format=self._settings.memory_format,
+            )
             self._plan_file = file
         return self._plan
+
+
+def _in_torch(raw: RawSamples) -> Samples:
+    return Samples(inputs=torch.from_numpy(raw.inputs), labels=torch.from_numpy(raw.labels))

@@ -1,18 +1,23 @@
-"""One round of local training on one device: pure, on the plan interface, without files, network or clock.
+"""One round of local training on one device: pure, on the plan interface, without files or network.
 
-Legend: N samples, B a batch's samples, R random draws per sample, j previous models at hand, D width of a
-representation.
+Legend: N samples, B a batch's samples.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from edge_client.budget import Budget
 from edge_client.draws import RoundSettings as RoundSettings
-from edge_client.draws import derived_seed, epoch_batches, sample_draws, steps_in_round
+from edge_client.draws import derived_seed, epoch_batches, steps_in_round
+from edge_client.feed import Feed
+from edge_client.graphs import CUDA_GRAPHS, Graphs, launcher, own_stream
+from edge_client.placement import Samples as Samples
+from edge_client.placement import free_memory
 from moonfed.errors import InvalidInput
 from moonfed.plan import Plan
 
@@ -24,25 +29,10 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """Raw inputs [N, …] and labels [N] int64, on the training device."""
-
-    inputs: torch.Tensor
-    labels: torch.Tensor
-
-    def __len__(self) -> int:
-        return int(self.labels.shape[0])
-
-    def to(self, device: str) -> Samples:
-        """The same samples on `cpu` or `cuda`."""
-        return Samples(inputs=self.inputs.to(device), labels=self.labels.to(device))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """A sign of life, given after every batch of work."""
 
-    fraction: float  # of the round's steps, 0 to 1
+    fraction: float  # of the round's steps, or of the time it has, 0 to 1
     epoch: int = 0  # from 1; 0 for work that is no step: references, the holdout, surveys
     loss: float | None = None  # mean over an epoch's steps, when one has just ended
 
@@ -78,98 +68,69 @@ def train_round(
     settings: RoundSettings,
     holdout: Samples | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
+    accelerator: torch.device | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    started: float | None = None,
+    graphs: Graphs | None = CUDA_GRAPHS,
 ) -> Trained:
     """Trains the global model on this device's data; raises what `progress` raises, such as Stopped.
 
     `previous_models`: this device's own, newest first. `received`: global state and the device's own, by role.
-    `holdout` scores the incoming global model before it is trained.
+    `holdout` scores the incoming global model before it is trained. `accelerator`: where the plan runs; by default
+    where the data lie. `started`: when the budget of seconds began to run, by the clock; by default now. `graphs`: what
+    captures steps on CUDA; None launches each of them kernel by kernel.
     """
     if len(data) == 0:
         raise InvalidInput("the data have no samples; at least one is needed")
-    taken, planned, total = 0, steps_in_round(len(data), settings), 0.0
+    accelerator = accelerator or data.device
+    budget = Budget(steps_in_round(len(data), settings), settings.max_seconds, clock, started)
+    total = 0.0
 
     def sign() -> None:
-        progress(Progress(fraction=taken / planned))
+        progress(Progress(fraction=budget.fraction()))
 
-    # What the round begins with: the global model, scored and looked at before its first step.
-    plan.begin_round(model, previous_models, received, settings.hyperparameters)
-    score = evaluate(plan, holdout, settings.batch_size, sign) if holdout else None
-    if plan.wants_survey(False):
-        survey(plan, data, settings.batch_size, taken, sign)
-    # Steps: whole epochs, until the device's budget of steps is spent.
-    copies = _Copies(plan, data, settings, sign)
-    for epoch in range(1, settings.epochs + 1):
-        batches = list(epoch_batches(len(data), settings, epoch))[: planned - taken]
-        if not batches:
-            break
-        draws, references = copies.of(epoch)
-        # What else is random inside the plan, such as dropout, repeats with the order of the samples.
-        torch.manual_seed(derived_seed(settings, epoch))
-        losses = torch.zeros((), device=data.labels.device)
-        for batch in batches:
-            index = batch.to(data.labels.device)
-            losses += plan.step(data.inputs[index], data.labels[index], _rows(references, index), draws[index])
-            taken += 1
-            progress(Progress(fraction=taken / planned, epoch=epoch))
-        loss = float(losses)  # the only wait for the accelerator in an epoch
-        total += loss
-        progress(Progress(fraction=taken / planned, epoch=epoch, loss=loss / len(batches)))
-    # What the round leaves: the trained model, looked at once more if the method asks for it.
-    if plan.wants_survey(True):
-        survey(plan, data, settings.batch_size, taken, sign)
-    return Trained(
-        results=plan.end_round(taken),
-        samples=len(data),
-        steps=taken,
-        loss=total / taken,
-        metrics=plan.metrics(),
-        holdout=score,
-    )
-
-
-class _Copies:
-    """The round's augmented copies of the data, each as its draws [N, R] and references [N, 1 + j, D].
-
-    A copy that comes back in a later epoch is kept with its references, which are frozen: all data without
-    augmentation, else a view, from its first use on. The references of a fresh copy are left to the step, which
-    augments anyway.
-    """
-
-    def __init__(self, plan: Plan, data: Samples, settings: RoundSettings, sign: Callable[[], None]) -> None:
-        self._plan, self._data, self._settings, self._sign = plan, data, settings, sign
-        self._per_sample = plan.draws_per_sample()
-        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def of(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draws and references for an epoch, counted from 1; references are empty if the step is to compute them."""
-        if self._per_sample and not self._settings.views:
-            return self._draws(epoch), torch.empty(0, device=self._data.labels.device)
-        view = (epoch - 1) % self._settings.views if self._per_sample else 0
-        if view not in self._kept:
-            draws = self._draws(view)
-            references = compute_references(self._plan, self._data, draws, self._settings.batch_size, self._sign)
-            self._kept[view] = draws, references
-        return self._kept[view]
-
-    def _draws(self, number: int) -> torch.Tensor:
-        draws = sample_draws(len(self._data), self._per_sample, self._settings, number)
-        return draws.to(self._data.labels.device)
-
-
-def compute_references(
-    plan: Plan, data: Samples, draws: torch.Tensor, batch_size: int, sign: Callable[[], None] = lambda: None
-) -> torch.Tensor:
-    """The references of all samples [N, 1 + j, D], or an empty tensor if this round's objective needs none."""
-    if plan.reference_count() == 0:
-        return torch.empty(0, device=data.labels.device)
-    pieces = []
-    with torch.no_grad():
-        for inputs, batch_draws in zip(
-            torch.split(data.inputs, batch_size), torch.split(draws, batch_size), strict=True
-        ):
-            pieces.append(plan.references(inputs, batch_draws))
-            sign()
-    return torch.cat(pieces)
+    with own_stream(accelerator):
+        # What the round begins with: the global model, scored and looked at before its first step.
+        plan.begin_round(model, previous_models, received, settings.hyperparameters)
+        score = evaluate(plan, holdout, settings.batch_size, sign) if holdout else None
+        if plan.wants_survey(False):
+            survey(plan, data, settings.batch_size, budget.taken, sign)
+        # Steps: whole epochs, until the device's budget is spent.
+        feed = Feed(plan, data, settings, accelerator, free_memory(accelerator, data.bytes_on(accelerator)), sign)
+        losses = torch.zeros((), device=accelerator)
+        timed = settings.max_seconds is not None
+        launch = launcher(lambda: losses.add_(plan.step(*feed.batch)), budget.steps, accelerator, graphs, timed)
+        for epoch in range(1, settings.epochs + 1):
+            if not budget.allows_step():
+                break
+            before = budget.taken
+            batches = epoch_batches(len(data), settings, epoch)[: budget.steps - before]
+            feed.begin(epoch, batches)
+            # What else is random inside the plan, such as dropout, repeats with the order of the samples.
+            torch.manual_seed(derived_seed(settings, epoch))
+            losses.zero_()
+            for _ in range(len(batches)):
+                if not budget.allows_step():
+                    break
+                feed.fill()
+                launch()
+                budget.taken += 1
+                progress(Progress(fraction=budget.fraction(), epoch=epoch))
+            loss = float(losses)  # the only wait for the accelerator in an epoch
+            total += loss
+            if budget.taken > before:
+                progress(Progress(fraction=budget.fraction(), epoch=epoch, loss=loss / (budget.taken - before)))
+        # What the round leaves: the trained model, looked at once more if the method asks for it.
+        if plan.wants_survey(True):
+            survey(plan, data, settings.batch_size, budget.taken, sign)
+        return Trained(
+            results=plan.end_round(budget.taken),
+            samples=len(data),
+            steps=budget.taken,
+            loss=total / budget.taken,
+            metrics=plan.metrics(),
+            holdout=score,
+        )
 
 
 def survey(plan: Plan, data: Samples, batch_size: int, steps: int, sign: Callable[[], None] = lambda: None) -> None:
@@ -181,13 +142,9 @@ def survey(plan: Plan, data: Samples, batch_size: int, steps: int, sign: Callabl
 
 def evaluate(plan: Plan, data: Samples, batch_size: int, sign: Callable[[], None] = lambda: None) -> Evaluation:
     """Scores the plan's present model; `data` must not be empty."""
-    total = torch.zeros(2, device=data.labels.device, dtype=torch.float64)
+    sums = []
     for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
-        total += plan.evaluate(inputs, labels)
+        sums.append(plan.evaluate(inputs, labels))
         sign()
-    loss, correct = total.tolist()
+    loss, correct = torch.stack(sums).sum(0, dtype=torch.float64).tolist()
     return Evaluation(loss=loss / len(data), accuracy=correct / len(data), samples=len(data))
-
-
-def _rows(references: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    return references[index] if references.numel() else references

@@ -51,8 +51,8 @@ class RecordingPlan:
     ) -> torch.Tensor:
         self.calls.append("step")
         self.batches.append(inputs.flatten().int().tolist())
-        self.seen_references.append(references)
-        self.seen_draws.append(draws)
+        self.seen_references.append(references.clone())  # a buffer, which the next batch overwrites
+        self.seen_draws.append(draws.clone())
         return torch.tensor(float(len(self.batches)))
 
     def wants_survey(self, trained: bool) -> bool:

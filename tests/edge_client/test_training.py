@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from edge_client.draws import epoch_batches, sample_draws
+from edge_client.feed import compute_references
 from edge_client.training import (
     Progress,
     RoundSettings,
     Samples,
     Stopped,
     Trained,
-    compute_references,
     evaluate,
     train_round,
 )

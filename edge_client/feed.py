@@ -1,0 +1,142 @@
+"""What a round's steps are fed with: samples, draws and references, batch by batch, in the same buffers.
+
+Legend: N samples, B a batch's samples, R random draws per sample, j previous models at hand, D width of a
+representation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from edge_client.draws import RoundSettings, sample_draws, steps_in_round, steps_per_epoch
+from edge_client.placement import Memory, Place, Samples
+from edge_client.rows import FetchedRows, ResidentRows, uploaded
+from moonfed.plan import Plan
+
+
+class Batch(NamedTuple):
+    """A step's arguments in their order: buffers on the accelerator, which the next batch overwrites."""
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    references: torch.Tensor
+    draws: torch.Tensor
+
+
+class Feed:
+    """The batches of one round."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        data: Samples,
+        settings: RoundSettings,
+        device: torch.device,
+        memory: Memory,
+        sign: Callable[[], None],
+    ) -> None:
+        """`memory`: what was free before the data were placed. `sign` is called for every bit of work done."""
+        self._data, self._device = data, device
+        self._copies = _Copies(plan, data, settings, device, memory, sign)
+        self._resident, self._fetched = ResidentRows(device), FetchedRows(device)
+        self._batch: Batch | None = None
+
+    @property
+    def batch(self) -> Batch:
+        """The buffers: the same ones from the first epoch's begin to the round's end."""
+        assert self._batch is not None  # noqa: S101 - an epoch has begun
+        return self._batch
+
+    def begin(self, epoch: int, batches: torch.Tensor) -> None:
+        """Before an epoch, counted from 1, of batches [steps, B] on the CPU; may compute references first."""
+        draws, references = self._copies.of(epoch)
+        sources = Batch(inputs=self._data.inputs, labels=self._data.labels, references=references, draws=draws)
+        if self._batch is None:
+            width = batches.shape[1]
+            self._batch = Batch(*(s.new_empty((width, *s.shape[1:]), device=self._device) for s in sources))
+        pairs = [(source, buffer) for source, buffer in zip(sources, self._batch, strict=True) if buffer.numel()]
+        self._resident.begin([pair for pair in pairs if pair[0].device == pair[1].device], batches)
+        self._fetched.begin([pair for pair in pairs if pair[0].device != pair[1].device], batches)
+
+    def fill(self) -> None:
+        """Puts the epoch's next batch into the buffers."""
+        self._resident.fill()
+        self._fetched.fill()
+
+
+class _Copies:
+    """The round's augmented copies of the data, each as its draws [N, R] and references [N, 1 + j, D].
+
+    A copy that comes back in a later epoch is kept with its references, which are frozen: all data without
+    augmentation, else a view, from its first use on. The references of a fresh copy are left to the step, which
+    augments anyway.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        data: Samples,
+        settings: RoundSettings,
+        device: torch.device,
+        memory: Memory,
+        sign: Callable[[], None],
+    ) -> None:
+        self._plan, self._data, self._settings, self._device, self._sign = plan, data, settings, device, sign
+        self._memory = memory
+        self._per_sample = plan.draws_per_sample()
+        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def of(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draws and references for an epoch, counted from 1; references are empty if the step is to compute them."""
+        if self._per_sample and not self._settings.views:
+            return self._draws(epoch), torch.empty(len(self._data), 0)
+        view = (epoch - 1) % self._settings.views if self._per_sample else 0
+        if view not in self._kept:
+            draws = self._draws(view)
+            size = self._settings.batch_size
+            self._kept[view] = draws, compute_references(self._plan, self._data, draws, size, self._sign, self._home)
+        return self._kept[view]
+
+    def _draws(self, number: int) -> torch.Tensor:
+        draws = sample_draws(len(self._data), self._per_sample, self._settings, number)
+        return uploaded(draws, self._device)
+
+    def _home(self, size: int) -> torch.device | None:
+        """Where references of that many bytes lie, and those of the views to come; None leaves them to the step."""
+        steps = steps_in_round(len(self._data), self._settings)
+        epochs = -(-steps // steps_per_epoch(len(self._data), self._settings.batch_size))
+        copies = min(epochs, self._settings.views) if self._per_sample else 1
+        place = self._memory.place(copies * size, self._data.bytes_on(self._device))
+        return {Place.ACCELERATOR: self._device, Place.HOST: torch.device("cpu"), Place.STEP: None}[place]
+
+
+def compute_references(
+    plan: Plan,
+    data: Samples,
+    draws: torch.Tensor,
+    batch_size: int,
+    sign: Callable[[], None] = lambda: None,
+    home: Callable[[int], torch.device | None] = lambda _: torch.device("cpu"),
+) -> torch.Tensor:
+    """The references of all samples [N, 1 + j, D]; [N, 0] if this round's objective needs none, or they have no home.
+
+    `home`: where references of so many bytes are to lie, or None.
+    """
+    kept = torch.empty(len(data), 0)
+    if plan.reference_count() == 0:
+        return kept
+    for start in range(0, len(data), batch_size):
+        rows = slice(start, start + batch_size)
+        with torch.no_grad():
+            found = plan.references(data.inputs[rows], draws[rows])
+        if start == 0:
+            device = home(len(data) * found[0].nbytes)
+            if device is None:
+                break
+            kept = found.new_empty((len(data), *found.shape[1:]), device=device)
+        kept[rows] = found
+        sign()
+    return kept

@@ -1,0 +1,170 @@
+"""A round's steps as one CUDA graph: the first ones warm up, the next is captured, and replayed from then on.
+
+A small network's step takes longer to launch, kernel by kernel, than to compute; a replay is one launch. The
+hyperparameters are constants of a captured step and momenta are new in every round, so each round captures anew.
+Source: "CUDA semantics: CUDA Graphs" in PyTorch's documentation.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import torch
+
+WARM_UP = 3  # steps: in the first ones libraries prepare themselves and choose their kernels
+WORTHWHILE = 10  # steps of a round: a capture takes about as long as a few of them
+AHEAD = 2  # steps that the host may be before the accelerator when seconds count
+_WAITED = "called a synchronizing CUDA operation"  # how torch's sync debug mode begins
+
+Run = Callable[[], object]  # one step, on buffers that stay where they are
+
+log = logging.getLogger(__name__)
+
+
+class Graphs:
+    """Captures the steps of one process' rounds, until a step cannot be captured: from then on none is.
+
+    What a failed capture leaves of torch's state is good enough to go on with, but not to capture again.
+    """
+
+    def __init__(self, capture: Callable[[Run], Run], rehearse: Callable[[Run], str]) -> None:
+        """`capture` records a step without executing it and returns what replays it; it may raise anything.
+
+        `rehearse` executes a step, and says what of it no graph can hold; nothing if all is well.
+        """
+        self._capture, self._rehearse = capture, rehearse
+        self._failed = False
+
+    def rehearse(self, run: Run) -> None:
+        """Executes a step, and looks whether it can be captured."""
+        if self._failed:
+            run()
+        elif reason := self._rehearse(run):
+            self._fail(reason)
+
+    def captured(self, run: Run) -> Run:
+        """What replays the step, or, if it cannot be captured, the step itself; either is still to be executed."""
+        if self._failed:
+            return run
+        try:
+            return self._capture(run)
+        except Exception as error:
+            self._fail(_first_reason(error))
+            return run
+
+    def _fail(self, reason: str) -> None:
+        self._failed = True
+        log.warning("steps are launched kernel by kernel, since a CUDA graph cannot hold them: %s", reason)
+
+
+class Launcher:
+    """Launches a round's steps, one with each call."""
+
+    def __init__(self, run: Run, graphs: Graphs | None = None, pace: Pace | None = None) -> None:
+        """Without `graphs` all steps are launched as they are, without `pace` as fast as it goes."""
+        self._run, self._graphs, self._pace = run, graphs, pace
+        self._launched = 0
+
+    def __call__(self) -> None:
+        """Launches the next step."""
+        self._launched += 1
+        if self._graphs is not None and self._launched == WARM_UP + 1:
+            self._run = self._graphs.captured(self._run)
+        if self._graphs is not None and self._launched == WARM_UP:
+            self._graphs.rehearse(self._run)
+        else:
+            self._run()
+        if self._pace is not None:
+            self._pace.keep()
+
+
+def launcher(run: Run, steps: int, device: torch.device, graphs: Graphs | None, timed: bool) -> Launcher:
+    """For a round of so many steps; `timed`: whether its seconds count. Graphs and pace are CUDA's."""
+    if device.type != "cuda":
+        return Launcher(run)
+    return Launcher(run, graphs if steps >= WORTHWHILE else None, Pace() if timed else None)
+
+
+class Pace:
+    """Keeps the host close to the accelerator, so that a step that was launched in time is also done in time."""
+
+    def __init__(self) -> None:
+        self._events = [torch.cuda.Event() for _ in range(AHEAD)]  # type: ignore[no-untyped-call]
+        self._steps = 0
+
+    def keep(self) -> None:
+        """After a step was launched: waits until the accelerator is less than AHEAD steps behind."""
+        self._events[self._steps % AHEAD].record()
+        self._steps += 1
+        self._events[self._steps % AHEAD].synchronize()
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Queues what happens inside on a stream of the round's own: the default one cannot be captured."""
+    if device.type != "cuda":
+        yield
+        return
+    stream, usual = _stream(device), torch.cuda.current_stream(device)
+    stream.wait_stream(usual)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        usual.wait_stream(stream)
+
+
+@functools.cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Always the same one, because torch keeps freed memory for the stream that used it."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def capture_on_cuda(run: Run) -> Run:
+    """Captures a step in a CUDA graph, on the current stream; the random numbers in it are new in each replay."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            run()
+    except Exception:
+        _leave_capture()
+        raise
+    return graph.replay
+
+
+def _leave_capture() -> None:
+    """Before 2.11 or so, torch's random generator stays in capture after a broken one; a whole one takes it out."""
+    with suppress(RuntimeError):  # then it was the capturing itself that does not work here
+        graph, scrap = torch.cuda.CUDAGraph(), torch.zeros((), device="cuda")
+        graph.capture_begin()
+        scrap.zero_()
+        graph.capture_end()
+
+
+def rehearse_on_cuda(run: Run) -> str:
+    """Executes a step while torch tells when the host has to wait for the accelerator, as in `.item()`."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            run()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    waits = any(str(warning.message).startswith(_WAITED) for warning in caught)
+    return "the plan's step waits for the accelerator" if waits else ""
+
+
+def _first_reason(error: BaseException) -> str:
+    """The first line of what broke first: ending a capture that is broken fails as well."""
+    while error.__context__ is not None:
+        error = error.__context__
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+CUDA_GRAPHS = Graphs(capture_on_cuda, rehearse_on_cuda)  # this process'

@@ -1,0 +1,98 @@
+"""Where a round's data lie: on the accelerator if they fit in half of its free memory, else in host memory.
+
+References that take more than half of what is free there as well are left to the step. All of it follows from sizes,
+and is decided once per round.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Raw inputs [N, …] and labels [N] int64; in host memory, unless a `Residence` has moved them."""
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+
+    def __len__(self) -> int:
+        return int(self.labels.shape[0])
+
+    def to(self, device: str | torch.device) -> Samples:
+        """The same samples on `cpu` or `cuda`."""
+        return Samples(inputs=self.inputs.to(device), labels=self.labels.to(device))
+
+    @property
+    def device(self) -> torch.device:
+        """Where they lie."""
+        return self.labels.device
+
+    def bytes_on(self, device: torch.device) -> int:
+        """What they take of that device's memory."""
+        return self.inputs.nbytes + self.labels.nbytes if self.device.type == device.type else 0
+
+
+class Place(Enum):
+    """Where something lies; STEP: nowhere, since the step computes it."""
+
+    ACCELERATOR = auto()
+    HOST = auto()
+    STEP = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What is free for a round's data, in bytes."""
+
+    host: int
+    accelerator: int | None  # None: there is none, the CPU computes
+
+    def place(self, size: int, before: int = 0) -> Place:
+        """Where something of that size lies; `before`: bytes that the accelerator has been given of this memory."""
+        if self.accelerator is not None and 2 * (before + size) <= self.accelerator:
+            return Place.ACCELERATOR
+        return Place.HOST if 2 * size <= self.host else Place.STEP
+
+
+def free_memory(device: torch.device, held: int = 0) -> Memory:
+    """What is free now; `held`: bytes on the accelerator that the round's own data take already."""
+    if device.type != "cuda":
+        return Memory(host=host_memory(), accelerator=None)
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # kept by torch for its tensors
+    return Memory(host=host_memory(), accelerator=free + unused + held)
+
+
+def host_memory() -> int:
+    """Bytes that can be had without swapping; all that there are where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class Residence:
+    """Keeps samples on the accelerator if that is their place, from round to round."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._source: Samples | None = None
+        self._moved: Samples | None = None
+
+    def of(self, data: Samples) -> Samples:
+        """The samples where the next round is to find them; `data`, in host memory, are one object until they change."""
+        if self._moved is not None and self._source is data:
+            return self._moved
+        self._source = self._moved = None  # not the old and the new there at once
+        size = data.bytes_on(data.device)
+        if self._device.type == "cpu" or free_memory(self._device).place(size) is not Place.ACCELERATOR:
+            return data
+        self._source, self._moved = data, data.to(self._device)
+        return self._moved
