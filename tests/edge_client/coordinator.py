@@ -27,7 +27,9 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
 
     def __init__(self, directory: Path, authority: Authority) -> None:
         self.authority, self.blobs = authority, BlobDirectory(directory)
-        self.assignments: list[fleet_pb2.Assignment] = []
+        self.assignments: list[fleet_pb2.Assignment | fleet_pb2.Ended] = []
+        self.over: dict[str, fleet_pb2.Ended] = {}  # said to whoever attends and names the run
+        self.attending = 0  # at present
         self.attended: list[fleet_pb2.AttendRequest] = []
         self.fetched: list[tuple[str, int]] = []  # sha256, offset
         self.reports: list[fleet_pb2.ReportRequest] = []
@@ -83,8 +85,12 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             self._tell()
             stopped.wait()
 
-    def assign(self, assignment: fleet_pb2.Assignment) -> None:
+    def assign(self, assignment: fleet_pb2.Assignment | fleet_pb2.Ended) -> None:
+        """Or tells that a run has ended."""
         self._tell(lambda: self.assignments.append(assignment))
+
+    def _add_attending(self, number: int) -> None:
+        self.attending += number
 
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
         with self._changed:
@@ -109,14 +115,19 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         if self.attend_error:
             self._tell(lambda: self.attended.append(request))
             _abort(context, self.attend_error)
-        context.add_callback(self._tell)
+        self._tell(lambda: self._add_attending(1))
+        context.add_callback(lambda: self._tell(lambda: self._add_attending(-1)))
         yield fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator="0.1.0"))
         self._tell(lambda: self.attended.append(request))
+        yield from (fleet_pb2.AttendReply(ended=self.over[run]) for run in request.runs if run in self.over)
         done = {_place(header) for header, _ in self.updates}
         sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again
         while self._wait_for_more_than(sent, context):
-            if _place(self.assignments[sent]) not in done:
-                yield fleet_pb2.AttendReply(assignment=self.assignments[sent])
+            told = self.assignments[sent]
+            if isinstance(told, fleet_pb2.Ended):
+                yield fleet_pb2.AttendReply(ended=told)
+            elif _place(told) not in done:
+                yield fleet_pb2.AttendReply(assignment=told)
             sent += 1
 
     def _wait_for_more_than(self, sent: int, context: grpc.ServicerContext) -> bool:
