@@ -28,7 +28,7 @@ ALL = ("--cohort", "all", "--quorum", "100%")
 
 
 def trained_model(federation: Federation, device: str, name: str, round_number: int, bundle: Path) -> Vector:
-    """The model that a device keeps of a round."""
+    """The model that a device keeps of a round, while its run goes on."""
     directory = federation.directory / device / "runs" / name / f"{round_number}-1"
     return np.array(open_model(directory / "model.safetensors", read_bundle(bundle).manifest.tensors))
 
@@ -72,12 +72,14 @@ def test_the_contrastive_term_is_there_from_the_second_round_on(
     federation.enrol("cam-1", "cam-2", "cam-3")
     for name in ("cam-1", "cam-2", "cam-3"):
         federation.attend(name)
-    federation.start_run(moon, "r", "--rounds", "2", "--minimum-devices", "3", *ALL)
-    federation.until_finished("r")
+    federation.start_run(moon, "r", "--rounds", "5", "--minimum-devices", "3", *ALL)
+    federation.until("r", lambda seen: seen.round >= 1)
+    first = trained_model(federation, "cam-1", "r", 1, moon)
+    federation.until("r", lambda seen: seen.round >= 2)
+    second = trained_model(federation, "cam-1", "r", 2, moon)
 
     fedavg = make_bundle("fedavg", epochs=EPOCHS)
     models = [federation.global_model("r", number, moon) for number in (0, 1)]
-    first, second = (trained_model(federation, "cam-1", "r", number, moon) for number in (1, 2))
     assert np.array_equal(models[0], federation.global_model("r", 0, fedavg))
     assert np.allclose(first, retrain(federation, "cam-1", 1, fedavg, models[0], []), atol=1e-6)
     assert np.allclose(second, retrain(federation, "cam-1", 2, moon, models[1], [first]), atol=1e-6)
@@ -99,7 +101,8 @@ def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
     for name in ("cam-1", "cam-2", "cam-3"):
         federation.attend(name)
     federation.until_attending(3)
-    settings = ("--rounds", "5", "--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--grace", "1")
+    # More rounds than are played: a device drops its models when the run ends.
+    settings = ("--rounds", "100", "--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--grace", "1")
     federation.start_run(bundle, "r", *settings)
     federation.until("r", lambda seen: seen.round == 1)
     federation.until("r", lambda seen: seen.open_round.round == 2)
@@ -119,7 +122,6 @@ def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
     found = trained_model(federation, "cam-3", "r", back, bundle)
     start = federation.global_model("r", back - 1, bundle)
     assert np.allclose(found, retrain(federation, "cam-3", back, bundle, start, [previous]), atol=1e-6)
-    federation.until_finished("r")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
