@@ -53,19 +53,22 @@ class Transfers:
         self.ending = threading.Event()  # set when the device shuts down
         self._link, self._inbox, self._window = link, inbox, window
 
-    def fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
-        """Brings a blob into the directory; its checked file. Raises Superseded, Closed, or one of UNFETCHED."""
+    def fetch(self, ref: BlobRef, blobs: BlobDirectory, *, needed: bool = True) -> Path:
+        """Brings a blob into the directory; its checked file. Raises Superseded, Closed, or one of UNFETCHED.
+
+        What is not `needed` is given up, with the coordinator's error, if that has trouble of its own.
+        """
 
         def fetch() -> Path:
             self.seconds_open()
             return self._link.fetch(ref, blobs, lambda: self._wanted() and self._is_open())
 
         try:
-            return self._patiently(fetch, UNFETCHED)
+            return self._patiently(fetch, UNFETCHED, needed=needed)
         except Corrupt as error:  # on the way, or on this disk: a fresh copy mends both
             log.warning("%s; fetching it again", error)
             blobs.path(ref.sha256).unlink(missing_ok=True)
-            return self._patiently(fetch, UNFETCHED)
+            return self._patiently(fetch, UNFETCHED, needed=needed)
 
     def submit(self, assignment: Assignment, stored: StoredRound) -> None:
         """Returns when the coordinator has the update. Raises Superseded, or one of REFUSALS."""
@@ -83,7 +86,7 @@ class Transfers:
     def _is_open(self) -> bool:
         return self._window is None or self._window.contains(now())
 
-    def _patiently(self, action: Callable[[], Result], final: Kinds) -> Result:
+    def _patiently(self, action: Callable[[], Result], final: Kinds, *, needed: bool = True) -> Result:
         """Tries until it succeeds, the trouble is a final one, or the coordinator wants something newer.
 
         A coordinator's trouble passes: its disk has room again, it is restarted, a problem of its own is mended.
@@ -95,6 +98,8 @@ class Transfers:
             except final:
                 raise
             except MoonfedError as error:
+                if not needed and not isinstance(error, AWAY):
+                    raise
                 if not isinstance(error, AWAY) and str(error) != told:
                     told = str(error)
                     log.warning("trying again, because the coordinator cannot serve this device at present: %s", told)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edge_client.assignment import Assignment, Ended, Inbox
 from edge_client.child import Child
-from edge_client.finished import MODEL_FILE, keep_finished, tidy_finished
+from edge_client.finished import MODEL_FILE, finished_models, keep_finished, tidy_finished
 from edge_client.link import Link
 from edge_client.messages import Job, WorkerSettings
 from edge_client.reasons import without_paths
@@ -108,18 +108,20 @@ class Work:
             return
         except (MoonfedError, OSError) as error:
             log.warning("run %s has ended, and this device does not keep its model: %s", ended.run, error)
-        else:
-            log.info("run %s has ended%s", ended.run, "; its model is kept for predictions" if ended.model else "")
         self._drop(ended.run)
+        kept = any(finished.run == ended.run for finished in finished_models(self._finished))
+        log.info(
+            "run %s has ended%s", ended.run, "; its model is kept for predictions" if kept else "; nothing is kept"
+        )
 
     def _keep_finished(self, ended: Ended, manifest: BlobRef, model: BlobRef) -> None:
-        manifest_file = self._transfers.fetch(manifest, self._blobs)
+        manifest_file = self._transfers.fetch(manifest, self._blobs, needed=False)
         plan = Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE]
         self._keep_globals([model])
         files = {
             MANIFEST_FILE: manifest_file,
-            PLAN_FILE: self._transfers.fetch(plan, self._blobs),
-            MODEL_FILE: self._transfers.fetch(model, self._globals),
+            PLAN_FILE: self._transfers.fetch(plan, self._blobs, needed=False),
+            MODEL_FILE: self._transfers.fetch(model, self._globals, needed=False),
         }
         keep_finished(self._finished, ended.run, ended.rounds, manifest=manifest, model=model, files=files)
 

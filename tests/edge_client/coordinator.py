@@ -140,7 +140,10 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     ) -> Iterator[blob_pb2.Chunk]:
         self._stay_stuck(context)
         self.fetched.append((request.sha256, request.offset))
-        content = self.blobs.read(self.blobs.find(request.sha256))
+        try:
+            content = self.blobs.read(self.blobs.find(request.sha256))
+        except MoonfedError as error:
+            _abort(context, error)
         for start in range(request.offset, len(content), CHUNK):
             if self.break_fetch_after is not None and start >= self.break_fetch_after:
                 self.break_fetch_after = None

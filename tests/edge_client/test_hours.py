@@ -1,0 +1,156 @@
+"""A device and its training window, with a real child and a real connection."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from edge_client.child import Child
+from edge_client.link import Link
+from edge_client.messages import WorkerSettings
+from edge_client.session import Session
+from edge_client.window import Window
+from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.coordinator import Coordinator
+
+LONG = 10_000_000  # epochs that no test waits for
+
+
+class Over(Exception):
+    """The test has seen enough."""
+
+
+def window(opens: float, closes: float) -> Window:
+    """From and to some seconds from now, which no command line can say."""
+    present = datetime.now()
+    return Window(*((present + timedelta(seconds=seconds)).time() for seconds in (opens, closes)))
+
+
+@contextmanager
+def until(*steps: Callable[[], object]) -> Iterator[None]:
+    """Ends the body, which would run for ever, by a signal once the steps were done in another thread."""
+
+    def stop(*_: object) -> None:
+        raise Over
+
+    troubles: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            for step in steps:
+                step()
+        except BaseException as error:
+            troubles.append(error)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        threading.Thread(target=take, daemon=True).start()
+        with pytest.raises(Over):
+            yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not troubles, troubles
+
+
+@pytest.fixture
+def settings(device: Device, samples: Path) -> WorkerSettings:
+    return WorkerSettings(
+        state=str(device.state), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.0, threads=1
+    )
+
+
+def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
+    coordinator: Coordinator, link: Link, settings: WorkerSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    opens = datetime.now() + timedelta(seconds=3)
+    hours = window(3, 6)
+    began = time.monotonic()
+    seen: list[float] = []
+
+    def note() -> None:
+        seen.append(time.monotonic() - began)
+
+    with until(
+        lambda: coordinator.wait_for(lambda: coordinator.attending, "the device"),
+        note,
+        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+        note,
+        lambda: time.sleep(1.0),  # in which it could come back
+    ):
+        Session(settings, link, Child(settings), hours).run()
+    came, left = seen
+    assert 2.5 < came < left
+    assert 5.5 < left < 12
+    assert len(coordinator.attended) == 1
+    told = [message for message in caplog.messages if "outside the training window" in message]
+    assert len(told) == 2
+    assert f"{hours}; attending again on {opens:%Y-%m-%d} at {hours.opens:%H:%M}" in told[0]
+    assert f"attending again on {opens + timedelta(days=1):%Y-%m-%d}" in told[1]
+
+
+def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
+    coordinator: Coordinator,
+    link: Link,
+    settings: WorkerSettings,
+    bundle: Bundle,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    with until(
+        coordinator.wait_for_update,
+        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+        lambda: coordinator.assign(bundle.assignment(round=2)),
+        lambda: time.sleep(1.0),
+    ):
+        Session(settings, link, Child(settings), window(-60, 15)).run()
+    (header, _) = coordinator.updates[0]
+    assert 1 <= header.steps < 5 * LONG
+    assert len(coordinator.updates) == len(coordinator.attended) == 1
+    assert not coordinator.declined
+    assert caplog.messages[-1].startswith("outside the training window")
+
+
+def test_an_assignment_that_comes_after_hours_is_declined(
+    coordinator: Coordinator, link: Link, settings: WorkerSettings, bundle: Bundle
+) -> None:
+    """One round is still being submitted, so the device still attends."""
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    hours = window(-60, 15)
+    with until(
+        lambda: coordinator.wait_for(lambda: coordinator.reports, "training"),
+        lambda: setattr(coordinator, "stuck", True),
+        lambda: coordinator.wait_for(lambda: coordinator.asked_in_vain, "the upload"),
+        lambda: coordinator.assign(bundle.assignment(run="other")),
+        lambda: time.sleep(0.5),
+        lambda: setattr(coordinator, "stuck", False),
+        lambda: coordinator._tell(),
+        coordinator.wait_for_decline,
+        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+    ):
+        Session(settings, link, Child(settings), hours).run()
+    (declined,) = coordinator.declined
+    assert declined.run == "other"
+    assert declined.reason == f"the training window of this device, {hours}, has closed"
+    assert [header.run for header, _ in coordinator.updates] == ["tested"]
+
+
+def test_a_signal_ends_a_device_that_waits_for_its_window(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    opens = datetime.now() + timedelta(hours=2)
+    device.start(samples, "--between", f"{opens:%H:%M}-{opens + timedelta(hours=1):%H:%M}")
+    device.wait_for_log(f"attending again on {opens:%Y-%m-%d} at {opens:%H:%M}")
+    began = time.monotonic()
+    assert device.stop()[0] == 0
+    assert time.monotonic() - began < 5
+    assert not coordinator.attended
