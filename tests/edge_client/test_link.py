@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from edge_client import link as link_module
 from edge_client import streams
 from edge_client.assignment import Assignment, Inbox, read_assignment
+from edge_client.enrolment import read_identity
 from edge_client.link import Link
 from edge_client.state import StoredRound
 from edge_client.submission import Sending, submit
@@ -21,7 +23,7 @@ from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
 from moonfed.identity import new_key
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
-from tests.edge_client.conftest import Bundle
+from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.coordinator import Coordinator
 
 
@@ -101,6 +103,57 @@ def test_closing_does_not_wait_for_a_channel_that_never_closes(link: Link, monke
         link.close()
         assert time.monotonic() - began < 30
     released.set()
+
+
+def test_a_bound_on_bandwidth_holds_in_both_directions(
+    device: Device, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
+) -> None:
+    rate, content = 100_000, os.urandom(200_000)
+    model = stored.file("model")
+    model.write_bytes(content)
+    large = replace(stored, update=replace(stored.update, blobs={"model": ref_of_bytes(content)}))
+    ref = coordinator.blobs.put_bytes(content)
+    device.enrol()
+    identity = read_identity(device.state)
+    link = Link(identity.address, identity.name, identity, max_bandwidth=rate)
+    calls: list[Callable[[], object]] = [
+        lambda: link.fetch(ref, BlobDirectory(stored.directory / "blobs"), lambda: True),
+        lambda: link.submit(read_assignment(bundle.assignment()), large, lambda: True),
+    ]
+    for call in calls:
+        began = time.monotonic()
+        call()
+        # One part at each end may come for nothing: a quarter of a second of the rate at most.
+        assert time.monotonic() - began >= len(content) / rate - 0.5
+    assert coordinator.updates[0][1] == content
+    link.close()
+
+
+@pytest.mark.parametrize("direction", ["down", "up"])
+def test_a_slow_transfer_that_is_no_longer_wanted_ends_within_a_second(
+    direction: str, device: Device, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
+) -> None:
+    content = os.urandom(200_000)
+    stored.file("model").write_bytes(content)
+    large = replace(stored, update=replace(stored.update, blobs={"model": ref_of_bytes(content)}))
+    ref = coordinator.blobs.put_bytes(content)
+    device.enrol()
+    identity = read_identity(device.state)
+    link = Link(identity.address, identity.name, identity, max_bandwidth=1000)
+    began = time.monotonic()
+
+    def wanted() -> bool:
+        return time.monotonic() - began < 2
+
+    calls: dict[str, Callable[[], object]] = {
+        "down": lambda: link.fetch(ref, BlobDirectory(stored.directory / "blobs"), wanted),
+        "up": lambda: link.submit(read_assignment(bundle.assignment()), large, wanted),
+    }
+    with pytest.raises(Unavailable):
+        calls[direction]()
+    assert 2 <= time.monotonic() - began < 3.5
+    assert not coordinator.updates
+    link.close()
 
 
 def header() -> fleet_pb2.SubmitHeader:

@@ -1,0 +1,158 @@
+"""`moonfed-client predict`: a finished model on new samples."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from edge_client.finished import keep_finished
+from export.methods import METHODS
+from export.models import build_network
+from export.network import exchanged_tensors, tensor_specs
+from export.plan import compile_plan, plan_bytes
+from moonfed.blobs import ref_of_bytes, ref_of_file
+from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest
+from moonfed.tensors import write_model
+from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, Bundle, write_samples
+from tests.edge_client.coordinator import PATIENCE
+
+PICTURES = InputSpec(kind="image", shape=(8, 8, 3))
+
+
+def predict(state: Path, *arguments: str | Path, code: int = 0) -> tuple[str, str]:
+    command = [str(PROGRAM), "predict", *map(str, arguments), "--state", str(state), "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == code, done.stderr
+    return done.stdout, done.stderr
+
+
+def finish(state: Path, bundle: Bundle, spec: InputSpec, run: str, seed: int) -> torch.nn.Module:
+    """Puts a model that a run could have ended with where the device keeps such; the network itself comes back."""
+    kind = "mlp" if spec.kind == "features" else "cnn"
+    network = build_network(kind, spec, len(CLASSES), mean=None, deviation=None, seed=seed)
+    hyperparameters = dict(bundle.manifest.hyperparameters)
+    method = METHODS["moon"](mu=1.0, tau=0.5, previous_models=1)
+    plan = plan_bytes(compile_plan(network, method, list(hyperparameters), model="tested"))
+    specs = tensor_specs(network)
+    sources = state / f"sources-{seed}"  # hard links are made of what never changes
+    sources.mkdir(parents=True)
+    model = sources / "model"
+    write_model(model, specs, (tensor.detach().numpy().ravel() for tensor in exchanged_tensors(network).values()))
+    manifest: Manifest = replace(
+        bundle.manifest,
+        input=spec,
+        tensors=specs,
+        files={name: ref_of_bytes(plan if name == PLAN_FILE else b"") for name in FILES},
+    )
+    (sources / "plan").write_bytes(plan)
+    (sources / "manifest").write_bytes(manifest.to_bytes())
+    keep_finished(
+        *(state / "finished", run, 7),
+        manifest=ref_of_bytes(manifest.to_bytes()),
+        model=ref_of_file(model),
+        files={"manifest.json": sources / "manifest", "plan.pt": sources / "plan", "model.safetensors": model},
+    )
+    return network.eval()
+
+
+def expected(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    with torch.no_grad():
+        logits = network(torch.from_numpy(inputs))
+    return torch.softmax(logits[-1] if isinstance(logits, tuple) else logits, dim=1).numpy()
+
+
+def test_samples_with_labels_are_classified_and_scored(tmp_path: Path, bundle: Bundle) -> None:
+    network = finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    samples = write_samples(tmp_path / "samples.npz", count=150)
+    with np.load(samples) as arrays:
+        inputs, labels = arrays["inputs"], arrays["labels"]
+    probabilities = expected(network, inputs)
+    told = json.loads(predict(tmp_path / "state", samples, "--json")[0])
+    assert (told["run"], told["rounds"], told["classes"]) == ("first", 7, list(CLASSES))
+    assert [entry["name"] for entry in told["predictions"][:2]] == ["samples.npz[0]", "samples.npz[1]"]
+    assert np.allclose([entry["probabilities"] for entry in told["predictions"]], probabilities, atol=1e-5)
+    assert [entry["class"] for entry in told["predictions"]] == [CLASSES[best] for best in probabilities.argmax(1)]
+    assert told["accuracy"] == pytest.approx((probabilities.argmax(1) == labels).mean())
+    lines = predict(tmp_path / "state", samples)[0].splitlines()
+    assert lines[0] == "model of run first after 7 rounds"
+    assert lines[1].split() == ["samples.npz[0]", CLASSES[probabilities[0].argmax()], f"{probabilities[0].max():.3f}"]
+    assert lines[-1] == f"accuracy {(probabilities.argmax(1) == labels).mean():.4f} on 150 samples"
+
+
+def test_inputs_alone_are_enough(tmp_path: Path, bundle: Bundle) -> None:
+    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    np.savez(tmp_path / "inputs.npz", inputs=np.zeros((3, 6), np.float32))
+    told = json.loads(predict(tmp_path / "state", tmp_path / "inputs.npz", "--json")[0])
+    assert len(told["predictions"]) == 3
+    assert "accuracy" not in told
+
+
+def test_pictures_are_decoded_and_sized_as_for_training(tmp_path: Path, bundle: Bundle) -> None:
+    network = finish(tmp_path / "state", bundle, PICTURES, "pictures", seed=6)
+    generator = np.random.default_rng(1)
+    folder = tmp_path / "pictures"
+    (folder / "more").mkdir(parents=True)
+    exact = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(exact).save(folder / "exact.png")
+    grey = Image.fromarray(generator.integers(0, 256, (20, 30), dtype=np.uint8))
+    grey.save(folder / "more" / "grey.png")
+    (folder / "notes.txt").write_text("no picture")
+    (folder / ".hidden.png").write_bytes(b"")
+    resized = np.asarray(grey.convert("RGB").resize((8, 8), Image.Resampling.BILINEAR))
+    probabilities = expected(network, np.stack([exact, resized]))
+    out, err = predict(tmp_path / "state", folder, "--json")
+    told = json.loads(out)["predictions"]
+    assert [entry["name"] for entry in told] == [str(folder / "exact.png"), str(folder / "more" / "grey.png")]
+    assert np.allclose([entry["probabilities"] for entry in told], probabilities, atol=1e-5)
+    assert f"{folder / 'notes.txt'} cannot be read as an image and is left out" in err
+    one = json.loads(predict(tmp_path / "state", folder / "more" / "grey.png", "--json")[0])["predictions"]
+    assert one[0]["probabilities"] == pytest.approx(told[1]["probabilities"], abs=1e-6)
+
+
+def test_the_newest_model_answers_unless_a_run_is_named(tmp_path: Path, bundle: Bundle) -> None:
+    for seed, run in ((5, "first"), (6, "second")):
+        finish(tmp_path / "state", bundle, FEATURES, run, seed)
+    samples = write_samples(tmp_path / "samples.npz", count=4)
+    newest, named = predict(tmp_path / "state", samples)[0], predict(tmp_path / "state", samples, "--run", "first")[0]
+    assert newest.startswith("model of run second")
+    assert named.startswith("model of run first")
+    assert newest.splitlines()[1:] != named.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere.npz"], 3, "data is 'nowhere.npz'; there is no such file"),
+        (["nowhere.png"], 3, "PATH is 'nowhere.png'; there is no such file or folder"),
+        (["samples.npz", "--run", "other"], 3, "holds no finished model of 'other'; it holds first"),
+        (["samples.npz", "more.png"], 2, "PATH is 'samples.npz' and others; an .npz file is classified alone"),
+        ([], 2, "PATH is missing; give images, folders of images, or an .npz file with inputs"),
+        (["samples.txt"], 2, "data are image files; the bundle takes features, so give it an .npz file"),
+        (["samples.npz", "--device", "tpu"], 2, "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+    ],
+)
+def test_what_cannot_be_classified_is_one_sentence(
+    arguments: list[str], code: int, message: str, tmp_path: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    write_samples(tmp_path / "samples.npz", count=4)
+    (tmp_path / "samples.txt").write_text("no picture")
+    err = predict(tmp_path / "state", *arguments, code=code)[1]
+    assert len(err.splitlines()) == 1
+    assert message in err
+
+
+def test_without_a_finished_model_there_is_nothing_to_predict_with(tmp_path: Path) -> None:
+    err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz"), code=3)[1]
+    assert err == (
+        f"moonfed-client: {tmp_path / 'state'} holds no finished model yet; "
+        "a device fetches it when a run of its has finished\n"
+    )
