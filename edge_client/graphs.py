@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 
 import torch
 
+from moonfed.errors import MoonfedError
+
 WARM_UP = 3  # steps: in the first ones libraries prepare themselves and choose their kernels
 WORTHWHILE = 10  # steps of a round: a capture takes about as long as a few of them
 AHEAD = 2  # steps that the host may be before the accelerator when seconds count
@@ -160,11 +162,13 @@ def rehearse_on_cuda(run: Run) -> str:
 
 
 def _first_reason(error: BaseException) -> str:
-    """The first line of what broke first: ending a capture that is broken fails as well."""
-    while error.__context__ is not None:
-        error = error.__context__
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    """One line of what broke first: ending a capture that is broken fails as well. The plan's errors are sentences."""
+    chain = [error]
+    while chain[-1].__context__ is not None:
+        chain.append(chain[-1].__context__)
+    first = next((link for link in chain if isinstance(link, MoonfedError)), chain[-1])
+    lines = str(first).strip().splitlines()
+    return lines[0] if lines else type(first).__name__
 
 
 CUDA_GRAPHS = Graphs(capture_on_cuda, rehearse_on_cuda)  # this process'

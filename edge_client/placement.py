@@ -87,7 +87,7 @@ class Residence:
         self._moved: Samples | None = None
 
     def of(self, data: Samples) -> Samples:
-        """The samples where the next round is to find them; `data`, in host memory, are one object until they change."""
+        """The samples where the next round is to find them; `data`, in host memory, are one object while they last."""
         if self._moved is not None and self._source is data:
             return self._moved
         self._source = self._moved = None  # not the old and the new there at once

@@ -1,10 +1,13 @@
-"""A plan that learns nothing and remembers what it was asked. A sample's input is its own number."""
+"""A plan that learns nothing and remembers what it was asked, and rounds of it. A sample's input is its own number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import torch
+
+from edge_client.training import RoundSettings, Samples, Trained, train_round
+from moonfed.plan import Plan
 
 
 class RecordingPlan:
@@ -82,3 +85,23 @@ class RecordingPlan:
         for batch, draws in list(zip(self.batches, self.seen_draws, strict=True))[step : step + steps]:
             given |= dict(zip(batch, draws.tolist(), strict=True))
         return given
+
+
+def numbered(count: int) -> Samples:
+    return Samples(inputs=torch.arange(count).float().reshape(-1, 1), labels=torch.zeros(count, dtype=torch.int64))
+
+
+def settings(**fields: object) -> RoundSettings:
+    usual: dict[str, object] = {
+        "epochs": 2,
+        "batch_size": 4,
+        "hyperparameters": {"learning_rate": 0.1},
+        "seed": 1,
+        "round": 1,
+        "device": "cam-1",
+    }
+    return RoundSettings(**(usual | fields))  # type: ignore[arg-type]
+
+
+def train(plan: Plan, data: Samples, chosen: RoundSettings, **options: object) -> Trained:
+    return train_round(plan, data, model=[], previous_models=[], received={}, settings=chosen, **options)  # type: ignore[arg-type]

@@ -23,14 +23,24 @@ from tests.edge_client.conftest import Bundle, job_maker, write_samples
 Vector = npt.NDArray[np.float32]
 
 
-def trainer(state: Path, data: object) -> Trainer:
-    settings = WorkerSettings(state=str(state), device="cam-1", data=str(data), accelerator="cpu", holdout=0.0)
+def trainer(state: Path, data: object, **fields: str) -> Trainer:
+    settings = WorkerSettings(
+        state=str(state), device="cam-1", data=str(data), accelerator="cpu", holdout=0.0, **fields  # type: ignore[arg-type]
+    )  # fmt: skip
     return Trainer(settings, lambda: None, lambda _: None)
 
 
 def test_too_few_samples_are_named(new_job: Callable[..., Job], tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="this device has 1 samples to train on; the plan needs at least 2"):
         trainer(tmp_path, write_samples(tmp_path / "one.npz", count=1)).train(new_job())
+
+
+@pytest.mark.parametrize("fields", [{"precision": "float8"}, {"memory_format": "sideways"}])
+def test_precision_and_memory_format_reach_the_plan(
+    fields: dict[str, str], new_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput, match=next(f"{name} is '{value}'; it must be" for name, value in fields.items())):
+        trainer(tmp_path, samples, **fields).train(new_job())
 
 
 def test_data_that_do_not_fit_are_named(

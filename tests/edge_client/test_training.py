@@ -9,43 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from edge_client.draws import epoch_batches, sample_draws
 from edge_client.feed import compute_references
-from edge_client.training import (
-    Progress,
-    RoundSettings,
-    Samples,
-    Stopped,
-    Trained,
-    evaluate,
-    train_round,
-)
+from edge_client.training import Progress, RoundSettings, Samples, Stopped, evaluate, train_round
 from moonfed.errors import InvalidInput
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import open_model, split
 from tests.edge_client.conftest import CLASSES, Bundle
-from tests.edge_client.recording import RecordingPlan
-
-
-def numbered(count: int) -> Samples:
-    return Samples(inputs=torch.arange(count).float().reshape(-1, 1), labels=torch.zeros(count, dtype=torch.int64))
-
-
-def settings(**fields: object) -> RoundSettings:
-    usual: dict[str, object] = {
-        "epochs": 2,
-        "batch_size": 4,
-        "hyperparameters": {"learning_rate": 0.1},
-        "seed": 1,
-        "round": 1,
-        "device": "cam-1",
-    }
-    return RoundSettings(**(usual | fields))  # type: ignore[arg-type]
-
-
-def train(plan: RecordingPlan, data: Samples, chosen: RoundSettings, **options: object) -> Trained:
-    return train_round(plan, data, model=[], previous_models=[], received={}, settings=chosen, **options)  # type: ignore[arg-type]
+from tests.edge_client.recording import RecordingPlan, numbered, settings, train
 
 
 def order(chosen: RoundSettings, epoch: int = 1, samples: int = 50) -> list[int]:
@@ -260,9 +234,18 @@ def test_a_callback_can_stop_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("epochs", 0), ("batch_size", 0), ("round", 0), ("max_steps", 0), ("views", -1)]
+    ("field", "value"),
+    [
+        ("epochs", 0),
+        ("batch_size", 0),
+        ("round", 0),
+        ("max_steps", 0),
+        ("views", -1),
+        ("max_seconds", 0),
+        ("max_seconds", float("nan")),
+    ],
 )
-def test_settings_name_what_is_wrong(field: str, value: int) -> None:
+def test_settings_name_what_is_wrong(field: str, value: float) -> None:
     with pytest.raises(InvalidInput, match=f"{field} is {value}; it must be"):
         settings(**{field: value})
 
@@ -320,4 +303,38 @@ def test_references_computed_once_train_like_references_computed_in_every_step(
             inputs = data.inputs[index]
             plan.step(inputs, data.labels[index], plan.references(inputs, none[index]), none[index])
     for left, right in zip(cached.results["model"], plan.end_round(1)["model"], strict=True):
+        torch.testing.assert_close(left, right)
+
+
+class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what makes a host wait for an accelerator's result, as `float` and `.item()` do."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, op: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        self.count += op is torch.ops.aten._local_scalar_dense.default
+        return op(*args, **(kwargs or {}))
+
+
+def test_the_loss_is_read_back_once_per_epoch(bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]) -> None:
+    chosen = settings(epochs=3, batch_size=8, hyperparameters=bundle.manifest.hyperparameters)
+    with HostReads() as reads:  # type: ignore[no-untyped-call]
+        trained = train_round(plan, clouds(), model=model, previous_models=[model], received={}, settings=chosen)
+    assert (trained.steps, reads.count) == (15, 3)
+
+
+def test_a_device_with_fewer_samples_than_a_batch_trains_a_real_plan(
+    bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]
+) -> None:
+    """Held against the plan's own steps on all samples at once."""
+    chosen = settings(epochs=3, batch_size=8, hyperparameters=bundle.manifest.hyperparameters)
+    data = clouds(5)
+    trained = train_round(plan, data, model=model, previous_models=[], received={}, settings=chosen)
+    assert (trained.samples, trained.steps) == (5, 3)
+    plan.begin_round(model, [], {}, chosen.hyperparameters)
+    for _ in range(3):
+        plan.step(data.inputs, data.labels, torch.empty(0), torch.empty(5, 0))
+    for left, right in zip(trained.results["model"], plan.end_round(3)["model"], strict=True):
         torch.testing.assert_close(left, right)
