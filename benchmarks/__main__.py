@@ -1,22 +1,45 @@
-"""Runs every benchmark, or the named ones: `python -m benchmarks [device] [fleet]`. Results go to build/bench/."""
+"""Runs every benchmark, or the named ones: `python -m benchmarks [NAME …]`. Results go to build/bench/NAME.json.
+
+`device` is `cpu`, `cuda` and `footprint` in one report; each of them can be named as well.
+"""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.device import measure_device
-from benchmarks.fleet import measure_fleet
+import torch
+
+from benchmarks.cuda import measure_cuda
+from benchmarks.device import measure_cpu, measure_device
+from benchmarks.footprint import measure_footprint
 from benchmarks.report import Figure, print_table, write_report
 
 OUTPUT = Path("build/bench")
-BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {"device": measure_device, "fleet": measure_fleet}
+THREADS = 2  # of every CPU row that does not say otherwise
+
+
+def measure_fleet() -> list[Figure]:
+    from benchmarks import fleet  # needs all of moonfed, which a device with an accelerator may not have
+
+    return fleet.measure_fleet()
+
+
+BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
+    "device": measure_device,
+    "fleet": measure_fleet,
+    "cpu": measure_cpu,
+    "cuda": measure_cuda,
+    "footprint": measure_footprint,
+}
+ALL = ("device", "fleet")
 
 
 def main() -> None:
     unknown = set(sys.argv[1:]) - set(BENCHMARKS)
     if unknown:
         sys.exit(f"benchmark {unknown.pop()!r} is unknown; there are {', '.join(BENCHMARKS)}")
-    for name in sys.argv[1:] or BENCHMARKS:
+    torch.set_num_threads(THREADS)
+    for name in sys.argv[1:] or ALL:
         figures = BENCHMARKS[name]()
         print_table(figures)
         write_report(OUTPUT / f"{name}.json", figures)

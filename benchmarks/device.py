@@ -1,132 +1,127 @@
-"""One device's local training: the compiled plan against an eager loop written as the MOON paper describes it.
-
-The eager side runs the network three times in every step (the model in training, the global one, the previous one) and
-torch.optim.SGD; it shares the network's modules with the plan, and nothing else.
-"""
+"""One device's local training: the compiled plan against an eager loop written as the MOON paper describes it."""
 
 from __future__ import annotations
 
-import copy
-import statistics
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 
+from benchmarks.comparison import Comparison, compare, peaks, title
+from benchmarks.cuda import measure_cuda
+from benchmarks.footprint import measure_footprint
 from benchmarks.report import Figure
-from export.methods import METHODS
-from export.models import build_network
-from export.network import Network, exchanged_tensors
-from export.optimiser import Sgd
-from export.plan import compile_plan, save_plan
-from moonfed.manifest import InputSpec
-from moonfed.plan import Plan, load_plan
+from benchmarks.sides import EAGER_FEDAVG, EAGER_MOON, EPOCHS, PLAN_FEDAVG, PLAN_MOON, PLAN_MOON_EACH, Work
 
-SAMPLE = InputSpec(kind="image", shape=(32, 32, 3))
-BATCH, CLASSES, EPOCHS = 64, 10, 10
-MU, TAU = 5.0, 0.5
-SGD = Sgd()
-Step = Callable[[], object]
+# For information: how much of a gain is the layout's, which an eager loop can have as well.
+EAGER_FEDAVG_LAST = replace(EAGER_FEDAVG, name="eager FedAvg, channels-last", memory_format="channels-last")
+EAGER_MOON_LAST = replace(EAGER_MOON, name="eager MOON, channels-last", memory_format="channels-last")
+SIDES = (
+    EAGER_FEDAVG,
+    PLAN_FEDAVG,
+    EAGER_MOON,
+    PLAN_MOON_EACH,
+    PLAN_MOON,
+    EAGER_FEDAVG_LAST,
+    EAGER_MOON_LAST,
+)
+FRESH = replace(PLAN_FEDAVG, name="plan FedAvg, a fresh augmentation in every step", augmentation="crop-flip")
+VIEWS = (1, 3, 5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How long a model is measured, and what the plan's MOON is to gain over the eager loop's on it."""
+
+    model: str
+    samples: int
+    turns: int
+    gain: float
+
+
+CNN = Extent(model="cnn", samples=640, turns=15, gain=1.75)
+RESNET18 = Extent(model="resnet18", samples=64, turns=5, gain=1.5)
 
 
 def measure_device() -> list[Figure]:
+    return [*measure_cpu(), *measure_cuda(), *measure_footprint()]
+
+
+def measure_cpu(
+    cnn: Extent = CNN, others: Sequence[Extent] = (RESNET18,), *, epochs: int = EPOCHS, views: Sequence[int] = VIEWS
+) -> list[Figure]:
     figures = []
-    for model, repetitions, steps in (("cnn", 21, 20), ("resnet18", 5, 1)):
-        figures += _measure_model(model, repetitions, steps)
+    for extent in (cnn, *others):
+        figures += _measure_model(extent, epochs)
+    figures += _measure_views(cnn, epochs, views)
+    with _one_thread():
+        figures += _measure_one_thread(cnn, epochs)
     return figures
 
 
-def _measure_model(model: str, repetitions: int, steps: int) -> list[Figure]:
-    network = build_network(model, SAMPLE, CLASSES)
-    inputs = torch.randint(0, 256, (BATCH, *SAMPLE.shape), dtype=torch.uint8)
-    labels = torch.randint(0, CLASSES, (BATCH,))
-    fedavg, moon = _plan(network, "fedavg"), _plan(network, "moon")
-    empty, draws = torch.empty(0), torch.empty(BATCH, 0)
-    references = moon.references(inputs, draws)
-    sides: dict[str, Step] = {
-        "eager FedAvg": _eager_fedavg(network, inputs, labels),
-        "plan FedAvg": lambda: fedavg.step(inputs, labels, empty, draws),
-        "eager MOON": _eager_moon(network, inputs, labels),
-        "plan MOON, references in each step": lambda: moon.step(inputs, labels, empty, draws),
-        "plan MOON, references cached": lambda: moon.step(inputs, labels, references, draws),
-        "references": lambda: moon.references(inputs, draws),
-    }
-    times = _alternate(sides, repetitions, steps)
-    per_step = {name: statistics.median(values) for name, values in times.items()}
-    # One pass of references serves the whole round of EPOCHS epochs.
-    per_step["plan MOON, references cached"] += per_step.pop("references") / EPOCHS
-    rows = [Figure(name=f"{model}: {name}", value=1e3 * value, unit="ms") for name, value in per_step.items()]
-    cached, plain = per_step["plan MOON, references cached"], per_step["plan FedAvg"]
-    eager = 1.75 if model == "cnn" else 1.5
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _work(extent: Extent, epochs: int) -> Work:
+    return Work(model=extent.model, accelerator="cpu", samples=extent.samples, epochs=epochs)
+
+
+def _measure_model(extent: Extent, epochs: int) -> list[Figure]:
+    work = _work(extent, epochs)
+    found = compare(SIDES, work, extent.turns)
     return [
-        *rows,
-        Figure(name=f"{model}: plan MOON / plan FedAvg", value=cached / plain, unit="times", at_most=1.10),
-        Figure(name=f"{model}: eager MOON / plan MOON", value=per_step["eager MOON"] / cached, unit="times",
-               at_least=eager),
-        Figure(name=f"{model}: plan FedAvg / eager FedAvg", value=plain / per_step["eager FedAvg"], unit="times",
-               at_most=1.03),
-    ]  # fmt: skip
+        *found.times(),
+        *peaks(SIDES, work),
+        _moon_over_fedavg(found),
+        Figure(
+            name=f"{title(work)}: eager MOON / plan MOON",
+            value=found.ratio(EAGER_MOON, PLAN_MOON),
+            unit="times",
+            at_least=extent.gain,
+        ),
+        Figure(
+            name=f"{title(work)}: plan FedAvg / eager FedAvg",
+            value=found.ratio(PLAN_FEDAVG, EAGER_FEDAVG),
+            unit="times",
+            at_most=1.03,
+        ),
+    ]
 
 
-def _alternate(sides: dict[str, Step], repetitions: int, steps: int) -> dict[str, list[float]]:
-    """Seconds per step; the sides take turns, so that the machine's moods hit all of them."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for repetition in range(repetitions + 2):  # two to warm up: TorchScript optimises on its second call
-        for name, side in sides.items():
-            started = time.perf_counter()
-            for _ in range(steps):
-                side()
-            if repetition >= 2:
-                times[name].append((time.perf_counter() - started) / steps)
-    return times
+def _moon_over_fedavg(found: Comparison, where: str = "") -> Figure:
+    """References once per round, whose pass is in the rounds that were timed."""
+    name = f"{title(found.work)}{where}: plan MOON / plan FedAvg"
+    return Figure(name=name, value=found.ratio(PLAN_MOON, PLAN_FEDAVG), unit="times", at_most=1.10)
 
 
-def _plan(network: Network, method: str) -> Plan:
-    settings = METHODS[method]()
-    values = {"learning_rate": SGD.learning_rate, "momentum": SGD.momentum, "weight_decay": SGD.weight_decay}
-    values |= settings.coefficients()
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "plan.pt"
-        save_plan(path, compile_plan(network, settings, values, model="benchmark"))
-        plan = load_plan(path, "cpu")
-    model = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
-    plan.begin_round(model, [model], {}, values)
-    return plan
+def _measure_one_thread(extent: Extent, epochs: int) -> list[Figure]:
+    found = compare((PLAN_FEDAVG, PLAN_MOON), _work(extent, epochs), extent.turns)
+    times = [replace(figure, name=f"{figure.name}, one thread") for figure in found.times()]
+    return [*times, _moon_over_fedavg(found, ", one thread")]
 
 
-def _optimiser(network: torch.nn.Module) -> torch.optim.SGD:
-    return torch.optim.SGD(
-        network.parameters(), lr=SGD.learning_rate, momentum=SGD.momentum, weight_decay=SGD.weight_decay
-    )
-
-
-def _eager_fedavg(network: Network, inputs: torch.Tensor, labels: torch.Tensor) -> Step:
-    local = copy.deepcopy(network).train()
-    optimiser = _optimiser(local)
-
-    def step() -> None:
-        optimiser.zero_grad()
-        torch.autograd.backward(F.cross_entropy(local(inputs), labels))
-        optimiser.step()
-
-    return step
-
-
-def _eager_moon(network: Network, inputs: torch.Tensor, labels: torch.Tensor) -> Step:
-    local, frozen = copy.deepcopy(network).train(), [copy.deepcopy(network).eval() for _ in range(2)]
-    optimiser, cosine = _optimiser(local), torch.nn.CosineSimilarity(dim=-1)
-
-    def step() -> None:
-        optimiser.zero_grad()
-        z = local.represent(inputs)
-        with torch.no_grad():
-            z_global, z_previous = (encoder.represent(inputs) for encoder in frozen)
-        similarities = torch.stack([cosine(z, z_global), cosine(z, z_previous)], dim=1) / TAU
-        contrast = F.cross_entropy(similarities, torch.zeros_like(labels))
-        torch.autograd.backward(F.cross_entropy(local.classify(z), labels) + MU * contrast)
-        optimiser.step()
-
-    return step
+def _measure_views(extent: Extent, epochs: int, views: Sequence[int]) -> list[Figure]:
+    """MOON with V augmented copies, against FedAvg, which needs none and augments anew in every step."""
+    moon = {
+        count: replace(PLAN_MOON, name=f"plan MOON, V = {count}", augmentation="crop-flip", views=count)
+        for count in views
+    }
+    found = compare((FRESH, *moon.values()), _work(extent, epochs), extent.turns)
+    ratios = [
+        Figure(
+            name=f"{title(found.work)}: plan MOON, V = {count} / plan FedAvg, fresh",
+            value=found.ratio(side, FRESH),
+            unit="times",
+            at_most=1.05 * (3 + 2 * count / EPOCHS) / 3,
+        )
+        for count, side in moon.items()
+    ]
+    return [*found.times(), *ratios]

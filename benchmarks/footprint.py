@@ -1,0 +1,170 @@
+"""What a device weighs beside its training: the attending parent, the child's own code, and the time until it attends.
+
+A real coordinator and a real device, on this machine, over TLS. A device's own dependencies are not enough for it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.report import Figure, say
+
+if TYPE_CHECKING:
+    from experiments.processes import Fleet
+
+PARENT = Figure(name="an idle, attending device after two rounds, the parent alone", unit="MB", at_most=60)
+CHILD = Figure(name="the training child above bare torch", unit="MB", at_most=30)
+START = Figure(name="client start to attending", unit="s", at_most=2)
+NEEDED = ("sqlalchemy", "cryptography", "onnx")
+DEVICE, RUN = "device", "benchmark"
+SAMPLES = 640
+PATIENCE, SETTLED = 120.0, 3.0  # seconds: for anything here; for what a device does after a run, such as fetching it
+WATCHED = 0.005  # seconds between two looks
+
+# Freed memory is handed back first, or what the allocator happens to keep is measured.
+RESIDENT_SET = """
+import ctypes, gc, pathlib
+gc.collect()
+getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
+print(next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")))
+"""
+TORCH = "import numpy, torch"
+CHILDS_OWN = f"{TORCH}\nimport edge_client.worker, edge_client.trainer"  # all that it imports before a plan and data
+
+
+def measure_footprint(starts: int = 5) -> list[Figure]:
+    reason = _reason()
+    if reason:
+        say(f"footprint: skipped, {reason}")
+        return [replace(figure, reason=reason) for figure in (PARENT, CHILD, START)]
+    say("footprint: a coordinator, a device, two rounds")
+    with tempfile.TemporaryDirectory() as directory:
+        started, parent = _attend(Path(directory), starts)
+    return [
+        replace(PARENT, value=parent),
+        replace(CHILD, value=statistics.median(_imported(CHILDS_OWN) - _imported(TORCH) for _ in range(starts))),
+        replace(START, value=statistics.median(started)),
+    ]
+
+
+def _reason() -> str:
+    """Why nothing can be measured here, if so."""
+    missing = [module for module in NEEDED if find_spec(module) is None]
+    if missing:
+        return f"{missing[0]} is not installed"
+    if not Path("/proc/self/status").is_file():
+        return "this system does not tell a process' resident set"
+    return "" if Path(sys.executable).with_name("moonfed-coordinator").is_file() else "moonfed is not installed"
+
+
+def _imported(code: str) -> float:
+    """MB resident after some imports, in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code + RESIDENT_SET], check=True, stdout=subprocess.PIPE, text=True)
+    return _megabytes(done.stdout)
+
+
+def _megabytes(line: str) -> float:
+    return int(line.split()[1]) * 1024 / 1e6  # "VmRSS:  1234 kB"
+
+
+@dataclass(frozen=True, slots=True)
+class _Federation:
+    """A coordinator and one device that is enrolled."""
+
+    directory: Path
+    fleet: Fleet
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "device"
+
+    @property
+    def operator(self) -> Path:
+        return self.directory / "coordinator" / "operator"
+
+
+def _attend(directory: Path, starts: int) -> tuple[list[float], float]:
+    """Seconds until a started device attends, as often as wanted; the parent's MB after a run of two rounds."""
+    from experiments.processes import Fleet
+
+    with Fleet(directory / "logs") as fleet:
+        federation = _Federation(directory, fleet)
+        _prepare(federation)
+        started = []
+        for number in range(starts):
+            if number:
+                fleet.programs[DEVICE].terminate()
+                fleet.programs[DEVICE].wait()
+            started.append(_start_device(federation))
+        _train(federation)
+        status = Path(f"/proc/{fleet.programs[DEVICE].pid}/status").read_text()
+        return started, _megabytes(next(line for line in status.splitlines() if line.startswith("VmRSS:")))
+
+
+def _prepare(federation: _Federation) -> None:
+    from experiments.processes import run
+
+    operator = ("--identity", str(federation.operator))
+    federation.fleet.start(
+        *("coordinator", "moonfed-coordinator", "serve", "--state", str(federation.directory / "coordinator")),
+        *("--fleet-port", "0", "--enrolment-port", "0", "--json"),
+    )
+    federation.fleet.first_line("coordinator")
+    token = json.loads(run("moonfed-coordinator", "token", "create", *operator, "--json"))["token"]
+    run("moonfed-client", "enrol", token, "--name", DEVICE, "--state", str(federation.state))
+    run(
+        *("moonfed-export", "bundle", "--model", "cnn", "--input", "32x32x3", "--classes", "10", "--method", "moon"),
+        *("--set", "epochs=1", "--output", str(federation.directory / "bundle")),
+    )
+    generator = np.random.default_rng(0)
+    inputs = generator.integers(0, 256, (SAMPLES, 32, 32, 3), dtype=np.uint8)
+    np.savez(federation.directory / "data.npz", inputs=inputs, labels=np.arange(SAMPLES) % 10)
+
+
+def _start_device(federation: _Federation) -> float:
+    """Seconds from the command to its word that it attends."""
+    began = time.perf_counter()
+    device = federation.fleet.start(
+        *(DEVICE, "moonfed-client", "run", "--data", str(federation.directory / "data.npz")),
+        *("--state", str(federation.state)),
+    )
+    log = federation.fleet.logs / f"{DEVICE}.log"
+    while "attending the coordinator" not in log.read_text():
+        if device.poll() is not None or time.perf_counter() - began > PATIENCE:
+            raise RuntimeError(f"the device does not attend: {federation.fleet.last_words(DEVICE)}")
+        time.sleep(WATCHED)
+    return time.perf_counter() - began
+
+
+def _train(federation: _Federation) -> None:
+    """A run of two rounds, to its end and what a device does after it."""
+    from experiments.processes import run
+    from moonfed.identity import load_identity
+    from moonfed.transport import open_channel
+    from moonfed.v1 import control_pb2
+    from moonfed.v1.control_pb2_grpc import ControlStub
+
+    run(
+        *("moonfed-coordinator", "run", "start", str(federation.directory / "bundle"), "--name", RUN),
+        *("--identity", str(federation.operator), "--rounds", "2", "--minimum-devices", "1", "--cohort", "all"),
+        *("--quorum", "100%"),
+    )
+    identity = load_identity(federation.operator)
+    with open_channel(identity.address, identity) as channel:
+        control, deadline = ControlStub(channel), time.monotonic() + PATIENCE
+        while control.GetRun(control_pb2.GetRunRequest(run=RUN)).status != control_pb2.RUN_STATUS_FINISHED:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the run does not finish: {federation.fleet.last_words(DEVICE)}")
+            time.sleep(0.1)
+    time.sleep(SETTLED)

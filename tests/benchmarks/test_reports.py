@@ -1,0 +1,127 @@
+"""The benchmarks at their smallest: every row is there, and the report says what was measured and what was not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import comparison, cuda, footprint
+from benchmarks.cuda import measure_cuda
+from benchmarks.device import Extent, measure_cpu
+from benchmarks.footprint import measure_footprint
+from benchmarks.peak import peak_megabytes
+from benchmarks.report import Figure, print_table, write_report
+from benchmarks.sides import PLAN_FEDAVG, Work
+
+
+def report(figures: list[Figure], directory: Path) -> dict[str, dict[str, Any]]:
+    write_report(directory / "bench" / "device.json", figures)
+    document = json.loads((directory / "bench" / "device.json").read_text())
+    assert {"processor", "cores", "threads", "torch", "cuda_device"} <= set(document["hardware"])
+    return {row["name"]: row for row in document["figures"]}
+
+
+@pytest.mark.parametrize(
+    ("figure", "met"),
+    [
+        (Figure(name="a", unit="s", value=2.0, at_most=2.0), True),
+        (Figure(name="a", unit="s", value=2.1, at_most=2.0), False),
+        (Figure(name="a", unit="s", value=2.0, at_least=2.0), True),
+        (Figure(name="a", unit="s", value=1.9, at_least=2.0), False),
+        (Figure(name="a", unit="s", value=1.9), None),
+        (Figure(name="a", unit="s", at_most=2.0, reason="no clock"), None),
+    ],
+)
+def test_a_target_is_met_or_not_or_neither(figure: Figure, met: bool | None) -> None:
+    assert figure.met is met
+
+
+def test_a_figure_that_was_not_measured_is_null_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = [
+        Figure(name="quick", unit="times", at_most=1.5, reason="no CUDA device"),
+        Figure(name="slow", unit="s", value=3.0, at_most=2.0),
+    ]
+    rows = report(figures, tmp_path)
+    assert rows["quick"] == {
+        "name": "quick", "value": None, "unit": "times", "target": "at most 1.5", "met": None,
+        "reason": "unmeasured: no CUDA device",
+    }  # fmt: skip
+    assert rows["slow"] == {"name": "slow", "value": 3.0, "unit": "s", "target": "at most 2", "met": False}
+    print_table(figures)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("unmeasured: no CUDA device")
+    assert lines[1].endswith("NOT MET")
+    assert lines[2] == "not met: slow is 3 s; its target is at most 2"
+
+
+def test_the_cpu_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "peak_megabytes", lambda side, work: 12.5)  # a process each; tested by itself below
+    threads = torch.get_num_threads()
+    smallest = Extent(model="cnn", samples=64, turns=1, gain=1.75)
+    rows = report(measure_cpu(smallest, (), epochs=1, views=(1, 3)), tmp_path)
+    assert torch.get_num_threads() == threads
+    targets = {name: row["target"] for name, row in rows.items() if row["target"]}
+    assert targets == {
+        "CNN: plan MOON / plan FedAvg": "at most 1.1",
+        "CNN: eager MOON / plan MOON": "at least 1.75",
+        "CNN: plan FedAvg / eager FedAvg": "at most 1.03",
+        "CNN: plan MOON, V = 1 / plan FedAvg, fresh": "at most 1.12",  # 1.05 (3 + 0.2) / 3
+        "CNN: plan MOON, V = 3 / plan FedAvg, fresh": "at most 1.26",  # 1.05 (3 + 0.6) / 3
+        "CNN, one thread: plan MOON / plan FedAvg": "at most 1.1",
+    }
+    assert {row["unit"] for row in rows.values()} == {"ms", "MB", "times"}
+    assert all(row["value"] > 0 and row["met"] in (True, False, None) for row in rows.values())
+    sides = [name for name, row in rows.items() if row["unit"] == "ms"]
+    assert len([name for name in sides if f"{name}, peak memory" in rows]) == 7
+
+
+def test_peak_memory_grows_with_the_data() -> None:
+    """By 9,936 pictures of 3,072 bytes, and little more."""
+    few, many = (
+        peak_megabytes(PLAN_FEDAVG, Work(model="cnn", accelerator="cpu", samples=samples)) for samples in (64, 10_000)
+    )
+    assert 0.8 * 30.5 < many - few < 3 * 30.5
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, whose rows take minutes")
+def test_without_cuda_its_rows_are_there_unmeasured(tmp_path: Path) -> None:
+    rows = report(measure_cuda(), tmp_path)
+    assert len(rows) == 5
+    assert all((row["value"], row["met"], row["reason"]) == (None, None, "unmeasured: no CUDA device")
+               for row in rows.values())  # fmt: skip
+    assert [row["target"] for row in rows.values()] == [
+        "at least 8", "at least 2.5", "at most 1.55", "at most 1.55", "at most 5",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_the_cuda_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, model in (("CNN", "cnn"), ("RESNET18", "resnet18"), ("RESNET50", "resnet50")):
+        monkeypatch.setattr(cuda, name, cuda.CudaExtent(model=model, samples=64, turns=1))
+    rows = report(measure_cuda(), tmp_path)
+    assert len([row for row in rows.values() if row["target"]]) == 5
+    assert all(row["value"] > 0 for row in rows.values())
+
+
+def test_the_footprint_of_a_real_device(tmp_path: Path) -> None:
+    rows = report(measure_footprint(starts=1), tmp_path)
+    assert [row["target"] for row in rows.values()] == ["at most 60", "at most 30", "at most 2"]
+    parent, child, start = (row["value"] for row in rows.values())
+    assert 20 < parent < 200  # a Python with gRPC, without torch
+    assert 0 < child < 200
+    assert 0.1 < start < footprint.PATIENCE
+
+
+def test_without_the_coordinators_dependencies_the_footprint_is_unmeasured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footprint, "NEEDED", ("a_module_that_nobody_has",))
+    rows = report(measure_footprint(), tmp_path)
+    assert len(rows) == 3
+    assert {row["reason"] for row in rows.values()} == {"unmeasured: a_module_that_nobody_has is not installed"}
