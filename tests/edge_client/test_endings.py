@@ -203,10 +203,14 @@ def test_a_finished_model_appears_whole_or_not_at_all(tmp_path: Path, bundle: Bu
     assert list(root.iterdir()) == []
 
 
+def write(file: Path) -> None:
+    file.write_text("model")
+
+
 def save(runs: Path, run: str, manifest: str) -> None:
     RunState(runs, run, manifest=manifest, seed=1).save(
         *(1, 1),
-        files={"model": lambda file: file.write_text("model") and None},
+        files={"model": write},
         kept=[],
         assignment="a" * 64,
         samples=1,

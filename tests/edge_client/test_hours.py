@@ -30,7 +30,8 @@ class Over(Exception):
 def window(opens: float, closes: float) -> Window:
     """From and to some seconds from now, which no command line can say."""
     present = datetime.now()
-    return Window(*((present + timedelta(seconds=seconds)).time() for seconds in (opens, closes)))
+    start, end = (present + timedelta(seconds=seconds) for seconds in (opens, closes))
+    return Window(start.time(), end.time())
 
 
 @contextmanager

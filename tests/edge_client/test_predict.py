@@ -62,7 +62,7 @@ def finish(state: Path, bundle: Bundle, spec: InputSpec, run: str, seed: int) ->
     return network.eval()
 
 
-def expected(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def expected(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray:
     with torch.no_grad():
         logits = network(torch.from_numpy(inputs))
     return torch.softmax(logits[-1] if isinstance(logits, tuple) else logits, dim=1).numpy()

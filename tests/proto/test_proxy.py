@@ -80,7 +80,7 @@ def test_we_find_the_proxy_that_grpc_takes(
             monkeypatch.setenv(name, value.replace("URL", url))
         chosen = url if option else ""
         with grpc.insecure_channel(f"{HOST}:7443", transport.client_options(chosen)) as channel:
-            call = channel.unary_unary("/no/method")
+            call = channel.unary_unary("/no/method", None, None)
             with pytest.raises(grpc.RpcError):
                 call(b"", timeout=2)
         assert bool(server.asked) == through
