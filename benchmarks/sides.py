@@ -17,7 +17,8 @@ from typing import Literal, cast
 import torch
 
 from benchmarks.eager import BATCH, MU, SGD, TAU, train_eagerly
-from edge_client.training import RoundSettings, Samples, train_round
+from edge_client.placement import Residence, Samples
+from edge_client.training import RoundSettings, train_round
 from export.augmentation import new_augmentation
 from export.methods import METHODS
 from export.models import build_network
@@ -100,6 +101,8 @@ def _eager_round(side: Side, work: Work, network: Network, data: Samples) -> Rou
 
 
 def _plan_round(side: Side, work: Work, network: Network, data: Samples) -> Round:
+    accelerator = torch.device(work.accelerator)
+    residence = Residence(accelerator)
     plan: Plan = _load(side, work, network)
     if not side.cached:
         plan = cast(Plan, _Uncached(plan))
@@ -117,7 +120,15 @@ def _plan_round(side: Side, work: Work, network: Network, data: Samples) -> Roun
             round=1,
             device="benchmark",
         )
-        return train_round(plan, data, model=model, previous_models=[previous], received={}, settings=settings)
+        return train_round(
+            plan,
+            residence.of(data),
+            model=model,
+            previous_models=[previous],
+            received={},
+            settings=settings,
+            accelerator=accelerator,
+        )
 
     return train
 
