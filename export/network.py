@@ -33,7 +33,12 @@ class Network(torch.nn.Module):
     @torch.jit.export
     def represent(self, inputs: torch.Tensor) -> torch.Tensor:
         """The representation z [B, D] of raw samples."""
-        features: torch.Tensor = self.encoder(self.preprocessing(inputs))
+        return self.encode(self.preprocessing(inputs))
+
+    @torch.jit.export
+    def encode(self, samples: torch.Tensor) -> torch.Tensor:
+        """The representation z [B, D] of preprocessed samples."""
+        features: torch.Tensor = self.encoder(samples)
         z_BD: torch.Tensor = self.projection_head(features.flatten(1))  # noqa: N806
         return z_BD
 

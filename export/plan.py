@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from export.archive import clean_archive
+from export.frozen import frozen_encoder
 from export.methods import Method
 from export.network import Network, exchanged_tensors
 from export.optimiser import SgdOptimiser
@@ -46,7 +47,7 @@ class TrainingPlan(torch.nn.Module):
         self.inference = _eval_twin(network)
         self.objective = method.objective()
         self.optimiser = SgdOptimiser()
-        self.frozen = torch.nn.ModuleList([_frozen_encoder(network) for _ in range(method.frozen_encoders)])
+        self.frozen = torch.nn.ModuleList([frozen_encoder(network) for _ in range(method.frozen_encoders)])
         tensors = exchanged_tensors(network)
         names = list(tensors)
         frozen_tensors = [exchanged_tensors(encoder) for encoder in self.frozen]
@@ -58,6 +59,7 @@ class TrainingPlan(torch.nn.Module):
         self.hyperparameter_names = sorted(hyperparameter_names)
         self.hyperparameters = {}
         self.previous = 0  # previous models at hand this round
+        self.channels_last = False  # whether the weights of convolutions lie so in memory, and samples are to
 
     @torch.jit.export
     def begin_round(
@@ -73,6 +75,7 @@ class TrainingPlan(torch.nn.Module):
                 raise ValueError("hyperparameter '" + name + "' is missing")
         self.hyperparameters = hyperparameters
         copy_into(self.state, model)
+        self.channels_last = lie_channels_last(self.state)
         for counter in self.counters:
             counter.zero_()
         self.previous = max(0, min(len(previous_models), len(self.frozen_states) - 1))
@@ -97,18 +100,23 @@ class TrainingPlan(torch.nn.Module):
     @torch.jit.export
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """The frozen encoders' representations [B, R, D] of augmented inputs."""
-        return self.frozen_representations(self.augmentation(inputs, draws))
+        return self.frozen_representations(self.prepared(inputs, draws))
 
-    def frozen_representations(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The frozen encoders' representations [B, R, D] of inputs as they are."""
+    def prepared(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Augmented and preprocessed samples, once for all encoders."""
+        samples: torch.Tensor = self.network.preprocessing(self.augmentation(inputs, draws), self.channels_last)
+        return samples
+
+    def frozen_representations(self, samples: torch.Tensor) -> torch.Tensor:
+        """The frozen encoders' representations [B, R, D] of prepared samples."""
         count = self.reference_count()
         found: list[torch.Tensor] = []
         with torch.no_grad():
             for index, encoder in enumerate(self.frozen):
                 if index < count:
-                    found.append(encoder.represent(inputs))  # type: ignore[operator]
+                    found.append(encoder.encode(samples))  # type: ignore[operator]
         if len(found) == 0:
-            return torch.zeros([inputs.size(0), 0, 0], device=inputs.device)
+            return torch.zeros([samples.size(0), 0, 0], device=samples.device)
         return torch.stack(found, dim=1)
 
     @torch.jit.export
@@ -116,23 +124,23 @@ class TrainingPlan(torch.nn.Module):
         self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> torch.Tensor:
         """One step of the optimiser; the loss before it."""
-        augmented = self.augmentation(inputs, draws)
+        samples = self.prepared(inputs, draws)
         if references.numel() == 0 and self.reference_count() > 0:
-            references = self.frozen_representations(augmented)
-        z_BD = self.represent(augmented)  # noqa: N806
+            references = self.frozen_representations(samples)
+        z_BD = self.encode(samples)  # noqa: N806
         logits_BC = self.network.classify(z_BD)  # noqa: N806
         loss: torch.Tensor = self.objective(logits_BC, z_BD, labels, references, self.hyperparameters)
         if loss.requires_grad:
             loss = self.descend(loss)
         return loss.detach()
 
-    def represent(self, augmented: torch.Tensor) -> torch.Tensor:
+    def encode(self, samples: torch.Tensor) -> torch.Tensor:
         """z [B, D] of the model in training, or, where the round does not train encoder and head, of inference."""
         if self.objective.trains_encoder(self.previous, self.hyperparameters):
-            z_BD = self.network.represent(augmented)  # noqa: N806
+            z_BD = self.network.encode(samples)  # noqa: N806
         else:
             with torch.no_grad():
-                z_BD = self.inference.represent(augmented)  # noqa: N806
+                z_BD = self.inference.encode(samples)  # noqa: N806
         return z_BD
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
@@ -215,6 +223,14 @@ def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
             targets[index].copy_(sources[index])
 
 
+def lie_channels_last(tensors: list[torch.Tensor]) -> bool:
+    """Whether any tensor does; one that lies both ways, such as the weights of a 1x1 convolution, does not count."""
+    for tensor in tensors:  # noqa: SIM110 - not in scripts
+        if tensor.dim() == 4 and not tensor.is_contiguous():
+            return True
+    return False
+
+
 def pick(tensors: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
     """The tensors at those places."""
     return [tensors[place] for place in places]
@@ -258,12 +274,6 @@ def save_plan(path: Path, scripted: torch.jit.ScriptModule) -> None:
 def _eval_twin(network: Network) -> Network:
     shared = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
     return copy.deepcopy(network, shared).eval()
-
-
-def _frozen_encoder(network: Network) -> Network:
-    frozen = copy.deepcopy(network)
-    frozen.output_layer = torch.nn.Identity()  # only representations are asked of it
-    return frozen.eval().requires_grad_(False)
 
 
 def _drop_weights(plan: TrainingPlan) -> None:

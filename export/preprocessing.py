@@ -22,25 +22,35 @@ _WIDTH_NAMES = {"image": "channels", "features": "features"}
 class ImagePreprocessing(torch.nn.Module):
     """uint8 pixels [B, H, W, C] to normalised float32 [B, C, H', W'].
 
-    The means and deviations are plain tensors, neither parameters nor buffers: they belong to the graph, not to the
-    state that devices exchange.
+    Scaling to [0, 1] and normalising are one product and one sum: pixels * factor + shift. Both are plain tensors,
+    neither parameters nor buffers: they belong to the graph, not to the state that devices exchange.
     """
 
     def __init__(self, shape: tuple[int, int, int], mean: Sequence[float], deviation: Sequence[float]) -> None:
         super().__init__()
         self.height, self.width = resized(shape[0]), resized(shape[1])
         self.resize = (self.height, self.width) != shape[:2]
-        self.mean = torch.tensor(list(mean), dtype=torch.float32).reshape(-1, 1, 1)
-        self.deviation = torch.tensor(list(deviation), dtype=torch.float32).reshape(-1, 1, 1)
+        means, deviations = (torch.tensor(list(values), dtype=torch.float64) for values in (mean, deviation))
+        self.factor = (1 / (255 * deviations)).to(torch.float32)
+        self.shift = (-means / deviations).to(torch.float32)
 
-    def forward(self, pixels_BHWC: torch.Tensor) -> torch.Tensor:  # noqa: N803
-        """Scales to [0, 1], resizes sides that are too small, and normalises."""
-        images_BCHW = pixels_BHWC.permute(0, 3, 1, 2).contiguous().to(torch.float32) / 255.0  # noqa: N806
+    def forward(self, pixels_BHWC: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
+        """Normalises, then resizes sides that are too small; `channels_last` is how the result lies in memory."""
+        if channels_last:
+            # As pixels come. A picture is one long row here: broadcast over channels, a CPU would take three numbers
+            # at a time.
+            pixels = pixels_BHWC.size(1) * pixels_BHWC.size(2)
+            rows = pixels_BHWC.flatten(1).to(torch.float32, copy=True)
+            rows = rows.mul_(self.factor.repeat(pixels)).add_(self.shift.repeat(pixels))
+            images_BCHW = rows.view(pixels_BHWC.size()).permute(0, 3, 1, 2)  # noqa: N806
+        else:
+            images_BCHW = pixels_BHWC.permute(0, 3, 1, 2).contiguous().to(torch.float32)  # noqa: N806
+            images_BCHW = images_BCHW * self.factor.view(-1, 1, 1) + self.shift.view(-1, 1, 1)  # noqa: N806
         if self.resize:
             images_BCHW = F.interpolate(  # noqa: N806
                 images_BCHW, [self.height, self.width], mode="bilinear", align_corners=False
             )
-        return (images_BCHW - self.mean) / self.deviation
+        return images_BCHW
 
 
 class FeaturePreprocessing(torch.nn.Module):
@@ -51,8 +61,8 @@ class FeaturePreprocessing(torch.nn.Module):
         self.mean = torch.tensor(list(mean), dtype=torch.float32)
         self.deviation = torch.tensor(list(deviation), dtype=torch.float32)
 
-    def forward(self, features_BF: torch.Tensor) -> torch.Tensor:  # noqa: N803
-        """Normalises every feature."""
+    def forward(self, features_BF: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
+        """Normalises every feature; there are no channels."""
         return (features_BF - self.mean) / self.deviation
 
 

@@ -109,8 +109,8 @@ def test_the_graphs_initialisers_are_the_manifests_tensors_and_two_constants(pic
     proto = onnx.ModelProto.FromString(pictures.contents[GRAPH_FILE])
     names = {initialiser.name for initialiser in proto.graph.initializer}
     assert names == {tensor.name for tensor in pictures.manifest.tensors} | {
-        "preprocessing.mean",
-        "preprocessing.deviation",
+        "preprocessing.factor",
+        "preprocessing.shift",
     }
     assert [entry.name for entry in proto.graph.input] == ["inputs"]
     assert [entry.name for entry in proto.graph.output] == ["probabilities"]
