@@ -9,8 +9,10 @@ from pathlib import Path
 
 import torch
 
+from edge_client.available import available_memory, resident_memory
 from edge_client.data.samples import split
 from edge_client.data.source import Reader, open_source
+from edge_client.memory import require_fits, round_bytes
 from edge_client.messages import Job, WorkerSettings
 from edge_client.placement import Residence
 from edge_client.rounds import train_job
@@ -39,6 +41,7 @@ class Trainer:
     ) -> None:
         """`reading` and `training` are called for every bit of work done; what they raise ends the round."""
         require_accelerator(settings.accelerator)
+        self._runtime = resident_memory()  # with torch, and nothing of a round yet
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self._settings, self._reading, self._training = settings, reading, training
@@ -55,6 +58,7 @@ class Trainer:
         content = Path(job.manifest_file).read_bytes()
         manifest = Manifest.from_bytes(content)
         data, holdout = self._read(manifest)
+        self._require_memory(manifest, job, len(data), len(holdout))
         plan = self._loaded_plan(job.plan_file)
         sha256 = ref_of_bytes(content).sha256
         state = RunState(Path(self._settings.state, "runs"), job.run, manifest=sha256, seed=job.seed)
@@ -74,12 +78,28 @@ class Trainer:
     def _read(self, manifest: Manifest) -> tuple[Samples, Samples]:
         raw = self._reader.read_if_changed(manifest.input, manifest.classes, self._reading)
         if raw is not None:
-            self._samples = None  # not the old and the new in memory at once
+            self._samples, self._residence = None, Residence(self._accelerator)  # not the old ones and the new at once
             trained, held_out = split(raw, self._settings.holdout)
             self._samples = _in_torch(trained), _in_torch(held_out)
             log.info("%d samples to train on, %d held out", len(trained), len(held_out))
         assert self._samples is not None  # noqa: S101 - the first reading is a change
         return self._samples
+
+    def _require_memory(self, manifest: Manifest, job: Job, samples: int, held_out: int) -> None:
+        """Raises ResourceExhausted if the round would take more memory than this device has, or was given."""
+        settings = self._settings
+        need = round_bytes(
+            manifest,
+            samples=samples,
+            held_out=held_out,
+            batch_size=job.batch_size,
+            epochs=job.epochs,
+            views=job.views,
+            precision=settings.precision,
+            accelerator=settings.accelerator,
+            runtime=self._runtime,
+        )
+        require_fits(need, available_memory(settings.accelerator), settings.max_memory)
 
     def _loaded_plan(self, file: str) -> Plan:
         if self._plan is None or file != self._plan_file:

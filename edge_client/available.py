@@ -1,0 +1,128 @@
+"""How much memory this process can still have: the machine's, its control group's, its accelerator's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+KIBIBYTE = 1024  # what /proc counts in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Available:
+    """Bytes that this process holds already or can get, without swapping; None: the system does not tell."""
+
+    host: int | None
+    accelerator: int | None = None  # None also: there is no accelerator, or it shares the host's memory
+    shared: bool = False  # whether there is one memory for both, as on a Jetson
+
+
+def available_memory(accelerator: str) -> Available:
+    """What a round of local training can have on `cpu` or `cuda`; torch is imported for the latter only."""
+    host = host_available()
+    if accelerator == "cpu":
+        return Available(host=host)
+    import torch
+
+    if torch.cuda.get_device_properties(0).is_integrated:
+        return Available(host=host, shared=True)
+    free, _ = torch.cuda.mem_get_info()
+    return Available(host=host, accelerator=free + torch.cuda.memory_reserved())
+
+
+def host_available(root: Path = ROOT) -> int | None:
+    """Bytes of host memory, those that this process holds included.
+
+    The least of MemAvailable and what the limits of the process's control groups (cgroup v2) leave. Pages of files
+    count as available, as Linux's own estimate has them; so of what the process holds only the rest is added.
+    """
+    free = [room for room in (_machine_room(root), *_group_rooms(root)) if room is not None]
+    return min(free) + held_memory(root, "RssAnon") if free else None
+
+
+def resident_memory(root: Path = ROOT) -> int:
+    """Bytes that this process holds of the memory now, libraries included; 0 if the system does not tell."""
+    return held_memory(root, "VmRSS")
+
+
+def peak_memory(root: Path = ROOT) -> int:
+    """The most bytes that this process has held so far; 0 if the system does not tell.
+
+    Unlike getrusage's figure, it begins with this program, not with the process that started it.
+    """
+    return held_memory(root, "VmHWM")
+
+
+def held_memory(root: Path, kind: str) -> int:
+    """One of the sizes in /proc/self/status; 0 if there is none."""
+    return fields(root / "proc/self/status").get(kind, 0)
+
+
+def total_memory(root: Path = ROOT) -> int | None:
+    """Bytes that the machine has."""
+    return fields(root / "proc/meminfo").get("MemTotal") or _all_pages(root)
+
+
+def fields(file: Path) -> dict[str, int]:
+    """The sizes in a file of lines such as `MemTotal:  8000 kB`, in bytes; nothing if there is no such file."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in lines if line.endswith(" kB"))
+    return {name: KIBIBYTE * int(value.split()[0]) for name, _, value in pairs}
+
+
+def _machine_room(root: Path) -> int | None:
+    return fields(root / "proc/meminfo").get("MemAvailable")
+
+
+def _all_pages(root: Path) -> int | None:
+    if root != ROOT:
+        return None
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _group_rooms(root: Path) -> Iterator[int]:
+    """What each limit leaves, from the process's own control group up to the root of those that it can see."""
+    mount = root / "sys/fs/cgroup"
+    group = _own_group(root)
+    while group is not None:
+        directory = mount / group
+        limit, used = _number(directory / "memory.max"), _number(directory / "memory.current")
+        if limit is not None and used is not None:
+            yield max(0, limit - used + _file_pages(directory / "memory.stat"))
+        group = None if group == Path() else group.parent
+
+
+def _own_group(root: Path) -> Path | None:
+    """Relative to the mount; None without cgroup v2, whose line is the one that begins with 0::."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    return next((Path(line.removeprefix("0::").strip("/")) for line in lines if line.startswith("0::")), None)
+
+
+def _number(file: Path) -> int | None:
+    """The number in a file; None if it says `max`, or is not there."""
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _file_pages(stat: Path) -> int:
+    """Bytes of a control group that the kernel takes back when others need them."""
+    try:
+        pairs = (line.split() for line in stat.read_text().splitlines())
+    except OSError:
+        return 0
+    return sum(int(value) for name, value in pairs if name in ("inactive_file", "active_file"))
