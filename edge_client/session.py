@@ -37,7 +37,7 @@ class Session:
     def __init__(self, settings: WorkerSettings, link: Link, child: Child, window: Window | None = None) -> None:
         """`window`: when the device attends and trains; None: always."""
         self._state, self._link, self._window = Path(settings.state), link, window
-        self._platform = describe_platform(settings.accelerator)
+        self._platform = describe_platform(settings.accelerator, settings.threads)
         self._child, self._inbox = child, Inbox()
         self._work = Work(settings, link, child, self._inbox, window)
         self._backoff = Backoff()

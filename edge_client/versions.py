@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
+from pathlib import Path
 
+from edge_client.available import ROOT
+from edge_client.platform_info import cuda_of_torch, hardware
 from moonfed import PLAN_INTERFACE
 from moonfed.errors import VersionMismatch
 from moonfed.manifest import Manifest
@@ -18,14 +22,34 @@ def torch_version() -> str:
         return ""
 
 
-def describe_platform(accelerator: str) -> dict[str, str]:
-    """What a coordinator's list of devices shows."""
-    return {
-        "architecture": platform.machine(),
+def describe_platform(accelerator: str, threads: int | None = None, root: Path = ROOT) -> dict[str, str]:
+    """Who this device is, as a coordinator's list of devices shows it; what cannot be known is left out.
+
+    `threads`: for training; None: torch's choice, which is one for each core. `root`: of the file system.
+    """
+    software = {
         "python": platform.python_version(),
         "torch": torch_version(),
+        "cuda": cuda_of_torch(_torch_folder()),
         "accelerator": accelerator,
+        "threads": str(threads or len(_cores())),
     }
+    return {**hardware(root), **{name: word for name, word in software.items() if word}}
+
+
+def _torch_folder() -> Path:
+    """Where the installed torch lies, without importing it; nowhere if there is none."""
+    try:
+        return Path(str(importlib.metadata.distribution("torch").locate_file("torch")))
+    except importlib.metadata.PackageNotFoundError:
+        return Path("torch is not installed")
+
+
+def _cores() -> set[int]:
+    """Those that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))  # not Linux
 
 
 def require_runnable(manifest: Manifest) -> None:

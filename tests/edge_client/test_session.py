@@ -55,7 +55,7 @@ def test_a_device_says_what_it_is(coordinator: Coordinator, device: Device, samp
         CONTRACT_VERSION,
         ["torchscript/3"],
     )
-    assert set(request.platform) == {"architecture", "python", "torch", "accelerator"}
+    assert set(request.platform) >= {"architecture", "memory", "python", "torch", "accelerator", "threads"}
     assert request.platform["torch"].startswith("2.")
     assert request.platform["accelerator"] == "cpu"
 
