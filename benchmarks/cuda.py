@@ -26,7 +26,7 @@ from benchmarks.sides import (
     timed,
 )
 
-MIXED = "bfloat16"
+ACCELERATOR, MIXED = "cuda", "bfloat16"
 PLAN_FEDAVG_MIXED = replace(PLAN_FEDAVG, name=f"plan FedAvg, {MIXED}", precision=MIXED)
 PLAN_MOON_MIXED = replace(PLAN_MOON, name=f"plan MOON, references cached, {MIXED}", precision=MIXED)
 # For information: what of the gain an eager loop can have as well.
@@ -95,7 +95,7 @@ def measure_cuda() -> list[Figure]:
 
 
 def _compare(sides: Sequence[Side], extent: CudaExtent) -> Comparison:
-    return compare(sides, Work(model=extent.model, accelerator="cuda", samples=extent.samples), extent.turns)
+    return compare(sides, Work(model=extent.model, accelerator=ACCELERATOR, samples=extent.samples), extent.turns)
 
 
 def _measure_augmented(extent: CudaExtent) -> list[Figure]:
@@ -118,7 +118,7 @@ def _measure_augmented(extent: CudaExtent) -> list[Figure]:
 def _paper_round_seconds(turns: int) -> float:
     """Ten parties of 5,000 samples train MOON one after the other, each with data and a plan of its own."""
     say(PAPER_ROUND.name)
-    work = Work(model="cnn", accelerator="cuda", samples=PARTY_SAMPLES, epochs=EPOCHS)
+    work = Work(model="cnn", accelerator=ACCELERATOR, samples=PARTY_SAMPLES, epochs=EPOCHS)
     parties = [new_round(PLAN_MOON, work, seed=party) for party in range(PARTIES)]
     for train in parties:
         train(1)

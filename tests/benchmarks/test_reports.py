@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import comparison, cuda, footprint
+from benchmarks import comparison, cuda, footprint, sides
 from benchmarks.cuda import measure_cuda
 from benchmarks.device import Extent, measure_cpu
 from benchmarks.footprint import measure_footprint
 from benchmarks.peak import peak_megabytes
 from benchmarks.report import Figure, print_table, write_report
 from benchmarks.sides import PLAN_FEDAVG, Work
+from export.models import build_network
+
+CUDA_TARGETS = ["at least 8", "at least 2.5", "at most 1.55", "at most 1.55", "at most 5"]
 
 
 def report(figures: list[Figure], directory: Path) -> dict[str, dict[str, Any]]:
@@ -77,8 +80,8 @@ def test_the_cpu_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert {row["unit"] for row in rows.values()} == {"ms", "MB", "times"}
     assert all(row["value"] > 0 and row["met"] in (True, False, None) for row in rows.values())
-    sides = [name for name, row in rows.items() if row["unit"] == "ms"]
-    assert len([name for name in sides if f"{name}, peak memory" in rows]) == 7
+    timed = [name for name, row in rows.items() if row["unit"] == "ms"]
+    assert len([name for name in timed if f"{name}, peak memory" in rows]) == 7
 
 
 def test_peak_memory_grows_with_the_data() -> None:
@@ -95,18 +98,39 @@ def test_without_cuda_its_rows_are_there_unmeasured(tmp_path: Path) -> None:
     assert len(rows) == 5
     assert all((row["value"], row["met"], row["reason"]) == (None, None, "unmeasured: no CUDA device")
                for row in rows.values())  # fmt: skip
-    assert [row["target"] for row in rows.values()] == [
-        "at least 8", "at least 2.5", "at most 1.55", "at most 1.55", "at most 5",
-    ]  # fmt: skip
+    assert [row["target"] for row in rows.values()] == CUDA_TARGETS
+
+
+def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "PARTY_SAMPLES", 64)
+    monkeypatch.setattr(cuda, "EPOCHS", 1)
+    for name, model in (("CNN", "cnn"), ("RESNET18", "resnet18"), ("RESNET50", "resnet50")):
+        monkeypatch.setattr(cuda, name, cuda.CudaExtent(model=model, samples=64, turns=1))
+
+
+def check_cuda_rows(rows: dict[str, dict[str, Any]]) -> None:
+    assert [row["target"] for row in rows.values() if row["target"]] == CUDA_TARGETS
+    assert all(row["value"] > 0 for row in rows.values())
+    assert len([row for row in rows.values() if row["unit"] == "ms"]) == 3 * 8 + 4  # sides; with fresh augmentation
+    assert len([row for row in rows.values() if row["unit"] == "MB"]) == 3 * 8
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_the_cuda_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, model in (("CNN", "cnn"), ("RESNET18", "resnet18"), ("RESNET50", "resnet50")):
-        monkeypatch.setattr(cuda, name, cuda.CudaExtent(model=model, samples=64, turns=1))
-    rows = report(measure_cuda(), tmp_path)
-    assert len([row for row in rows.values() if row["target"]]) == 5
-    assert all(row["value"] > 0 for row in rows.values())
+    make_small(monkeypatch)
+    check_cuda_rows(report(measure_cuda(), tmp_path))
+
+
+def test_the_cuda_rows_code_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody has a CUDA device, its code must not rot: the same sides, of a small network, on the CPU."""
+    make_small(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda, "ACCELERATOR", "cpu")
+    monkeypatch.setattr(sides, "build_network", lambda model, *rest, **more: build_network("cnn", *rest, **more))
+    monkeypatch.setattr(comparison, "peak_megabytes", lambda side, work: 12.5)
+    figures = measure_cuda()
+    monkeypatch.undo()
+    check_cuda_rows(report(figures, tmp_path))
 
 
 def test_the_footprint_of_a_real_device(tmp_path: Path) -> None:
