@@ -109,7 +109,8 @@ def list_devices(
     Example: moonfed-coordinator device list
     """
     from coordinator.commands.console import connect
-    from coordinator.commands.printing import device_document, moment, table
+    from coordinator.commands.devices import device_lines
+    from coordinator.commands.printing import device_document
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -117,17 +118,7 @@ def list_devices(
     if json:
         print_json([device_document(device) for device in devices])
         return
-    rows = [
-        [
-            device.device,
-            "yes" if device.attending else "no",
-            moment(device.last_seen),
-            moment(device.certificate_expires),
-            ", ".join(f"{key} {value}" for key, value in sorted(device.platform.items())),
-        ]
-        for device in devices
-    ]
-    typer.echo("\n".join(table(["device", "attends", "last seen", "certificate until", "platform"], rows)))
+    typer.echo("\n".join(device_lines(devices)))
 
 
 def _print_ready(state: Path, host: str, ports: Ports, json: bool) -> None:
