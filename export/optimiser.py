@@ -45,8 +45,12 @@ class SgdOptimiser(torch.nn.Module):
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor | None],
         hyperparameters: dict[str, float],
+        skip: torch.Tensor | None,
     ) -> None:
-        """Updates the parameters in place; one without a gradient stays as it is, as torch.optim.SGD has it."""
+        """Updates the parameters in place; one without a gradient stays as it is, as torch.optim.SGD has it.
+
+        `skip`: a scalar that is 1 if nothing is to change, momenta included.
+        """
         used: list[torch.Tensor] = []
         used_gradients: list[torch.Tensor] = []
         used_momenta: list[torch.Tensor] = []
@@ -70,6 +74,7 @@ class SgdOptimiser(torch.nn.Module):
                 nesterov=False,
                 maximize=False,
                 is_first_step=False,
+                found_inf=skip,
             )
 
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from export.archive import clean_archive
 from export.frozen import frozen_encoder
+from export.loss_scale import LossScale
 from export.methods import Method
 from export.network import Network, exchanged_tensors
 from export.optimiser import SgdOptimiser
@@ -47,6 +48,7 @@ class TrainingPlan(torch.nn.Module):
         self.inference = _eval_twin(network)
         self.objective = method.objective()
         self.optimiser = SgdOptimiser()
+        self.loss_scale = LossScale()
         self.frozen = torch.nn.ModuleList([frozen_encoder(network) for _ in range(method.frozen_encoders)])
         tensors = exchanged_tensors(network)
         names = list(tensors)
@@ -60,6 +62,11 @@ class TrainingPlan(torch.nn.Module):
         self.hyperparameters = {}
         self.previous = 0  # previous models at hand this round
         self.channels_last = False  # whether the weights of convolutions lie so in memory, and samples are to
+
+    @torch.jit.export
+    def scale_losses(self, initial: float) -> None:
+        """What losses are scaled by for their gradients when a round begins; 0: never."""
+        self.loss_scale.initial = initial
 
     @torch.jit.export
     def begin_round(
@@ -84,6 +91,7 @@ class TrainingPlan(torch.nn.Module):
             for index in range(self.previous):
                 copy_into(self.frozen_states[1 + index], pick(previous_models[index], self.frozen_places))
         self.optimiser.begin(self.trained)
+        self.loss_scale.begin(self.state[0].device)
         with torch.no_grad():
             self.objective.begin(self.trained, received, hyperparameters)
 
@@ -117,19 +125,39 @@ class TrainingPlan(torch.nn.Module):
                     found.append(encoder.encode(samples))  # type: ignore[operator]
         if len(found) == 0:
             return torch.zeros([samples.size(0), 0, 0], device=samples.device)
-        return torch.stack(found, dim=1)
+        return torch.stack(found, dim=1).to(torch.float32)
 
     @torch.jit.export
     def step(
         self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> torch.Tensor:
         """One step of the optimiser; the loss before it."""
+        logits_BC, z_BD, references_BRD = self.outputs(inputs, references, draws)  # noqa: N806
+        return self.learn(logits_BC, z_BD, labels, references_BRD)
+
+    @torch.jit.export
+    def outputs(
+        self, inputs: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A step's first half, which may run in lower precision: logits, z, and references of the samples."""
         samples = self.prepared(inputs, draws)
         if references.numel() == 0 and self.reference_count() > 0:
             references = self.frozen_representations(samples)
         z_BD = self.encode(samples)  # noqa: N806
-        logits_BC = self.network.classify(z_BD)  # noqa: N806
-        loss: torch.Tensor = self.objective(logits_BC, z_BD, labels, references, self.hyperparameters)
+        return self.network.classify(z_BD), z_BD, references
+
+    @torch.jit.export
+    def learn(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels: torch.Tensor,
+        references_BRD: torch.Tensor,  # noqa: N803
+    ) -> torch.Tensor:
+        """Its second half, in float32: the loss, and down its gradients."""
+        loss: torch.Tensor = self.objective(
+            logits_BC.to(torch.float32), z_BD.to(torch.float32), labels, references_BRD, self.hyperparameters
+        )
         if loss.requires_grad:
             loss = self.descend(loss)
         return loss.detach()
@@ -146,16 +174,18 @@ class TrainingPlan(torch.nn.Module):
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
         """Moves the parameters down the loss's gradients; the loss with what depends on the parameters alone."""
         # autograd.grad accumulates nothing, and knows which parameters the loss does not depend on
-        gradients = torch.autograd.grad([loss], self.trained, allow_unused=True)
+        gradients = torch.autograd.grad([self.loss_scale.scaled(loss)], self.trained, allow_unused=True)
         with torch.no_grad():
             loss, gradients = self.objective.regularise(  # type: ignore[assignment]
                 loss,
-                gradients,  # type: ignore[arg-type]
+                self.loss_scale.unscaled(gradients),  # type: ignore[arg-type]
                 self.trained,
                 self.hyperparameters,
             )
-            self.optimiser.step(self.trained, gradients, self.hyperparameters)  # type: ignore[arg-type]
-            self.objective.after_step(self.trained, self.hyperparameters)
+            skip = self.loss_scale.skip()
+            self.optimiser.step(self.trained, gradients, self.hyperparameters, skip)  # type: ignore[arg-type]
+            self.objective.after_step(self.trained, self.hyperparameters, skip)
+            self.loss_scale.update()
         return loss
 
     @torch.jit.export
@@ -174,7 +204,7 @@ class TrainingPlan(torch.nn.Module):
     def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
         """Copies of the exchanged tensors, and what the method sends and keeps."""
         with torch.no_grad():
-            results = self.objective.results(self.trained, steps, self.hyperparameters)
+            results = self.objective.results(self.trained, self.loss_scale.taken(steps), self.hyperparameters)
         results["model"] = [tensor.detach().clone() for tensor in self.state]
         return results
 

@@ -68,8 +68,13 @@ class Objective(torch.nn.Module):
         """The batch's loss and gradients with what depends on the parameters alone; None where there is none."""
         return loss, gradients
 
-    def after_step(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> None:
-        """Changes the parameters in place after each of the optimiser's steps, outside its momentum."""
+    def after_step(
+        self, parameters: list[torch.Tensor], coefficients: dict[str, float], skip: torch.Tensor | None
+    ) -> None:
+        """Changes the parameters in place after each of the optimiser's steps, outside its momentum.
+
+        `skip`: a scalar that is 1 if the optimiser skipped the step and 0 if not; None if it skips none.
+        """
 
     def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
         """Whether `survey` is to see all samples before the first step (False) or after the last (True)."""

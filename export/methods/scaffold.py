@@ -44,9 +44,14 @@ class Controlled(CrossEntropy):
         self.own = variate(received, "device_variate", parameters)
         self.correction = difference(variate(received, "variate", parameters), self.own)
 
-    def after_step(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> None:
+    def after_step(
+        self, parameters: list[torch.Tensor], coefficients: dict[str, float], skip: torch.Tensor | None
+    ) -> None:
         """w_i ← w_i − lr · (c − c_i)."""
-        torch._foreach_add_(parameters, self.correction, alpha=-coefficients["learning_rate"])
+        correction = self.correction
+        if skip is not None:
+            correction = torch._foreach_mul(correction, 1.0 - skip)  # type: ignore[assignment]
+        torch._foreach_add_(parameters, correction, alpha=-coefficients["learning_rate"])
 
     def results(
         self, parameters: list[torch.Tensor], steps: int, coefficients: dict[str, float]
@@ -68,7 +73,8 @@ def variate(received: dict[str, list[torch.Tensor]], role: str, parameters: list
         raise ValueError(
             role + " has " + str(len(received[role])) + " tensors; the model trains " + str(len(parameters))
         )
-    return [tensor.to(parameters[0].device) for tensor in received[role]]
+    # In memory as the parameters are: one kernel then adds a whole list to another.
+    return [torch.empty_like(like).copy_(tensor) for like, tensor in zip(parameters, received[role])]  # noqa: B905
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

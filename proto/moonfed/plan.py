@@ -30,9 +30,15 @@ METHODS = (
     "metrics",
     "evaluate",
     "predict",
+    # for mixed precision: once after loading, then the two halves of `step`, of which only the first is in it
+    "scale_losses",
+    "outputs",
+    "learn",
 )
 PRECISIONS = ("float32", "bfloat16", "float16")
 CONTIGUOUS, CHANNELS_LAST = MEMORY_FORMATS = ("contiguous", "channels-last")
+# Lower than torch.amp.GradScaler's 2**16, which costs its first steps: a scale begins anew with every round.
+LOSS_SCALE = 2.0**12
 Tensors = Sequence[torch.Tensor]
 _RAISED = re.compile(r"[\w.]+(?:Error|Exception): (.+)")  # how TorchScript ends the story of an exception
 _DEPRECATED = r"`torch\.jit\.\w+` is deprecated\. Please switch to (`torch\.compile` or )?`torch\.export`\."
@@ -101,14 +107,18 @@ class Plan(Protocol):
 
 
 class TorchScriptPlan:
-    """A plan that is a TorchScript module on one device.
+    """A plan that is a TorchScript module on one device, in one precision.
 
+    In mixed precision, the network's passes in `step` and `references` run under autocast; the loss, gradients of
+    weights, the optimiser and every other method stay in float32.
     All tensors may come from any device; results stay on the plan's, except those of `end_round`, which are on the
     CPU, ready to be written. Every failure inside the script is a TrainingFailed.
     """
 
-    def __init__(self, module: torch.jit.ScriptModule, device: torch.device) -> None:
+    def __init__(self, module: torch.jit.ScriptModule, device: torch.device, precision: str = "float32") -> None:
+        """`precision`: of `step` and `references`; everything else is in float32."""
         self._module, self._device = module, device
+        self._lower = None if precision == "float32" else getattr(torch, precision)
 
     def begin_round(
         self,
@@ -136,7 +146,7 @@ class TorchScriptPlan:
 
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""
-        with _executing("compute references"):
+        with _executing("compute references"), self._autocast():
             result: torch.Tensor = self._module.references(inputs.to(self._device), draws.to(self._device))
         return result
 
@@ -145,11 +155,19 @@ class TorchScriptPlan:
     ) -> torch.Tensor:
         """See `Plan`."""
         device = self._device
+        inputs, labels, references, draws = (x.to(device) for x in (inputs, labels, references, draws))
         with _executing("take a step"):
-            loss: torch.Tensor = self._module.step(
-                inputs.to(device), labels.to(device), references.to(device), draws.to(device)
-            )
+            if self._lower is None:
+                loss: torch.Tensor = self._module.step(inputs, labels, references, draws)
+            else:
+                with self._autocast():
+                    logits_BC, z_BD, found = self._module.outputs(inputs, references, draws)  # noqa: N806
+                loss = self._module.learn(logits_BC, z_BD, labels, found)
         return loss
+
+    def _autocast(self) -> torch.autocast:
+        # No cache of lowered weights: a step uses each of them once, and a CUDA graph must not refer to a cached one.
+        return torch.autocast(self._device.type, self._lower, enabled=self._lower is not None, cache_enabled=False)
 
     def wants_survey(self, trained: bool) -> bool:
         """See `Plan`."""
@@ -212,7 +230,9 @@ def load_plan(
     if missing:
         raise TrainingFailed(f"{path} is a TorchScript archive but no plan: it has no method {missing[0]!r}")
     allocate(module, chosen)
-    return TorchScriptPlan(module, torch.device(device))
+    if precision == "float16":
+        module.scale_losses(LOSS_SCALE)
+    return TorchScriptPlan(module, torch.device(device), precision)
 
 
 def allocate(module: torch.nn.Module, memory_format: str = CONTIGUOUS) -> None:

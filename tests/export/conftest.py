@@ -41,11 +41,19 @@ def resnet() -> Network:
 def new_plan(tmp_path: Path) -> NewPlan:
     """A plan as a device gets it: compiled, saved, loaded."""
 
-    def make(network: Network, method: str, **settings: float) -> TorchScriptPlan:
+    def make(
+        network: Network,
+        method: str,
+        *,
+        device: str = "cpu",
+        precision: str = "float32",
+        memory_format: str | None = None,
+        **settings: float,
+    ) -> TorchScriptPlan:
         chosen = METHODS[method](**settings)
         names = [*hyperparameters(), *chosen.coefficients()]
         save_plan(tmp_path / "plan.pt", compile_plan(network, chosen, names, model="tested"))
-        return load_plan(tmp_path / "plan.pt", "cpu")
+        return load_plan(tmp_path / "plan.pt", device, precision=precision, memory_format=memory_format)
 
     return make
 

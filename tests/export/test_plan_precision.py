@@ -1,0 +1,261 @@
+"""A plan in mixed precision and in either memory format, against the plain one, on the CPU and where there is one on
+CUDA. How far mixed precision may stray is stated as the relative error of a round's update of the trained parameters:
+two updates' difference over the plain one, in the Euclidean norm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.methods import METHODS
+from export.models import build_network
+from export.network import Network, exchanged_tensors
+from export.plan import compile_plan, save_plan
+from moonfed.errors import InvalidInput
+from moonfed.plan import (
+    MEMORY_FORMATS,
+    PRECISIONS,
+    TorchScriptPlan,
+    allocate,
+    default_memory_format,
+    load_plan,
+    quiet_torchscript,
+)
+from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
+from tests.export.eager_reference import Batch, Model, weights_of
+from tests.export.plan_rounds import (
+    NONE,
+    TOLERANCE,
+    Round,
+    largest_difference,
+    no_draws,
+    other_models,
+    run_round,
+    smooth_network,
+)
+
+NETWORKS = {"cnn": IMAGE, "resnet": SMALL_IMAGE}
+BOUNDS = {"bfloat16": 0.15, "float16": 0.05}
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
+
+
+def values(method: str) -> dict[str, float]:
+    """Of a rate so small that a ResNet on batches of eight is not chaotic: rounding alone moves weights otherwise."""
+    return hyperparameters(**METHODS[method]().coefficients()) | {"learning_rate": 0.0003}
+
+
+def steps_of(kind: str, count: int = 20) -> list[Batch]:
+    return batches(NETWORKS[kind], count, 8)
+
+
+def round_of(plan: TorchScriptPlan, network: Network, kind: str, method: str) -> Round:
+    return run_round(plan, weights_of(network), steps_of(kind), values(method), previous=other_models(network, 1))
+
+
+def update_of(found: Round, network: Network) -> torch.Tensor:
+    """Of the trained parameters, as one vector."""
+    tensors = zip(found.model, exchanged_tensors(network).values(), strict=True)
+    return torch.cat([(after - before.detach()).flatten() for after, before in tensors if before.requires_grad])
+
+
+def relative_error(found: Round, expected: Round, network: Network) -> float:
+    right = update_of(expected, network)
+    return float((update_of(found, network) - right).norm() / right.norm())
+
+
+@pytest.fixture
+def without_tf32() -> Iterator[None]:
+    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, cudnn
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", ["fedavg", "moon", "scaffold", "fedprox"])
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.usefixtures("without_tf32")
+def test_twenty_steps_are_the_same_in_both_memory_formats(
+    kind: str, method: str, device: str, request: pytest.FixtureRequest, new_plan: NewPlan
+) -> None:
+    network: Network = request.getfixturevalue(kind)
+    plain = round_of(new_plan(network, method, memory_format="contiguous"), network, kind, method)
+    for memory_format in MEMORY_FORMATS:
+        plan = new_plan(network, method, device=device, memory_format=memory_format)
+        found = round_of(plan, network, kind, method)
+        assert found.losses == pytest.approx(plain.losses, abs=TOLERANCE)
+        assert set(found.results) == set(plain.results)
+        for role, tensors in found.results.items():
+            scale = 1 / (20 * 0.0003) if "variate" in role else 1.0  # a drift over steps and learning rate
+            assert largest_difference(list(tensors), list(plain.results[role])) < TOLERANCE * scale
+            assert all(tensor.is_contiguous() and tensor.device.type == "cpu" for tensor in tensors)
+
+
+@pytest.mark.parametrize("memory_format", MEMORY_FORMATS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_round_repeats_to_the_last_bit(
+    precision: str, memory_format: str, resnet: Network, new_plan: NewPlan
+) -> None:
+    plans = [new_plan(resnet, "moon", precision=precision, memory_format=memory_format) for _ in range(2)]
+    rounds = [round_of(plan, resnet, "resnet", "moon") for plan in (plans[0], plans[0], plans[1])]
+    for again in rounds[1:]:
+        assert again.losses == rounds[0].losses
+        assert largest_difference(again.model, rounds[0].model) == 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("method", ["fedavg", "moon", "fedprox", "fedssc-local-contrast"])
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_mixed_precision_stays_within_its_bound(
+    kind: str, method: str, precision: str, device: str, request: pytest.FixtureRequest, new_plan: NewPlan
+) -> None:
+    network: Network = request.getfixturevalue(kind)
+    plain = round_of(new_plan(network, method), network, kind, method)
+    found = round_of(new_plan(network, method, device=device, precision=precision), network, kind, method)
+    error = relative_error(found, plain, network)
+    assert 0 < error < BOUNDS[precision], "0 would be float32"
+    assert found.losses == pytest.approx(plain.losses, rel=0.02)
+    assert all(tensor.dtype == torch.float32 for tensors in found.results.values() for tensor in tensors)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_references_are_float32_near_the_plain_ones_and_evaluation_is_plain(
+    precision: str, device: str, resnet: Network, new_plan: NewPlan
+) -> None:
+    inputs, labels = steps_of("resnet", 1)[0]
+    plans = [new_plan(resnet, "moon"), new_plan(resnet, "moon", device=device, precision=precision)]
+    for plan in plans:
+        plan.begin_round(weights_of(resnet), other_models(resnet, 1), {}, values("moon"))
+    plain, lower = (plan.references(inputs, no_draws(inputs)).cpu() for plan in plans)
+    assert lower.dtype == torch.float32
+    assert 0 < (plain - lower).norm() / plain.norm() < 0.02
+    tolerance = 0 if device == "cpu" else 1e-3
+    for plain, lower in (
+        [plan.evaluate(inputs, labels).cpu() for plan in plans],
+        [plan.predict(inputs).cpu() for plan in plans],
+    ):
+        assert (plain - lower).abs().max() <= tolerance
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_steps_that_overflow_in_float16_are_as_if_they_had_not_been(
+    method: str, device: str, cnn: Network, tmp_path: Path
+) -> None:
+    """Every step sees one batch; so a round whose first steps overflow ends where a round without these steps does."""
+    plan, control = (plan_in_float16(cnn, method, tmp_path, device, scale) for scale in (2.0**36, 2.0**10))
+    variates = [0.01 * torch.ones_like(tensor) for tensor in weights_of(cnn)]
+    received = {"variate": variates} if method == "scaffold" else {}
+    inputs, labels = batches(IMAGE, 1, 8)[0]
+
+    def begin(begun: TorchScriptPlan) -> None:
+        begun.begin_round(weights_of(cnn), [], received, values(method))
+
+    def step(stepped: TorchScriptPlan) -> float:
+        return float(stepped.step(inputs, labels, NONE, no_draws(inputs)))
+
+    begin(plan)
+    skipped = 0
+    first = step(plan)
+    while largest_difference(plan.end_round(skipped + 1)["model"], weights_of(cnn)) == 0:
+        skipped += 1
+        assert step(plan) == first, "a loss is what it is, whatever its gradients were scaled by"
+    assert 5 < skipped < 36
+    losses = [step(plan) for _ in range(4)]
+    begin(control)
+    assert [step(control) for _ in range(5)][1:] == pytest.approx(losses, rel=1e-3)
+    found, expected = plan.end_round(skipped + 5), control.end_round(5)
+    moved = largest_difference(expected["model"], weights_of(cnn))
+    assert largest_difference(found["model"], expected["model"]) < 0.01 * moved
+    for role in expected:
+        size = max(float(tensor.abs().max()) for tensor in expected[role])
+        assert largest_difference(found[role], expected[role]) < 0.01 * size, role
+
+
+def plan_in_float16(network: Network, method: str, directory: Path, device: str, scale: float) -> TorchScriptPlan:
+    save_plan(directory / "plan.pt", compile_plan(network, METHODS[method](), values(method), model="tested"))
+    module = opened(directory, device)
+    allocate(module)
+    module.scale_losses(scale)
+    return TorchScriptPlan(module, torch.device(device), "float16")
+
+
+def opened(directory: Path, device: str) -> torch.jit.ScriptModule:
+    """The archive without what `load_plan` does to it."""
+    with quiet_torchscript():
+        module: torch.jit.ScriptModule = torch.jit.load(  # type: ignore[no-untyped-call]
+            str(directory / "plan.pt"), map_location=device
+        )
+    return module
+
+
+def test_float16_scales_losses_and_starts_anew_with_every_round(cnn: Network, tmp_path: Path) -> None:
+    """After a round in which the scale fell, the next one begins with steps that overflow again."""
+    plan, (inputs, labels) = plan_in_float16(cnn, "fedavg", tmp_path, "cpu", 2.0**36), batches(IMAGE, 1, 8)[0]
+    for _ in range(2):
+        plan.begin_round(weights_of(cnn), [], {}, values("fedavg"))
+        plan.step(inputs, labels, NONE, no_draws(inputs))
+        assert largest_difference(plan.end_round(1)["model"], weights_of(cnn)) == 0
+        for _ in range(40):
+            plan.step(inputs, labels, NONE, no_draws(inputs))
+        assert largest_difference(plan.end_round(41)["model"], weights_of(cnn)) > 0
+
+
+def test_a_gradient_too_small_for_float16_is_kept_by_scaling(new_plan: NewPlan, tmp_path: Path) -> None:
+    """Over 4,096 classes, a class's probability is some 2^-12; in a batch of 4,096, its gradient some 2^-24."""
+    network = build_network("mlp", FEATURES, 4096)
+    steps = batches(FEATURES, 1, 4096, classes=4096)
+
+    def update(plan: TorchScriptPlan) -> torch.Tensor:
+        return update_of(run_round(plan, weights_of(network), steps, values("fedavg")), network)
+
+    expected = update(new_plan(network, "fedavg"))
+    scaled = update(new_plan(network, "fedavg", precision="float16"))
+    module = opened(tmp_path, "cpu")
+    allocate(module)
+    unscaled = update(TorchScriptPlan(module, torch.device("cpu"), "float16"))
+    assert (scaled - expected).norm() / expected.norm() < BOUNDS["float16"]
+    assert (scaled - expected).norm() < 0.5 * (unscaled - expected).norm()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_precision_and_memory_format_are_checked(device: str, cnn: Network, new_plan: NewPlan, tmp_path: Path) -> None:
+    new_plan(cnn, "fedavg")
+    with pytest.raises(InvalidInput, match="precision is 'int8'; it must be one of float32, bfloat16, float16"):
+        load_plan(tmp_path / "plan.pt", device, precision="int8")
+    with pytest.raises(InvalidInput, match="memory_format is 'rows'; it must be one of contiguous, channels-last"):
+        load_plan(tmp_path / "plan.pt", device, memory_format="rows")
+    assert default_memory_format("cpu", "float32") == default_memory_format("cuda", "float16") == "channels-last"
+    assert default_memory_format("cuda", "float32") == default_memory_format("cuda:1", "float32") == "contiguous"
+
+
+@CUDA
+@pytest.mark.parametrize("method", ["fedavg", "moon", "l2", "scaffold", "fedssc-local-contrast"])
+@pytest.mark.usefixtures("without_tf32")
+def test_twenty_steps_on_cuda_are_those_on_the_cpu(method: str, new_plan: NewPlan) -> None:
+    network = smooth_network()
+    steps, model, previous = batches(SMALL_IMAGE, 20, 8), weights_of(network), other_models(network, 1)
+
+    def round_on(device: str) -> Round:
+        return run_round(new_plan(network, method, device=device), model, steps, values(method), previous=previous)
+
+    here, there = round_on("cpu"), round_on("cuda")
+    assert there.losses == pytest.approx(here.losses, abs=TOLERANCE)
+    assert largest_difference(there.model, here.model) < TOLERANCE
+
+
+def test_all_that_a_plan_holds_goes_to_the_device(cnn: Network, tmp_path: Path) -> None:
+    """Constants too, such as the preprocessing's: a mixture would stop a step, or copy in each. `meta` is a device
+    that every torch has."""
+    method = METHODS["moon"]()
+    save_plan(tmp_path / "plan.pt", compile_plan(cnn, method, values("moon"), model="tested"))
+    module = opened(tmp_path, "meta")
+    constants = [module.network.preprocessing.factor, module.network.preprocessing.shift]
+    tensors: Model = [*module.parameters(), *module.buffers(), *module.state, *module.trained, *constants]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
