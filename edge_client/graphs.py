@@ -24,6 +24,7 @@ _WAITED = "called a synchronizing CUDA operation"  # how torch's sync debug mode
 
 Run = Callable[[], object]  # one step, on buffers that stay where they are
 
+_broken: list[torch.cuda.CUDAGraph] = []  # torch's allocator goes on asking a graph whose capture did not end
 log = logging.getLogger(__name__)
 
 
@@ -133,13 +134,14 @@ def capture_on_cuda(run: Run) -> Run:
         with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
             run()
     except Exception:
+        _broken.append(graph)
         _leave_capture()
         raise
     return graph.replay
 
 
 def _leave_capture() -> None:
-    """Before 2.11 or so, torch's random generator stays in capture after a broken one; a whole one takes it out."""
+    """Makes a whole capture after a broken one: some versions of torch else take the random generator for captured."""
     with suppress(RuntimeError):  # then it was the capturing itself that does not work here
         graph, scrap = torch.cuda.CUDAGraph(), torch.zeros((), device="cuda")
         graph.capture_begin()

@@ -6,12 +6,12 @@ and is decided once per round.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 
 import torch
+
+from edge_client.available import ROOT, held_memory, host_available
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,32 +50,28 @@ class Place(Enum):
 class Memory:
     """What is free for a round's data, in bytes."""
 
-    host: int
-    accelerator: int | None  # None: there is none, the CPU computes
+    host: int | None  # None: the system does not tell
+    accelerator: int | None = None  # None: there is none, the CPU computes
 
     def place(self, size: int, before: int = 0) -> Place:
         """Where something of that size lies; `before`: bytes that the accelerator has been given of this memory."""
         if self.accelerator is not None and 2 * (before + size) <= self.accelerator:
             return Place.ACCELERATOR
-        return Place.HOST if 2 * size <= self.host else Place.STEP
+        return Place.HOST if self.host is None or 2 * size <= self.host else Place.STEP
 
 
 def free_memory(device: torch.device, held: int = 0) -> Memory:
     """What is free now; `held`: bytes on the accelerator that the round's own data take already."""
     if device.type != "cuda":
-        return Memory(host=host_memory(), accelerator=None)
+        return Memory(host=_host_memory())
     free, _ = torch.cuda.mem_get_info(device)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # kept by torch for its tensors
-    return Memory(host=host_memory(), accelerator=free + unused + held)
+    return Memory(host=_host_memory(), accelerator=free + unused + held)
 
 
-def host_memory() -> int:
-    """Bytes that can be had without swapping; all that there are where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _host_memory() -> int | None:
+    room = host_available()
+    return None if room is None else max(0, room - held_memory(ROOT, "RssAnon"))
 
 
 class Residence:

@@ -101,4 +101,6 @@ class _Slot:
 
 def uploaded(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A host tensor on the device, without waiting for the accelerator."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    if device.type != "cuda" or not tensor.numel():
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -191,11 +190,16 @@ def test_partial_work_is_less_exact(fedprox: tuple[Bundle, TorchScriptPlan, list
 
 
 def test_reading_the_data_takes_of_the_time_and_the_steps_are_stored(
-    new_job: Callable[..., Job], user_module: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "user_data", raising=False)  # another test's
-    data = user_module("time.sleep(0.5)\nreturn np.zeros((40, 6), np.float32), [0, 1, 2, 0] * 10")
+    (tmp_path / "data_slow_to_read.py").write_text(
+        "import time, numpy as np\n"
+        "def load(spec, classes):\n"
+        "    time.sleep(0.5)\n"
+        "    return np.zeros((40, 6), np.float32), [0, 1, 2, 0] * 10\n"
+    )
+    data = "data_slow_to_read:load"
     worker = WorkerSettings(state=str(tmp_path), device="cam-1", data=data, accelerator="cpu", holdout=0.0)
     stored = Trainer(worker, lambda: None, lambda _: None).train(new_job(max_seconds=0.4, epochs=50))
     assert stored.update.steps == 1

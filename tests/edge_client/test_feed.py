@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import psutil
 import pytest
 import torch
 
 from edge_client.draws import epoch_batches, sample_draws
 from edge_client.feed import Batch, Feed
-from edge_client.placement import Memory, Place, Residence, Samples, free_memory, host_memory
+from edge_client.placement import Memory, Place, Residence, Samples, free_memory
 from edge_client.rows import FetchedRows, ResidentRows
 from tests.edge_client.recording import RecordingPlan, numbered, settings
 
 CPU = torch.device("cpu")
-PLENTY = Memory(host=10**12, accelerator=None)
+PLENTY = Memory(host=10**12)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
@@ -28,18 +27,20 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
         (51, 0, 101, 100, Place.STEP),
         (50, 0, 100, None, Place.HOST),  # without an accelerator
         (51, 0, 101, None, Place.STEP),
+        (10**18, 0, None, None, Place.HOST),  # nobody knows better
     ],
 )
-def test_a_place_follows_from_sizes(size: int, before: int, host: int, accelerator: int | None, place: Place) -> None:
+def test_a_place_follows_from_sizes(
+    size: int, before: int, host: int | None, accelerator: int | None, place: Place
+) -> None:
     assert Memory(host=host, accelerator=accelerator).place(size, before) is place
 
 
 def test_a_cpu_has_host_memory_only() -> None:
     found = free_memory(CPU)
     assert found.accelerator is None
-    total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    assert 0 < found.host <= 1024 * int(total.split()[1])
-    assert found.host == pytest.approx(host_memory(), rel=0.5)
+    assert found.host is not None
+    assert 0 < found.host < psutil.virtual_memory().total
 
 
 def test_on_a_cpu_samples_stay_the_same_object() -> None:
@@ -119,7 +120,7 @@ REFERENCES = 10 * 2 * 3 * 4  # bytes: of ten samples, two of width three
 )
 def test_references_that_do_not_fit_are_left_to_the_step(host: int, fields: dict[str, int], cached: bool) -> None:
     plan = RecordingPlan(references=2, draws=1 if fields else 0)
-    made = feed(plan, numbered(10), Memory(host=host, accelerator=None), **fields)
+    made = feed(plan, numbered(10), Memory(host=host), **fields)
     batches = epoch_batches(10, settings(**fields), 1)
     first = taken(made, 1, batches)[0]
     assert first.references.numel() == (4 * 2 * 3 if cached else 0)

@@ -211,7 +211,7 @@ def test_replays_on_the_feeds_buffers_train_like_steps_on_their_own(new_plan: Ma
     data, tape, previous = clouds(), Tape(), [[tensor + 0.1 for tensor in model]]
     expected = train_round(plan, data, model=model, previous_models=previous, received={}, settings=CHOSEN)
     plan.begin_round(model, previous, {}, HYPERPARAMETERS)
-    feed = Feed(plan, data, CHOSEN, CPU, Memory(host=10**12, accelerator=None), lambda: None)
+    feed = Feed(plan, data, CHOSEN, CPU, Memory(host=10**12), lambda: None)
     launch = Launcher(lambda: plan.step(*feed.batch), tape.graphs)
     for epoch in (1, 2, 3):
         batches = epoch_batches(len(data), CHOSEN, epoch)
