@@ -46,7 +46,7 @@ class RecordingPlan:
         """[B, wanted, 3]: the sample's number, and what was drawn for it."""
         self.calls.append("references")
         self.draws_of_references.append(draws)
-        values = inputs + draws.sum(1, keepdim=True)
+        values = inputs.to(draws.device) + draws.sum(1, keepdim=True)
         return values.reshape(-1, 1, 1).repeat(1, self.wanted, 3)
 
     def step(
