@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from edge_client.draws import epoch_batches, sample_draws
 from edge_client.feed import compute_references
-from edge_client.training import Progress, RoundSettings, Samples, Stopped, evaluate, train_round
+from edge_client.placement import Memory
+from edge_client.training import Progress, RoundSettings, Samples, Stopped, Trained, evaluate, train_round
 from moonfed.errors import InvalidInput
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import open_model, split
@@ -303,6 +304,24 @@ def test_references_computed_once_train_like_references_computed_in_every_step(
             inputs = data.inputs[index]
             plan.step(inputs, data.labels[index], plan.references(inputs, none[index]), none[index])
     for left, right in zip(cached.results["model"], plan.end_round(1)["model"], strict=True):
+        torch.testing.assert_close(left, right)
+
+
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_references_without_room_are_left_to_the_step_which_trains_the_same(
+    batch_size: int, bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = settings(epochs=3, batch_size=batch_size, hyperparameters=bundle.manifest.hyperparameters)
+    previous = [[tensor + 0.1 for tensor in model]]
+
+    def trained() -> Trained:
+        return train_round(plan, clouds(), model=model, previous_models=previous, received={}, settings=chosen)
+
+    cached = trained()
+    monkeypatch.setattr("edge_client.training.free_memory", lambda *_: Memory(host=0))
+    uncached = trained()
+    assert uncached.loss == pytest.approx(cached.loss, rel=1e-6)
+    for left, right in zip(cached.results["model"], uncached.results["model"], strict=True):
         torch.testing.assert_close(left, right)
 
 
