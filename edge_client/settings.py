@@ -16,6 +16,9 @@ from moonfed.proxy import parse_proxy
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
 MEMORY_FORMATS = ("contiguous", "channels-last")
 SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
+# For glibc: the process that attends for months hands memory back after a round. Others take the defaults: training
+# threads would wait for each other in one arena.
+FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator gives up an upload that stands still for two minutes
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
@@ -92,11 +95,13 @@ class DeviceSettings:
 
     def to_environment(self) -> dict[str, str]:
         """For the process that `run` becomes. Everybody may read a process's arguments, and a proxy has a password."""
-        return {SETTINGS_VARIABLE: json.dumps(asdict(self))}
+        return {**FRUGAL, SETTINGS_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def from_environment(cls) -> DeviceSettings:
-        """What `to_environment` left, which is removed: no other process needs it."""
+        """What `to_environment` left, which is removed: it is not for the training child."""
+        for variable in FRUGAL:
+            os.environ.pop(variable, None)
         return cls(**json.loads(os.environ.pop(SETTINGS_VARIABLE)))
 
 

@@ -77,3 +77,20 @@ def test_a_device_that_has_trained_has_imported_no_other_room_and_its_parent_not
         assert not found & OTHER_ROOMS
         assert file.startswith("child") or not found & {"torch", "numpy", "typer"}
     assert "edge_client.training" in modules
+
+
+def test_a_parent_does_not_grow_with_the_rounds_and_its_thrift_is_not_its_childs(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    device.start(samples)
+    sizes = []
+    for number in range(1, 6):
+        coordinator.assign(bundle.assignment(round=number))
+        coordinator.wait_for_update(number)
+        device.wait_for_log(f"round {number}: submitted")
+        sizes.append(device.processes()[0].memory_info().rss)
+    assert sizes[-1] - sizes[1] < 1_000_000
+    assert sizes[-1] < 60_000_000
+    parent, child = device.processes()
+    assert "MALLOC_ARENA_MAX" in parent.environ()
+    assert not any("MALLOC" in name or "MOONFED" in name for name in child.environ())
