@@ -166,6 +166,45 @@ def predict_command(
         print_predictions(predictions)
 
 
+@app.command("profile")
+def profile_command(
+    bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: its directory, or a .zip of it."),
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
+    threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
+    precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="As for `run`."),
+    memory_format: str = typer.Option(None, metavar="contiguous|channels-last", help="As for `run`."),
+    samples: int = typer.Option(5000, metavar="N", help="Samples of the round that is foretold."),
+    batch_size: int = typer.Option(None, metavar="B", help="Default: the bundle's."),
+    epochs: int = typer.Option(None, metavar="E", help="Default: the bundle's."),
+    max_memory: str = typer.Option(None, metavar="SIZE", help="As for `run`, such as 4GB."),
+    json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Measure a bundle's steps and memory on this device, and say whether it can take part.
+
+    The samples are made up, so nothing but the bundle is needed. The exit code is 0 if the device can take part.
+
+    \b
+    Examples:
+      moonfed-client profile digits-bundle
+      moonfed-client profile bundle.zip --device cuda --samples 20000 --max-memory 4GB --json
+    """  # noqa: D301
+    from edge_client.profile import ProfileSettings, profile
+    from edge_client.profile_report import print_profile, print_progress
+
+    settings = ProfileSettings(
+        bundle=bundle,
+        accelerator=device,
+        threads=threads,
+        precision=precision,
+        memory_format=memory_format,
+        samples=samples,
+        batch_size=batch_size,
+        epochs=epochs,
+        max_memory=None if max_memory is None else parse_size("max-memory", max_memory),
+    )
+    print_profile(profile(settings, print_progress), as_json=json)
+
+
 def main() -> NoReturn:
     """Runs the program."""
     run_program(app, NAME, extra="images")
