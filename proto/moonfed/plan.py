@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -165,9 +165,11 @@ class TorchScriptPlan:
                 loss = self._module.learn(logits_BC, z_BD, labels, found)
         return loss
 
-    def _autocast(self) -> torch.autocast:
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self._lower is None:
+            return nullcontext()
         # No cache of lowered weights: a step uses each of them once, and a CUDA graph must not refer to a cached one.
-        return torch.autocast(self._device.type, self._lower, enabled=self._lower is not None, cache_enabled=False)
+        return torch.autocast(self._device.type, self._lower, cache_enabled=False)
 
     def wants_survey(self, trained: bool) -> bool:
         """See `Plan`."""

@@ -1,0 +1,130 @@
+"""A step stays on its device: it waits for no result, and makes nothing on the host. So a CUDA graph can hold it.
+
+Seen without CUDA by a plan on `meta`, a device without values: whatever would read one fails there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from export.augmentation import AUGMENTATIONS, new_augmentation
+from export.methods import METHODS
+from export.network import Network
+from export.plan import compile_plan, save_plan
+from moonfed.errors import TrainingFailed
+from moonfed.plan import MEMORY_FORMATS, TorchScriptPlan, allocate, quiet_torchscript
+from tests.export.conftest import SMALL_IMAGE, batches, hyperparameters
+from tests.export.eager_reference import weights_of
+from tests.export.plan_rounds import NONE, other_models
+
+
+class OnlyOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes each operation that takes or makes a tensor elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.strangers: list[str] = []
+        self.seen = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        result = func(*args, **(kwargs or {}))
+        tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        self.seen += 1
+        if any(tensor.device.type != "meta" for tensor in tensors):
+            self.strangers.append(str(func))
+        return result
+
+
+@pytest.fixture
+def fused_sgd_on_meta() -> Iterator[None]:
+    """torch has none; it would compute nothing."""
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    library.impl("_fused_sgd_", lambda *args, **kwargs: None, "Meta")  # type: ignore[no-untyped-call]
+    yield
+    library._destroy()  # type: ignore[no-untyped-call]
+
+
+def plan_on_meta(network: Network, method: str, augmentation: str, directory: Path, scale: float) -> TorchScriptPlan:
+    chosen = METHODS[method]()
+    names = hyperparameters(**chosen.coefficients())
+    compiled = compile_plan(
+        network, chosen, names, augmentation=new_augmentation(augmentation, SMALL_IMAGE), model="tested"
+    )
+    save_plan(directory / "plan.pt", compiled)
+    with quiet_torchscript():
+        module = torch.jit.load(str(directory / "plan.pt"), map_location="meta")  # type: ignore[no-untyped-call]
+    allocate(module, MEMORY_FORMATS[-1])
+    module.scale_losses(scale)
+    plan = TorchScriptPlan(module, torch.device("meta"))
+    plan.begin_round(weights_of(network), other_models(network, 1), {}, names)
+    return plan
+
+
+def strangers_in_a_step(plan: TorchScriptPlan, cached: bool = False) -> list[str]:
+    inputs, labels = (tensor.to("meta") for tensor in batches(SMALL_IMAGE, 1, 8)[0])
+    draws, none = torch.empty(8, plan.draws_per_sample(), device="meta"), NONE.to("meta")
+    with OnlyOnMeta() as watched:
+        references = plan.references(inputs, draws) if cached and plan.reference_count() else none
+        loss = plan.step(inputs, labels, references, draws)
+    assert loss.device.type == "meta"
+    assert watched.seen > 50
+    strangers: list[str] = watched.strangers
+    return strangers
+
+
+@pytest.mark.parametrize("scale", [0.0, 4096.0])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.usefixtures("fused_sgd_on_meta")
+def test_a_step_of_any_method_stays_on_its_device(method: str, scale: float, resnet: Network, tmp_path: Path) -> None:
+    assert strangers_in_a_step(plan_on_meta(resnet, method, "none", tmp_path, scale)) == []
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+@pytest.mark.usefixtures("fused_sgd_on_meta")
+def test_so_do_augmentation_and_references(augmentation: str, cached: bool, resnet: Network, tmp_path: Path) -> None:
+    assert strangers_in_a_step(plan_on_meta(resnet, "moon", augmentation, tmp_path, 0.0), cached) == []
+
+
+class Waits(torch.nn.Module):
+    """An augmentation that looks at its draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws = 1
+
+    def forward(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return inputs if float(draws.sum()) > 0 else inputs.flip(2)
+
+
+class FromTheHost(torch.nn.Module):
+    """An augmentation that copies a number to the device in every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws = 1
+
+    def forward(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return inputs + torch.tensor([1]).to(inputs.device)
+
+
+@pytest.mark.usefixtures("fused_sgd_on_meta")
+def test_these_tests_see_what_waits_and_what_comes_from_the_host(
+    resnet: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.new_augmentation", lambda name, sample: {"w": Waits, "h": FromTheHost}[name]())
+    with pytest.raises(TrainingFailed, match="could not take a step"):
+        strangers_in_a_step(plan_on_meta(resnet, "fedavg", "w", tmp_path, 0.0))
+    assert strangers_in_a_step(plan_on_meta(resnet, "fedavg", "h", tmp_path, 0.0)) != []
