@@ -12,7 +12,8 @@ from edge_client.child import Child
 from edge_client.enrolment import keep_identity, pending_key
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
-from edge_client.state import kept_runs, newest_samples
+from edge_client.state import newest_samples
+from edge_client.tidying import kept_runs
 from edge_client.versions import describe_platform
 from edge_client.window import Window, now
 from edge_client.work import Work

@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -21,13 +21,10 @@ from pathlib import Path
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import InvalidInput
 from moonfed.files import new_directory
-from moonfed.manifest import MODEL, PLAN_FILE, Manifest
+from moonfed.manifest import MODEL
 
 UPDATE_FILE = "update.json"
-RUNS_KEPT = 8  # directories of runs; the ones used longest ago go first
-RUNS_NAMED = 4 * RUNS_KEPT  # to the coordinator, at most, between two times of tidying
-BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; the ones used longest ago go first
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
 
 Write = Callable[[Path], None]  # writes one file
@@ -108,7 +105,7 @@ class RunState:
 
     def forget_others(self, round_number: int, attempt: int) -> None:
         """Drops what another run of the same name left, and what claims to lie ahead of the assigned round."""
-        for stored in _read_rounds(self.directory):
+        for stored in read_rounds(self.directory):
             if not self._owns(stored) or stored.place > (round_number, attempt):
                 log.warning("dropping %s: it belongs to another run of that name", stored.directory)
                 shutil.rmtree(stored.directory, ignore_errors=True)
@@ -155,7 +152,7 @@ class RunState:
 
     def _stored(self) -> list[StoredRound]:
         """This run's, newest first."""
-        owned = [stored for stored in _read_rounds(self.directory) if self._owns(stored)]
+        owned = [stored for stored in read_rounds(self.directory) if self._owns(stored)]
         return sorted(owned, key=lambda stored: stored.place, reverse=True)
 
     def _at(self, place: tuple[int, int]) -> StoredRound | None:
@@ -167,36 +164,11 @@ class RunState:
 
 def run_directory(root: Path, run: str) -> Path:
     """Where something of that run lies; InvalidInput for a run id that is no plain file name."""
-    if not _RUN.fullmatch(run):
+    if not RUN_ID.fullmatch(run):
         raise InvalidInput(
             f"run is {run!r}; it must be 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
         )
     return root / run
-
-
-def kept_runs(runs: Path) -> list[str]:
-    """The runs of which this device keeps state, the ones used last first, at most `RUNS_NAMED`."""
-    found = [path for path in runs.glob("*") if _RUN.fullmatch(path.name)]
-    return [path.name for path in _newest_first(found)[:RUNS_NAMED]]
-
-
-def drop_run(runs: Path, run: str, blobs: Path) -> None:
-    """Removes what a run left in STATE/runs, and the manifests and plans in STATE/blobs that no other run has."""
-    shutil.rmtree(run_directory(runs, run), ignore_errors=True)
-    used: set[str] = set()
-    for directory in runs.glob("*"):
-        for manifest in {stored.update.manifest for stored in _read_rounds(directory)}:
-            used |= {manifest, *_plans(blobs / manifest[:2] / manifest)}
-    for blob in blobs.glob("*/*"):
-        if blob.name not in used:
-            blob.unlink(missing_ok=True)
-
-
-def _plans(manifest_file: Path) -> list[str]:
-    """The plan that a stored manifest names."""
-    with suppress(OSError, InvalidInput):  # it was tidied away, or is damaged
-        return [Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE].sha256]
-    return []
 
 
 def newest_samples(runs: Path) -> int:
@@ -220,28 +192,7 @@ def writing(state: Path) -> Iterator[None]:
         raise InvalidInput(f"state is {str(state)!r}, which cannot be written: {error.strerror}") from error
 
 
-def tidy(runs: Path, blobs: Path) -> None:
-    """Removes what a killed process left half-written in STATE/runs, and the runs and blobs used longest ago.
-
-    Not while the child trains: what it writes is half-written, too.
-    """
-    for leftover in runs.glob("*/.*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    for run in _used_longest_ago(runs.glob("*"), RUNS_KEPT):
-        shutil.rmtree(run, ignore_errors=True)
-    for blob in _used_longest_ago(blobs.glob("*/*"), BLOBS_KEPT):
-        blob.unlink(missing_ok=True)
-
-
-def _used_longest_ago(paths: Iterable[Path], kept: int) -> list[Path]:
-    return _newest_first(paths)[kept:]
-
-
-def _newest_first(paths: Iterable[Path]) -> list[Path]:
-    return sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)
-
-
-def _read_rounds(run: Path) -> Iterator[StoredRound]:
+def read_rounds(run: Path) -> Iterator[StoredRound]:
     """All directories that can be read; others are skipped with a warning."""
     for directory in run.iterdir() if run.is_dir() else ():
         match = _ROUND.fullmatch(directory.name)

@@ -17,7 +17,8 @@ from edge_client.finished import MODEL_FILE, finished_models, keep_finished, tid
 from edge_client.link import Link
 from edge_client.messages import Job, WorkerSettings
 from edge_client.reasons import without_paths
-from edge_client.state import RunState, StoredRound, drop_run, run_directory, tidy
+from edge_client.state import RunState, StoredRound, run_directory
+from edge_client.tidying import drop_run, tidy
 from edge_client.transfers import REFUSALS, Closed, Superseded, Transfers
 from edge_client.versions import require_runnable
 from edge_client.watch import Watch

@@ -15,7 +15,8 @@ from edge_client.finished import (
     keep_finished,
     tidy_finished,
 )
-from edge_client.state import RunState, drop_run, kept_runs
+from edge_client.state import RunState
+from edge_client.tidying import drop_run, kept_runs
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.transport import to_message
@@ -254,3 +255,18 @@ def test_runs_are_named_newest_first_and_not_without_end(tmp_path: Path) -> None
     named = kept_runs(runs)
     assert named[:2] == ["run-69", "run-68"]
     assert len(named) <= 64  # what a coordinator takes
+
+
+def test_a_run_that_is_dropped_meanwhile_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "runs"
+    for name in "abc":
+        (runs / name).mkdir(parents=True)
+    stat = Path.stat
+
+    def gone(path: Path, **options: bool) -> os.stat_result:
+        if path == runs / "b":
+            raise FileNotFoundError(path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", gone)
+    assert {"a", "c"} <= set(kept_runs(runs))

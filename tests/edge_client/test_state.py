@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.state import BLOBS_KEPT, RUNS_KEPT, RunState, StoredRound, Write, newest_samples, tidy
+from edge_client.state import RunState, StoredRound, Write, newest_samples
+from edge_client.tidying import BLOBS_KEPT, RUNS_KEPT, tidy
 from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.errors import InvalidInput
 
