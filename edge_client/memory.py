@@ -19,7 +19,9 @@ from moonfed.schema import TensorSpec, model_size
 FLOAT = 4  # bytes
 LABEL = 8  # an int64
 PROGRAM_BYTES = 48_000_000  # the plan's code and the kernels' own working memory, above bare torch
-ACTIVATIONS = 1.5  # times what the backward pass needs: gradients of activations come and go
+MIXED_BYTES = 16_000_000  # more kernels, in mixed precision
+# Times what the backward pass needs in float32: gradients of activations come and go. In mixed precision most are half.
+ACTIVATIONS, MIXED_ACTIVATIONS = 1.5, 1.0
 # The heap keeps room between freed pieces, unless they are so large that each is a mapping of its own: so many times
 # the activations and the model, and no more than so many bytes.
 HEAP_ACTIVATIONS, HEAP_ACTIVATIONS_AT_MOST = 2.5, 128_000_000
@@ -92,18 +94,20 @@ def round_bytes(
     """
     model, trained = _bytes(manifest.tensors), _bytes(manifest.parameters)
     received, kept = _roles_bytes(manifest.downlink), _roles_bytes(manifest.device_state)
-    batch = min(batch_size, max(samples, 1))
+    batch, mixed = min(batch_size, max(samples, 1)), precision != "float32"
     activations = manifest.plan.activation_bytes * batch
+    passes = MIXED_ACTIVATIONS if mixed else ACTIVATIONS
     training = {
-        "model": model + (0 if precision == "float32" else model // 2),
+        "model": model + (model // 2 if mixed else 0),
         "gradients and momenta": 2 * trained,
         "method": received + kept + _anchors(manifest) * trained,
         "frozen encoders": manifest.plan.frozen_encoders * (model + model // 2),
-        "activations": int(ACTIVATIONS * activations + min(HEAP_ACTIVATIONS * activations, HEAP_ACTIVATIONS_AT_MOST)),
+        "activations": int(passes * activations + min(HEAP_ACTIVATIONS * activations, HEAP_ACTIVATIONS_AT_MOST)),
         "results": model + _roles_bytes(manifest.uplink) + kept,
     }
+    program = PROGRAM_BYTES + (MIXED_BYTES if mixed else 0)
     files = {
-        "torch and plan": runtime + PROGRAM_BYTES + min(HEAP_MODEL * model, HEAP_MODEL_AT_MOST),
+        "torch and plan": runtime + program + min(HEAP_MODEL * model, HEAP_MODEL_AT_MOST),
         "received": model * (1 + manifest.previous_models) + received + kept,
         SAMPLES: (samples + held_out) * sample_bytes(manifest),
         REFERENCES: _copies(manifest, epochs, views) * samples * reference_bytes(manifest),
