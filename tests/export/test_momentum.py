@@ -1,0 +1,55 @@
+"""Momentum carries through a round's epochs and restarts with the next round, as torch.optim.SGD has it."""
+
+from __future__ import annotations
+
+from edge_client.draws import RoundSettings, epoch_batches
+from edge_client.training import Samples, train_round
+from export.network import Network
+from moonfed.plan import TorchScriptPlan
+from tests.export.conftest import SMALL_IMAGE, NewPlan, batches, hyperparameters
+from tests.export.eager_reference import Batch, Model, trained_eagerly, weights_of
+from tests.export.plan_rounds import TOLERANCE, largest_difference, smooth_network
+
+EPOCHS, SAMPLES, BATCH = 3, 40, 8
+VALUES = hyperparameters()
+
+
+def settings(round_: int) -> RoundSettings:
+    return RoundSettings(epochs=EPOCHS, batch_size=BATCH, hyperparameters=VALUES, seed=5, round=round_, device="device")
+
+
+def trained(plan: TorchScriptPlan, model: Model, data: Samples, round_: int) -> Model:
+    found = train_round(plan, data, model=model, previous_models=[], received={}, settings=settings(round_))
+    assert found.steps == EPOCHS * SAMPLES // BATCH
+    return found.results["model"]
+
+
+def batches_of(data: Samples, round_: int) -> list[list[Batch]]:
+    """Those of each epoch."""
+    return [
+        [(data.inputs[index], data.labels[index]) for index in epoch_batches(SAMPLES, settings(round_), epoch)]
+        for epoch in range(1, EPOCHS + 1)
+    ]
+
+
+def eagerly(network: Network, model: Model, pieces: list[list[Batch]]) -> Model:
+    """A new torch.optim.SGD for each piece."""
+    for piece in pieces:
+        model, _ = trained_eagerly(network, model, [], piece, VALUES)
+    return model
+
+
+def test_momentum_carries_through_a_rounds_epochs_and_restarts_with_the_next(new_plan: NewPlan) -> None:
+    network = smooth_network()
+    inputs, labels = batches(SMALL_IMAGE, 1, SAMPLES)[0]
+    data, plan, start = Samples(inputs=inputs, labels=labels), new_plan(network, "fedavg"), weights_of(network)
+    first = trained(plan, start, data, 1)
+    second = trained(plan, first, data, 2)
+    rounds = [[batch for epoch in batches_of(data, round_) for batch in epoch] for round_ in (1, 2)]
+    assert largest_difference(first, eagerly(network, start, rounds[:1])) < TOLERANCE
+    assert largest_difference(second, eagerly(network, start, rounds)) < TOLERANCE
+    # What else it could be is told apart: restarts with every epoch or step, or none between rounds.
+    epochs = batches_of(data, 1)
+    assert largest_difference(first, eagerly(network, start, epochs)) > 100 * TOLERANCE
+    assert largest_difference(first, eagerly(network, start, [[batch] for batch in rounds[0]])) > 100 * TOLERANCE
+    assert largest_difference(second, eagerly(network, start, [rounds[0] + rounds[1]])) > 100 * TOLERANCE
