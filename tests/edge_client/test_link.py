@@ -13,7 +13,7 @@ import pytest
 
 from edge_client import link as link_module
 from edge_client import streams
-from edge_client.assignment import Assignment, Inbox, read_assignment
+from edge_client.assignment import Assignment, Inbox, read_assignment, read_ended
 from edge_client.enrolment import read_identity
 from edge_client.link import Link
 from edge_client.state import StoredRound
@@ -237,3 +237,29 @@ def test_the_inbox_keeps_the_newest_of_each_run(bundle: Bundle) -> None:
     assert not inbox.superseded()
     assert inbox.take(0.0) == assignment("a", 3)
     assert inbox.take(0.0) is None
+
+
+def test_an_ended_run_takes_its_turn_and_supersedes_its_own_work_only(bundle: Bundle) -> None:
+    def assignment(run: str, number: int) -> Assignment:
+        return read_assignment(bundle.assignment(run=run, round=number))
+
+    inbox = Inbox()
+    assert inbox.idle()
+    for task in (assignment("a", 1), assignment("b", 1)):
+        inbox.put(task)
+    assert not inbox.idle()
+    assert inbox.take(0.0) == assignment("a", 1)
+    over = [read_ended(fleet_pb2.Ended(run=run)) for run in ("b", "a")]
+    inbox.put(over[0])
+    assert not inbox.superseded()
+    inbox.put(over[1])
+    assert inbox.superseded()
+    assert [inbox.take(0.0) for _ in range(3)] == [*over, None]  # b's round is not begun any more
+    assert inbox.idle()
+
+
+def test_a_model_without_its_manifest_is_none(bundle: Bundle) -> None:
+    model = to_message(ref_of_bytes(bundle.weights))
+    assert read_ended(fleet_pb2.Ended(run="a", model=model, rounds=3)).model is None
+    whole = read_ended(fleet_pb2.Ended(run="a", manifest=model, model=model, rounds=3))
+    assert whole.model == whole.manifest == ref_of_bytes(bundle.weights)
