@@ -40,8 +40,9 @@ MB = 10**6
 PLENTY = Available(host=10**12)
 
 
-def changed(manifest: Manifest, **plan: int) -> Manifest:
-    return replace(manifest, plan=replace(manifest.plan, **plan))
+def changed(manifest: Manifest, *, activation_bytes: int = 0, frozen_encoders: int = 0) -> Manifest:
+    plan = replace(manifest.plan, activation_bytes=activation_bytes, frozen_encoders=frozen_encoders)
+    return replace(manifest, plan=plan)
 
 
 def bytes_of(manifest: Manifest) -> int:

@@ -6,7 +6,6 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -121,9 +120,9 @@ def test_what_is_no_bundle_is_named(tmp_path: Path) -> None:
         ("memory_format", "nhwc", "memory-format is 'nhwc'; it must be one of contiguous, channels-last"),
     ],
 )
-def test_wrong_options_are_named(tmp_path: Path, option: str, value: Any, sentence: str) -> None:
+def test_wrong_options_are_named(tmp_path: Path, option: str, value: object, sentence: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        ProfileSettings(bundle=tmp_path, **{option: value})
+        ProfileSettings(bundle=tmp_path, **{option: value})  # type: ignore[arg-type]
     assert str(raised.value) == sentence
 
 
