@@ -1,0 +1,151 @@
+"""What can be checked of the images, the unit and their documentation without building or starting any of them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from edge_client.cli import app
+
+ROOT = Path(__file__).parents[2]
+DEPLOY, DOCUMENT = ROOT / "deploy", ROOT / "docs" / "devices.md"
+IMAGES = ("cpu", "cuda", "jetson")
+PROGRAM = "moonfed-client"
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover - development needs 3.11
+    pytest.skip("tomllib needs Python 3.11", allow_module_level=True)
+
+
+def instructions(image: str) -> list[tuple[str, str]]:
+    """(instruction, the rest) of a Dockerfile, with continued lines joined."""
+    lines = [line for line in (DEPLOY / f"{image}.Dockerfile").read_text().splitlines() if not line.startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
+    pairs = [line.partition(" ") for line in joined.splitlines() if line.strip()]
+    return [(name, " ".join(rest.split())) for name, _, rest in pairs]
+
+
+def values(image: str, name: str) -> list[str]:
+    return [rest for instruction, rest in instructions(image) if instruction == name]
+
+
+def pip_words(image: str) -> list[str]:
+    """The words of all its pip commands."""
+    runs = " && ".join(values(image, "RUN"))
+    return [word for command in re.split(r"&&", runs) if "pip install" in command for word in shlex.split(command)]
+
+
+def project() -> dict[str, list[str]]:
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {"device": described["dependencies"], "images": described["optional-dependencies"]["images"]}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_the_dependencies_of_a_device_and_no_others(image: str) -> None:
+    asked = {word for word in pip_words(image) if re.match(r"[a-z]+[>=<]", word)}
+    wanted = {*project()["device"], *project()["images"]}
+    torch = {requirement for requirement in wanted if requirement.startswith("torch")}
+    assert asked == (wanted - torch if image == "jetson" else wanted)
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_moonfed_is_installed_without_pip_choosing_other_versions(image: str) -> None:
+    commands = [command for run in values(image, "RUN") for command in run.split("&&") if "/tmp/moonfed" in command]
+    assert any("pip install" in command and "--no-deps" in command for command in commands)
+
+
+def test_the_jetsons_torch_is_compared_with_the_bases_after_everything_is_installed() -> None:
+    runs = values("jetson", "RUN")
+    told = "print(torch.__file__, torch.__version__, torch.version.cuda)"
+    before, after = (next(i for i, run in enumerate(runs) if mark in run) for mark in ("> /tmp/torch", "diff /tmp/to"))
+    installs = [number for number, run in enumerate(runs) if "pip install" in run]
+    assert before < min(installs)
+    assert after == max(installs)
+    assert told in runs[before]
+    assert told in runs[after].split("--no-deps")[1]
+    assert values("jetson", "ARG") == ["BASE"]  # no default: which base is right depends on the board
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_neither_runs_as_root_nor_takes_the_developers_files(image: str) -> None:
+    assert values(image, "USER") == ["moonfed"]
+    ignored = (DEPLOY / f"{image}.Dockerfile.dockerignore").read_text().splitlines()
+    assert "*" in ignored
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    rooms = {"proto" if name.partition(".")[0] == "moonfed" else name.partition(".")[0] for name in packages}
+    taken = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    assert taken == rooms | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+    assert all((ROOT / name).exists() for name in taken)
+
+
+def test_nothing_to_deploy_names_a_machine_or_a_registry() -> None:
+    for file in (*DEPLOY.iterdir(), DOCUMENT):
+        text = file.read_text()
+        assert not re.search(r"https?://(?!proxy\.example\.org|HOST)", text), file
+        assert not re.search(r"/root/|/work/|/home/\w", text), file
+
+
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("needs systemd-analyze")
+    text = (DEPLOY / "moonfed-client.service").read_text()
+    unit = tmp_path / "moonfed-client.service"
+    # It looks whether programs and users are there; those of a device are not here.
+    unit.write_text(text.replace("/opt/moonfed/bin/moonfed-client", sys.executable))
+    done = subprocess.run([analyze, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "moonfed-client.service" not in done.stderr  # warnings, such as of an unknown name, name the file
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """(where, arguments) of every moonfed-client that is to be started."""
+    for image in IMAGES:
+        assert values(image, "ENTRYPOINT") == [f'["{PROGRAM}"]']
+        yield image, [word.strip('",') for word in values(image, "CMD")[0].strip("[]").split()]
+    options = re.search(r"^echo 'MOONFED_OPTIONS=(.*)' >", DOCUMENT.read_text(), re.MULTILINE)
+    assert options
+    service = (DEPLOY / "moonfed-client.service").read_text()
+    started = re.search(rf"^ExecStart=\S*{PROGRAM} (.*)$", service, re.MULTILINE)
+    assert started
+    yield "service", shlex.split(started[1].replace("$MOONFED_OPTIONS", options[1]))
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)).replace("\\\n", " ")
+    for line in blocks.splitlines():
+        words = shlex.split(line, comments=True)
+        for start in [i for i, w in enumerate(words) if w.endswith(f"/{PROGRAM}") or w.startswith(f"{PROGRAM}:")] + [
+            i for i, w in enumerate(words[:1]) if w == PROGRAM
+        ]:
+            if words[start + 1 :] and "build" not in words[:2]:
+                yield "docs/devices.md", words[start + 1 :]
+
+
+def test_every_command_line_is_one_that_the_program_takes() -> None:
+    commands: Any = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    found = list(command_lines())
+    assert {arguments[0] for _, arguments in found} == {"enrol", "profile", "run"}
+    assert len(found) == len(IMAGES) + 1 + 5  # the images, the service, and five in the documentation
+    for where, arguments in found:
+        command = commands[arguments[0]]
+        with command.make_context(arguments[0], arguments[1:]) as context:  # raises what it cannot parse
+            assert not context.args, where
+
+
+def test_systemds_exit_codes_are_those_of_errors_that_a_restart_cannot_mend() -> None:
+    from moonfed import errors
+    from moonfed.cli import exit_code
+
+    service = (DEPLOY / "moonfed-client.service").read_text()
+    kept = re.search(r"^RestartPreventExitStatus=(.*)$", service, re.MULTILINE)
+    assert kept
+    final = (errors.InvalidInput, errors.NotFound, errors.Denied, errors.Untrusted, errors.VersionMismatch)
+    assert {int(code) for code in kept[1].split()} == {exit_code(kind("")) for kind in final}
