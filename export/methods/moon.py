@@ -57,6 +57,10 @@ def model_contrast(z_BD: torch.Tensor, references_BRD: torch.Tensor, tau: float)
         lengths_BR1 = torch.linalg.vector_norm(references_BRD, dim=2, keepdim=True)  # noqa: N806
         directions_BRD = references_BRD / (lengths_BR1.clamp_min(1e-8) * tau)  # noqa: N806
     lengths_B1 = torch.linalg.vector_norm(z_BD, dim=1, keepdim=True).clamp_min(1e-8)  # noqa: N806
+    if references_BRD.size(1) == 2:  # one previous model, as usual: l_con = log(1 + exp((s_prev - s_glob)/tau))
+        with torch.no_grad():
+            away_BD = directions_BRD[:, 1] - directions_BRD[:, 0]  # noqa: N806
+        return F.softplus((away_BD * z_BD).sum(1, keepdim=True) / lengths_B1).mean()
     similarities_BR = (directions_BRD * z_BD.unsqueeze(1)).sum(2) / lengths_B1  # noqa: N806
     # l_con is a cross-entropy in which the global model is the right answer
     right_B = torch.zeros([z_BD.size(0)], dtype=torch.int64, device=z_BD.device)  # noqa: N806
