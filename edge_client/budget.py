@@ -21,7 +21,11 @@ class Budget:
 
     def allows_step(self) -> bool:
         """Whether another step is to be taken."""
-        return self.taken == 0 or (self.taken < self.steps and self._spent() < 1)
+        return self.taken == 0 or (self.taken < self.steps and self.in_time())
+
+    def in_time(self) -> bool:
+        """Whether there are seconds left."""
+        return self._spent() < 1
 
     def fraction(self) -> float:
         """Of the round's steps or of its seconds, whichever is nearer to its end, 0 to 1."""

@@ -37,10 +37,14 @@ class Feed:
         device: torch.device,
         memory: Memory,
         sign: Callable[[], None],
+        in_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`memory`: what was free before the data were placed. `sign` is called for every bit of work done."""
+        """`memory`: what was free before the data were placed. `sign` is called for every bit of work done.
+
+        `in_time`: whether the round has seconds left; references are not computed beyond them.
+        """
         self._data, self._device = data, device
-        self._copies = _Copies(plan, data, settings, device, memory, sign)
+        self._copies = _Copies(plan, data, settings, device, memory, sign, in_time)
         self._resident, self._fetched = ResidentRows(device), FetchedRows(device)
         self._batch: Batch | None = None
 
@@ -72,7 +76,7 @@ class _Copies:
 
     A copy that comes back in a later epoch is kept with its references, which are frozen: all data without
     augmentation, else a view, from its first use on. The references of a fresh copy are left to the step, which
-    augments anyway.
+    augments anyway; so are all of them in a round whose steps want no more of them than there would be to keep.
     """
 
     def __init__(
@@ -83,11 +87,17 @@ class _Copies:
         device: torch.device,
         memory: Memory,
         sign: Callable[[], None],
+        in_time: Callable[[], bool],
     ) -> None:
         self._plan, self._data, self._settings, self._device, self._sign = plan, data, settings, device, sign
-        self._memory = memory
+        self._memory, self._in_time = memory, in_time
         self._per_sample = plan.draws_per_sample()
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        samples, batch_size = len(data), settings.batch_size
+        steps = steps_in_round(samples, settings)
+        epochs = -(-steps // steps_per_epoch(samples, batch_size))
+        self._count = min(epochs, settings.views) if self._per_sample else 1  # of copies that the round uses
+        self._come_back = steps * min(batch_size, samples) > self._count * samples
 
     def of(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Draws and references for an epoch, counted from 1; references are empty if the step is to compute them."""
@@ -96,9 +106,14 @@ class _Copies:
         view = (epoch - 1) % self._settings.views if self._per_sample else 0
         if view not in self._kept:
             draws = self._draws(view)
-            size = self._settings.batch_size
-            self._kept[view] = draws, compute_references(self._plan, self._data, draws, size, self._sign, self._home)
+            self._kept[view] = draws, self._references(draws)
         return self._kept[view]
+
+    def _references(self, draws: torch.Tensor) -> torch.Tensor:
+        if not self._come_back:
+            return torch.empty(len(self._data), 0)
+        size = self._settings.batch_size
+        return compute_references(self._plan, self._data, draws, size, self._sign, self._home, self._in_time)
 
     def _draws(self, number: int) -> torch.Tensor:
         draws = sample_draws(len(self._data), self._per_sample, self._settings, number)
@@ -106,10 +121,7 @@ class _Copies:
 
     def _home(self, size: int) -> torch.device | None:
         """Where references of that many bytes lie, and those of the views to come; None leaves them to the step."""
-        steps = steps_in_round(len(self._data), self._settings)
-        epochs = -(-steps // steps_per_epoch(len(self._data), self._settings.batch_size))
-        copies = min(epochs, self._settings.views) if self._per_sample else 1
-        place = self._memory.place(copies * size, self._data.bytes_on(self._device))
+        place = self._memory.place(self._count * size, self._data.bytes_on(self._device))
         return {Place.ACCELERATOR: self._device, Place.HOST: torch.device("cpu"), Place.STEP: None}[place]
 
 
@@ -120,14 +132,15 @@ def compute_references(
     batch_size: int,
     sign: Callable[[], None] = lambda: None,
     home: Callable[[int], torch.device | None] = lambda _: torch.device("cpu"),
+    in_time: Callable[[], bool] = lambda: True,
 ) -> torch.Tensor:
     """The references of all samples [N, 1 + j, D]; [N, 0] if this round's objective needs none, or they have no home.
 
-    `home`: where references of so many bytes are to lie, or None.
+    `home`: where references of so many bytes are to lie, or None. `in_time`: whether to go on; [N, 0] if it said no.
     """
-    kept = torch.empty(len(data), 0)
+    kept = nothing = torch.empty(len(data), 0)
     if plan.reference_count() == 0:
-        return kept
+        return nothing
     for start in range(0, len(data), batch_size):
         rows = slice(start, start + batch_size)
         with torch.no_grad():
@@ -139,4 +152,6 @@ def compute_references(
             kept = found.new_empty((len(data), *found.shape[1:]), device=device)
         kept[rows] = found
         sign()
+        if not in_time():
+            return nothing
     return kept

@@ -60,14 +60,16 @@ class Need:
     def placed(self, available: Available) -> Need:
         """What is needed once it is decided what lies where: see edge_client.placement, whose rule this is.
 
-        Data that take more than half of an accelerator stay in host memory; references that take more than half of
-        that are not kept at all.
+        Samples that take more than half of an accelerator stay in host memory, and so do references that take more than
+        is then left of that half; references that take more than half of host memory are not kept at all.
         """
         host, accelerator = dict(self.host), dict(self.accelerator)
-        data = sum(accelerator.get(name, 0) for name in (SAMPLES, REFERENCES))
-        if available.accelerator is not None and 2 * data > available.accelerator:
-            del accelerator[SAMPLES]
-            host[REFERENCES] = accelerator.pop(REFERENCES)
+        if available.accelerator is not None:
+            if 2 * accelerator.get(SAMPLES, 0) > available.accelerator:
+                del accelerator[SAMPLES]
+            references = accelerator.get(REFERENCES, 0)
+            if 2 * (accelerator.get(SAMPLES, 0) + references) > available.accelerator:
+                host[REFERENCES] = accelerator.pop(REFERENCES, 0)
         for memory in (host, accelerator):
             if available.host is not None and 2 * memory.get(REFERENCES, 0) > available.host:
                 del memory[REFERENCES]
@@ -157,10 +159,9 @@ def _anchors(manifest: Manifest) -> int:
 
 
 def _copies(manifest: Manifest, epochs: int, views: int) -> int:
-    """Of the data, whose references are kept: one without augmentation, and none of what is augmented ever anew."""
-    if manifest.augmentation == "none":
-        return 1
-    return min(views, epochs)
+    """Of the data, whose references are kept: one without augmentation, else the views; none if no epoch comes back."""
+    copies = views if manifest.augmentation != "none" else 1
+    return copies if copies < epochs else 0
 
 
 def _bytes(specs: tuple[TensorSpec, ...]) -> int:

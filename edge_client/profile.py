@@ -114,10 +114,9 @@ class Profile:
         evaluation = batches * self.times.evaluation
         if self.times.references is None or self.times.step_with_references is None:
             return self.steps * self.times.step + evaluation
-        views = self.manifest.training.views
-        if self.manifest.augmentation != "none" and not views:  # a fresh augmentation in every step
+        copies = self.manifest.training.views if self.manifest.augmentation != "none" else 1
+        if not 0 < copies < self.epochs:  # no epoch comes back to what another one has augmented
             return self.steps * self.times.step_with_references + evaluation
-        copies = min(views, self.epochs) if self.manifest.augmentation != "none" else 1
         return self.steps * self.times.step + copies * batches * self.times.references + evaluation
 
 

@@ -96,7 +96,8 @@ def train_round(
         if plan.wants_survey(False):
             survey(plan, data, settings.batch_size, budget.taken, sign)
         # Steps: whole epochs, until the device's budget is spent.
-        feed = Feed(plan, data, settings, accelerator, free_memory(accelerator, data.bytes_on(accelerator)), sign)
+        memory = free_memory(accelerator, data.bytes_on(accelerator))
+        feed = Feed(plan, data, settings, accelerator, memory, sign, budget.in_time)
         losses = torch.zeros((), device=accelerator)
         timed = settings.max_seconds is not None
         launch = launcher(lambda: losses.add_(plan.step(*feed.batch)), budget.steps, accelerator, graphs, timed)

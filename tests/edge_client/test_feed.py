@@ -114,8 +114,8 @@ REFERENCES = 10 * 2 * 3 * 4  # bytes: of ten samples, two of width three
         (2 * REFERENCES - 1, {}, False),
         (2 * 3 * REFERENCES, {"views": 3, "epochs": 5}, True),  # all views count, though only one is there at first
         (2 * 3 * REFERENCES - 1, {"views": 3, "epochs": 5}, False),
-        (2 * 2 * REFERENCES, {"views": 3, "epochs": 2}, True),  # and no view that no epoch uses
-        (2 * 2 * REFERENCES, {"views": 3, "epochs": 5, "max_steps": 3}, True),
+        (2 * 2 * REFERENCES, {"views": 2, "epochs": 5, "max_steps": 6}, True),
+        (2 * 2 * REFERENCES - 1, {"views": 2, "epochs": 5, "max_steps": 6}, False),
     ],
 )
 def test_references_that_do_not_fit_are_left_to_the_step(host: int, fields: dict[str, int], cached: bool) -> None:
@@ -126,6 +126,30 @@ def test_references_that_do_not_fit_are_left_to_the_step(host: int, fields: dict
     assert first.references.numel() == (4 * 2 * 3 if cached else 0)
     assert plan.calls.count("references") == (3 if cached else 1), "one batch tells how large they are"
     assert first.inputs.shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "draws", "cached"),
+    [
+        ({"epochs": 1}, 0, False),
+        ({"epochs": 2}, 0, True),
+        ({"epochs": 9, "max_steps": 2}, 0, False),  # of which eight samples are wanted
+        ({"epochs": 9, "max_steps": 3}, 0, True),  # and twelve
+        ({"epochs": 3, "views": 3}, 1, False),
+        ({"epochs": 4, "views": 3}, 1, True),
+        ({"epochs": 9, "views": 2, "max_steps": 5}, 1, False),
+        ({"epochs": 9, "views": 2, "max_steps": 6}, 1, True),
+    ],
+)
+def test_references_are_computed_beforehand_only_if_the_steps_want_more_of_them(
+    fields: dict[str, object], draws: int, cached: bool
+) -> None:
+    """Ten samples in batches of four, two steps in an epoch."""
+    plan = RecordingPlan(references=2, draws=draws)
+    made = feed(plan, numbered(10), PLENTY, **fields)
+    batch = taken(made, 1, epoch_batches(10, settings(**fields), 1))[0]
+    assert batch.references.numel() == (4 * 2 * 3 if cached else 0)
+    assert plan.calls.count("references") == (3 if cached else 0)
 
 
 @needs_cuda

@@ -26,6 +26,7 @@ from edge_client.memory import (
     sample_bytes,
 )
 from edge_client.messages import Job, WorkerSettings
+from edge_client.placement import Memory, Place
 from edge_client.trainer import Trainer
 from export.bundling import build_bundle
 from export.recipe import Recipe
@@ -90,7 +91,13 @@ def test_on_an_accelerator_the_step_lies_there_and_the_files_here(bundle: Bundle
 
 @pytest.mark.parametrize(
     ("augmentation", "views", "epochs", "copies"),
-    [("none", 0, 10, 1), ("crop-flip", 0, 10, 0), ("crop-flip", 3, 10, 3), ("crop-flip", 3, 2, 2)],
+    [
+        ("none", 0, 10, 1),
+        ("none", 0, 1, 0),
+        ("crop-flip", 0, 10, 0),
+        ("crop-flip", 3, 4, 3),
+        ("crop-flip", 3, 3, 0),
+    ],
 )
 def test_references_are_kept_once_for_each_copy_of_the_data_that_comes_back(
     bundle: Bundle, augmentation: str, views: int, epochs: int, copies: int
@@ -155,10 +162,25 @@ def test_data_that_would_crowd_an_accelerator_stay_in_host_memory() -> None:
     data = {"samples": 3 * MB, "references": 2 * MB}
     need = Need(host={"samples": 3 * MB, "references": 0}, accelerator={"model": 5 * MB, **data})
     assert need.placed(Available(host=99 * MB, accelerator=10 * MB)) == need
-    crowded = need.placed(Available(host=99 * MB, accelerator=9 * MB))
-    assert crowded == Need(host=data, accelerator={"model": 5 * MB})
+    there = {"model": 5 * MB, "samples": 3 * MB}
+    assert need.placed(Available(host=99 * MB, accelerator=9 * MB)) == Need(host=data, accelerator=there)
     nowhere = need.placed(Available(host=3 * MB, accelerator=9 * MB))
-    assert nowhere == Need(host={"samples": 3 * MB}, accelerator={"model": 5 * MB})  # the step computes them
+    assert nowhere == Need(host={"samples": 3 * MB}, accelerator=there)  # the step computes them
+    alone = need.placed(Available(host=99 * MB, accelerator=5 * MB))  # the samples leave room for the references
+    assert alone == Need(host=need.host, accelerator={"model": 5 * MB, "references": 2 * MB})
+    assert need.placed(Available(host=99 * MB, accelerator=3 * MB)) == Need(host=data, accelerator={"model": 5 * MB})
+
+
+@pytest.mark.parametrize("room", range(1, 13))
+def test_the_estimate_places_data_as_a_round_does(room: int) -> None:
+    """Residence asks for the samples, the feed then for the references."""
+    memory = Memory(host=99 * MB, accelerator=room * MB)
+    samples = memory.place(3 * MB)
+    references = memory.place(2 * MB, 3 * MB if samples is Place.ACCELERATOR else 0)
+    need = Need(host={"samples": 3 * MB}, accelerator={"samples": 3 * MB, "references": 2 * MB})
+    placed = need.placed(Available(host=99 * MB, accelerator=room * MB))
+    assert ("samples" in placed.accelerator) == (samples is Place.ACCELERATOR)
+    assert ("references" in placed.accelerator) == (references is Place.ACCELERATOR)
 
 
 def test_sizes_are_readable() -> None:
@@ -275,7 +297,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
             run="measured",
             round=number,
             attempt=1,
-            epochs=1,
+            epochs=2,
             batch_size=batch_size,
             hyperparameters=manifest.hyperparameters,
             seed=1,
@@ -283,7 +305,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
             manifest_file=files["manifest.json"],
             plan_file=files[PLAN_FILE],
             files={"model": files[WEIGHTS_FILE]},
-            max_steps=2,
+            max_steps=samples // batch_size + 1,  # as few as references are kept for
         )
         for number in range(1, rounds + 1)
     ]
@@ -295,7 +317,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
         check=True,
     )
     measured = int(done.stdout)
-    estimate = round_bytes(manifest, samples=samples, batch_size=batch_size, epochs=1).total
+    estimate = round_bytes(manifest, samples=samples, batch_size=batch_size, epochs=2).total
     assert measured <= estimate <= 2 * measured
 
 

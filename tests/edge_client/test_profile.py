@@ -170,7 +170,8 @@ def test_a_round_is_foretold_from_its_steps_and_its_references(bundle: SmallBund
     assert foretold(fresh) == pytest.approx(30 * 0.016 + 4 * 0.002)
     views = replace(fresh, training=LocalTraining(epochs=10, batch_size=32, views=3))
     assert foretold(views) == pytest.approx(30 * 0.010 + 3 * 4 * 0.005 + 4 * 0.002)
-    assert foretold(views, epochs=2) == pytest.approx(6 * 0.010 + 2 * 4 * 0.005 + 4 * 0.002)
+    assert foretold(views, epochs=3) == pytest.approx(9 * 0.016 + 4 * 0.002)  # each view once: left to the step
+    assert foretold(plain, epochs=1) == pytest.approx(3 * 0.016 + 4 * 0.002)
     without = Times(step=0.010, step_with_references=None, references=None, evaluation=0.002)
     assert foretold(plain, times=without) == pytest.approx(30 * 0.010 + 4 * 0.002)
     assert foretold(plain, samples=7) == pytest.approx(10 * 0.010 + 1 * 0.005 + 1 * 0.002)  # fewer than a batch

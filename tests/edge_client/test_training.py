@@ -155,8 +155,11 @@ def test_what_the_plan_itself_leaves_to_chance_repeats_and_differs_by_seed_round
 
 def test_a_round_that_ends_early_computes_no_references_for_views_that_it_does_not_use() -> None:
     plan = RecordingPlan(references=1, draws=3)
-    train(plan, numbered(8), settings(epochs=4, views=4, max_steps=3))
+    train(plan, numbered(8), settings(epochs=6, views=2, max_steps=5))
     assert plan.calls.count("references") == 4  # of two views, in two batches each
+    early = RecordingPlan(references=1, draws=3)
+    train(early, numbered(8), settings(epochs=6, views=2, max_steps=3))
+    assert "references" not in early.calls, "no view comes back"
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 5, 6, 7])
