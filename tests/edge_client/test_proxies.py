@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from edge_client.enrolment import read_identity
+from edge_client.link import Link
 from moonfed.join_token import JoinToken
+from moonfed.proxy import insist_on_proxy
 from tests.edge_client.authority import Authority
 from tests.edge_client.conftest import PROGRAM, Bundle, Device
 from tests.edge_client.coordinator import PATIENCE, Coordinator
@@ -61,6 +63,21 @@ def test_a_device_enrols_and_takes_part_through_a_proxy_with_a_password(
         code, log = device.stop()
         assert code == 0
         assert "s3cr3t" not in log
+
+
+def test_a_renewed_certificate_goes_through_the_proxy_as_well(
+    coordinator: Coordinator, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in insist_on_proxy().items():
+        monkeypatch.setenv(name, value)
+    device.enrol()
+    identity = read_identity(device.state)
+    with ConnectProxy() as proxy:
+        link = Link(identity.address, identity.name, identity, proxy=f"http://{proxy.address}")
+        link.reopen(identity)
+        assert next(link.attend({}, 0, PATIENCE)).HasField("welcome")
+        assert proxy.asked == [coordinator.address]
+        link.close()
 
 
 def test_the_environments_proxy_serves_too(

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from edge_client.link import Link
 from edge_client.messages import WorkerSettings
 from edge_client.session import Session
 from edge_client.state import StoredRound
+from edge_client.window import Window
 from edge_client.work import Work
 from moonfed.errors import (
     AlreadyExists,
@@ -126,10 +127,23 @@ def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
     assignment = read_assignment(bundle.assignment(run="tested", **told))
     job = Work(replace(settings, max_steps=7), link, Child(settings), Inbox())._prepare(assignment)
     assert {key: getattr(job, key) for key in told} == told
-    assert (job.run, job.max_steps, job.digest) == ("tested", 7, assignment.digest(7))
+    assert (job.run, job.max_steps, job.max_seconds, job.digest) == ("tested", 7, None, assignment.digest(7))
     assert job.hyperparameters == bundle.manifest.hyperparameters
     assert Path(job.files["model"]).read_bytes() == bundle.weights
     assert Path(job.plan_file).read_bytes() == bundle.plan
+
+
+@pytest.mark.parametrize(("seconds", "hours", "left"), [(90.5, 1, 90.5), (90000.0, 1, 3600.0), (None, 2, 7200.0)])
+def test_a_job_has_the_seconds_of_the_budget_or_until_the_window_closes(
+    seconds: float | None, hours: int, left: float, link: Link, settings: WorkerSettings, bundle: Bundle
+) -> None:
+    assignment = read_assignment(bundle.assignment())
+    closes = (datetime.now() + hours * HOUR).time()
+    window = Window((datetime.now() - HOUR).time(), closes)
+    work = Work(replace(settings, max_seconds=seconds), link, Child(settings), Inbox(), window)
+    job = work._prepare(assignment)
+    assert job.max_seconds == pytest.approx(left, abs=0 if left == seconds else 60)
+    assert job.digest == assignment.digest(None, seconds, str(window))
 
 
 def test_what_is_in_use_is_not_among_the_oldest(link: Link, settings: WorkerSettings, bundle: Bundle) -> None:
