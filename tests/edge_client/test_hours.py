@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from edge_client.assignment import Inbox
 from edge_client.child import Child
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
 from edge_client.session import Session
+from edge_client.transfers import Closed, Transfers
 from edge_client.window import Window
+from moonfed.blobs import BlobDirectory
 from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.coordinator import Coordinator
 
@@ -143,6 +146,14 @@ def test_an_assignment_that_comes_after_hours_is_declined(
     assert declined.run == "other"
     assert declined.reason == f"the training window of this device, {hours}, has closed"
     assert [header.run for header, _ in coordinator.updates] == ["tested"]
+
+
+def test_nothing_is_fetched_after_hours(coordinator: Coordinator, link: Link, bundle: Bundle, tmp_path: Path) -> None:
+    """Neither an assignment's files nor a finished model."""
+    ref, hours = coordinator.blobs.put_bytes(bundle.weights), window(-60, -30)
+    with pytest.raises(Closed, match=f"training window of this device, {hours}, has closed"):
+        Transfers(link, Inbox(), hours).fetch(ref, BlobDirectory(tmp_path / "blobs"))
+    assert not coordinator.fetched
 
 
 def test_a_signal_ends_a_device_that_waits_for_its_window(

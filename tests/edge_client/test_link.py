@@ -213,7 +213,8 @@ def test_the_digest_of_an_assignment_covers_all_that_a_trained_model_depends_on(
         replace(assigned, counted_round=2, counted_attempt=1),
         replace(assigned, counted_round=2, counted_attempt=2),
     ]
-    budgets = [(), (3,), (4,), (None, 3.0), (None, 4.0), (None, None, "22:00-06:00"), (None, None, "23:00-06:00")]
+    budgets: list[tuple[int | None, float | None, str]] = [(None, None, ""), (3, None, ""), (4, None, "")]
+    budgets += [(None, 3.0, ""), (None, 4.0, ""), (None, None, "22:00-06:00"), (None, None, "23:00-06:00")]
     digests = {*(assigned.digest(*budget) for budget in budgets), *(other.digest() for other in others)}
     assert len(digests) == len(budgets) + len(others)
     backwards = dict(sorted(assigned.hyperparameters.items(), reverse=True))
