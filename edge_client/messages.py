@@ -50,7 +50,8 @@ class Job:
     files: Mapping[str, str]
     views: int = 0
     max_steps: int | None = None
-    max_seconds: float | None = None  # what is left as the job begins: of the device's budget, and of its window
+    max_seconds: float | None = None  # what was left as the job was made: of the device's budget, and of its window
+    began: float | None = None  # when that was, by the machine's monotonic clock, which all its processes share
     counted_round: int = 0
     counted_attempt: int = 0
 

@@ -54,7 +54,8 @@ class Trainer:
 
     def train(self, job: Job) -> StoredRound:
         """Trains and stores one round's update; raises MoonfedError, or whatever the plan or user code raises."""
-        started = time.monotonic()  # reading the data takes of the round's seconds
+        # starting this process, importing torch and reading the data take of the round's seconds
+        started = time.monotonic() if job.began is None else job.began
         content = Path(job.manifest_file).read_bytes()
         manifest = Manifest.from_bytes(content)
         data, holdout = self._read(manifest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -188,6 +189,7 @@ class Work:
             views=assignment.views,
             max_steps=self._settings.max_steps,
             max_seconds=self._seconds_left(),
+            began=time.monotonic(),
             counted_round=assignment.counted_round,
             counted_attempt=assignment.counted_attempt,
         )

@@ -206,3 +206,18 @@ def test_reading_the_data_takes_of_the_time_and_the_steps_are_stored(
     stored = Trainer(worker, lambda: None, lambda _: None).train(new_job(max_seconds=0.4, epochs=50))
     assert stored.update.steps == 1
     assert json.loads((stored.directory / "update.json").read_text())["steps"] == 1
+
+
+def test_what_passed_before_the_child_was_up_counts(
+    new_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "quick_data.py").write_text(
+        "import numpy as np\ndef load(spec, classes):\n    return np.zeros((40, 6), np.float32), [0, 1, 2, 0] * 10\n"
+    )
+    worker = WorkerSettings(state=str(tmp_path), device="cam-1", data="quick_data:load", accelerator="cpu", holdout=0.0)
+    trainer = Trainer(worker, lambda: None, lambda _: None)
+    late = trainer.train(new_job(max_seconds=600.0, began=time.monotonic() - 600.0, epochs=5))
+    assert late.update.steps == 1
+    in_time = trainer.train(new_job(round=2, max_seconds=600.0, began=time.monotonic(), epochs=5))
+    assert in_time.update.steps > 1

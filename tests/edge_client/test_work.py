@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -127,6 +128,8 @@ def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
     assignment = read_assignment(bundle.assignment(run="tested", **told))
     job = Work(replace(settings, max_steps=7), link, Child(settings), Inbox())._prepare(assignment)
     assert {key: getattr(job, key) for key in told} == told
+    assert job.began is not None
+    assert time.monotonic() - 60 < job.began <= time.monotonic()
     assert (job.run, job.max_steps, job.max_seconds, job.digest) == ("tested", 7, None, assignment.digest(7))
     assert job.hyperparameters == bundle.manifest.hyperparameters
     assert Path(job.files["model"]).read_bytes() == bundle.weights
