@@ -20,6 +20,7 @@ SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
 # threads would wait for each other in one arena.
 FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator gives up an upload that stands still for two minutes
+MOST_BYTES = 10**18  # more than any machine has
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
@@ -32,6 +33,8 @@ def parse_size(option: str, text: str) -> int:
     size = float(found[1]) * (1024 if found[3] else 1000) ** power
     if size < 1:
         raise InvalidInput(f"{option} is {text!r}; it must be at least one byte")
+    if size > MOST_BYTES:
+        raise InvalidInput(f"{option} is {text!r}; it must be at most {MOST_BYTES} bytes")
     return int(size)
 
 
