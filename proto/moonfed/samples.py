@@ -104,13 +104,13 @@ def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
         except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
             raise InvalidInput(f"{path} is not an .npz file, or a damaged one") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InvalidInput(f"{path} holds a single array; it must be an .npz file with 'inputs' and 'labels'")
+            raise InvalidInput(f"{path} holds a single array; it must be an .npz file with named ones")
         yield archive
 
 
 def _array(archive: np.lib.npyio.NpzFile, field: str, path: Path) -> object:
     if field not in archive.files:
-        raise InvalidInput(f"{path} has no field {field!r}; found {archive.files}, 'inputs' and 'labels' needed")
+        raise InvalidInput(f"{path} has no field {field!r}, which is needed; found {archive.files}")
     try:
         return archive[field]
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:  # pickled objects, or damage

@@ -132,6 +132,7 @@ def test_the_newest_model_answers_unless_a_run_is_named(tmp_path: Path, bundle: 
         (["nowhere.npz"], 3, "data is 'nowhere.npz'; there is no such file"),
         (["nowhere.png"], 3, "PATH is 'nowhere.png'; there is no such file or folder"),
         (["samples.npz", "--run", "other"], 3, "holds no finished model of 'other'; it holds first"),
+        (["pixels.npz"], 2, "pixels.npz has no field 'inputs', which is needed; found ['pixels']\n"),
         (["samples.npz", "more.png"], 2, "PATH is 'samples.npz' and others; an .npz file is classified alone"),
         ([], 2, "PATH is missing; give images, folders of images, or an .npz file with inputs"),
         (["samples.txt"], 2, "data are image files; the bundle takes features, so give it an .npz file"),
@@ -145,6 +146,7 @@ def test_what_cannot_be_classified_is_one_sentence(
     finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
     write_samples(tmp_path / "samples.npz", count=4)
     (tmp_path / "samples.txt").write_text("no picture")
+    np.savez(tmp_path / "pixels.npz", pixels=np.zeros(3))
     err = predict(tmp_path / "state", *arguments, code=code)[1]
     assert len(err.splitlines()) == 1
     assert message in err

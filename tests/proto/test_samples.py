@@ -40,8 +40,8 @@ def test_features_of_another_precision_are_converted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": np.zeros(2, int)}, r"has no field 'inputs'; found \['labels'\]"),
-        ({"inputs": GOOD}, r"has no field 'labels'; found \['inputs'\]"),
+        ({"labels": np.zeros(2, int)}, r"has no field 'inputs', which is needed; found \['labels'\]"),
+        ({"inputs": GOOD}, r"has no field 'labels', which is needed; found \['inputs'\]"),
         ({"inputs": np.zeros((2, 30), int)}, "have dtype int64; the bundle takes float32"),
         ({"inputs": np.zeros((2, 29))}, r"have shape \[2, 29\]; the bundle takes \[N, 30\]"),
         ({"inputs": np.full((2, 30), np.nan)}, "hold NaN or infinite values"),
