@@ -77,7 +77,10 @@ def _zipped(bundle: Bundle) -> bytes:
 
 def _checked(read: _Reader, path: Path) -> Bundle:
     contents = {MANIFEST_FILE: _read(read, MANIFEST_FILE, path)}
-    manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
+    try:
+        manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
+    except InvalidInput as error:  # which names the field, but not where it was found
+        raise InvalidInput(f"bundle is {str(path)!r}, which cannot be used: {error}") from error
     for name, ref in manifest.files.items():
         contents[name] = _read(read, name, path)
         if ref_of_bytes(contents[name]) != ref:

@@ -190,6 +190,17 @@ def test_a_damaged_or_incomplete_bundle_is_refused(tmp_path: Path) -> None:
         read_bundle(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("name", ["bundle", "bundle.zip"])
+def test_a_bundle_whose_manifest_is_cut_off_is_named(tmp_path: Path, name: str) -> None:
+    whole = MANIFEST.to_bytes()
+    write_bundle(tmp_path / name, Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: whole[: len(whole) // 2]}))
+    with pytest.raises(InvalidInput) as refused:
+        read_bundle(tmp_path / name)
+    assert str(refused.value) == (
+        f"bundle is {str(tmp_path / name)!r}, which cannot be used: manifest.json is not JSON"
+    )
+
+
 def test_a_directory_that_is_no_bundle_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(InvalidInput, match="exists and is not a bundle"):
