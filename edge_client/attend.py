@@ -67,7 +67,10 @@ def _attend(settings: DeviceSettings) -> None:
 def _open_link(settings: DeviceSettings) -> Link:
     from edge_client.enrolment import read_identity
     from edge_client.link import Link
+    from moonfed.transport import parse_address
 
+    if settings.coordinator:
+        parse_address(settings.coordinator, "coordinator")
     identity = None if settings.insecure else read_identity(Path(settings.state))
     return Link(
         settings.coordinator or (identity.address if identity else ""),

@@ -129,9 +129,9 @@ def run_command(
         memory_format=memory_format,
         max_steps=max_steps,
         max_seconds=max_seconds,
-        max_memory=None if max_memory is None else parse_size("max-memory", max_memory),
+        max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
         between=between,
-        max_bandwidth=None if max_bandwidth is None else parse_size("max-bandwidth", max_bandwidth),
+        max_bandwidth=None if max_bandwidth is None else parse_size("max-bandwidth", max_bandwidth, "500KB or 2MB"),
         proxy=proxy,
     )
     environment = {**os.environ, **settings.to_environment(), **(insist_on_proxy() if proxy else {})}
@@ -200,7 +200,7 @@ def profile_command(
         samples=samples,
         batch_size=batch_size,
         epochs=epochs,
-        max_memory=None if max_memory is None else parse_size("max-memory", max_memory),
+        max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
     )
     print_profile(profile(settings, print_progress), as_json=json)
 

@@ -46,10 +46,12 @@ def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, 
 
     An identity whose certificate has expired is enrolled again, with its name and its key. An empty `name` stands for
     that identity's, or the host's. `address` replaces the token's; `proxy` is an HTTP proxy's URL.
-    Raises AlreadyExists if STATE holds a valid identity
+    Raises InvalidInput for an `address` that is none, AlreadyExists if STATE holds a valid identity
     or one of another name, Untrusted for a token that the coordinator does not accept or a server that the token's
     authority did not sign, Unavailable if nobody answers.
     """
+    if address:
+        transport.parse_address(address, "coordinator")
     expired = _expired_identity(state, name)
     name = name or (expired.name if expired else socket.gethostname())
     address = address or token.address

@@ -24,11 +24,11 @@ MOST_BYTES = 10**18  # more than any machine has
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
-def parse_size(option: str, text: str) -> int:
-    """Bytes in text such as 4GB (10^9), 512MiB (2^20) or 65536; InvalidInput names the option."""
+def parse_size(option: str, text: str, example: str) -> int:
+    """Bytes in text such as 4GB (10^9), 512MiB (2^20) or 65536; InvalidInput names the option and a fitting example."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or (found[3] and not found[2]):
-        raise InvalidInput(f"{option} is {text!r}; it must be a size such as 4GB, 512MB or 100KiB")
+        raise InvalidInput(f"{option} is {text!r}; it must be a size such as {example}")
     power = " KMGT".index(found[2].upper() or " ")
     size = float(found[1]) * (1024 if found[3] else 1000) ** power
     if size < 1:

@@ -52,11 +52,11 @@ Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Splits `host:port` (`[::1]:port` for IPv6); InvalidInput if it is neither."""
+def parse_address(address: str, field: str = "address") -> tuple[str, int]:
+    """Splits `host:port` (`[::1]:port` for IPv6); InvalidInput, naming the field, if it is neither."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InvalidInput(f"address is {address!r}; it must be host:port, with a port from 1 to 65535")
+        raise InvalidInput(f"{field} is {address!r}; it must be host:port, with a port from 1 to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -196,6 +196,8 @@ def test_an_identity_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest
         (["--threads", "0"], "threads is 0; it must be a whole number from 1"),
         (["--insecure"], "coordinator is missing; --insecure needs --coordinator HOST:PORT"),
         (["--name", "x"], "name is 'x'; it goes with --insecure only"),
+        (["--insecure", "--coordinator", "foo"], "coordinator is 'foo'; it must be host:port"),
+        (["--max-bandwidth", "fast"], "max-bandwidth is 'fast'; it must be a size such as 500KB or 2MB"),
         (["--insecure", "--coordinator", "example.org:1"], "without TLS (--insecure) it must be one of"),
     ],
 )
@@ -204,6 +206,13 @@ def test_wrong_options_are_named(options: list[str], message: str, tmp_path: Pat
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_a_wrong_address_is_named_when_enrolling(token: JoinToken, tmp_path: Path) -> None:
+    done = enrol(str(token), "--state", tmp_path / "state", "--coordinator", "foo")
+    assert done.returncode == 2
+    assert done.stderr.startswith("moonfed-client: coordinator is 'foo'; it must be host:port")
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_device_that_is_not_enrolled_is_told_so(tmp_path: Path) -> None:

@@ -311,6 +311,11 @@ def test_an_address_must_be_host_and_port(address: str) -> None:
         parse_address(address)
 
 
+def test_an_address_from_an_option_is_named_as_that() -> None:
+    with pytest.raises(errors.InvalidInput, match=r"^coordinator is 'hub'; it must be host:port, with a port from 1"):
+        parse_address("hub", "coordinator")
+
+
 def test_plaintext_stays_on_this_machine() -> None:
     assert parse_address("[::1]:7443") == ("::1", 7443)
     require_loopback("127.0.0.1")
