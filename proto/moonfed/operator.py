@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import grpc
 import typer
 
-from moonfed import transport
 from moonfed.errors import MoonfedError, NotFound
 from moonfed.identity import Identity, load_identity
+
+if TYPE_CHECKING:
+    import grpc
 
 DEFAULT_STATE = Path("moonfed-coordinator")  # of a coordinator that was started here
 DEFAULT_IDENTITY = DEFAULT_STATE / "operator"
@@ -45,8 +46,13 @@ class Connection:
 def open_connection(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Connection]:
     """A connection with an operator's identity, or in plaintext to this machine.
 
-    Raises NotFound if there is no identity, Untrusted if its certificate has expired.
+    Raises InvalidInput for an address that is none, NotFound if there is no identity, Untrusted if its certificate has
+    expired.
     """
+    from moonfed import transport  # with gRPC, which is as quiet as run_program tells it only if it is imported later
+
+    if address:
+        transport.parse_address(address, "coordinator")
     held: Identity | None = None
     if not insecure:
         held = _operator(identity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -329,6 +330,21 @@ def test_the_operators_commands(programs: Programs) -> None:
     wrong = programs.tmp / "wrong.safetensors"
     wrong.write_bytes(model_bytes(1.0, support.SPECS[:1]))
     assert "is missing" in programs.command("run", "start", str(bundle), "--from", str(wrong), code=2)
+
+
+def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ("serve", "--state", str(programs.state), "--insecure", "--fleet-port", str(port))
+        told = programs.command(*words, code=4)
+    assert told == (
+        f"moonfed-coordinator: cannot listen on 127.0.0.1:{port}: the port is taken, or the host is not this machine\n"
+    )
+
+
+def test_a_wrong_address_is_named_by_its_option(programs: Programs) -> None:
+    told = programs.command("device", "list", "--coordinator", "foo", code=2)
+    assert told == "moonfed-coordinator: coordinator is 'foo'; it must be host:port, with a port from 1 to 65535\n"
 
 
 def test_watching_goes_on_over_a_restart(programs: Programs, until: Until) -> None:
