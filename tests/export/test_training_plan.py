@@ -119,6 +119,22 @@ def test_references_are_the_frozen_models_in_eval_mode_global_first(resnet: Netw
     )
 
 
+def test_a_step_takes_the_references_that_it_is_given(cnn: Network, new_plan: NewPlan) -> None:
+    """With the two models exchanged, the contrastive log(1 + exp(-x)) becomes log(1 + exp(x)), which is x more."""
+    plan, models = new_plan(cnn, "moon"), other_models(cnn, 1)
+    inputs, labels = batches(IMAGE, 1, 8)[0]
+
+    def loss(exchanged: bool) -> float:
+        plan.begin_round(weights_of(cnn), models, {}, hyperparameters(mu=5.0, tau=0.5))
+        references = plan.references(inputs, no_draws(inputs))
+        return float(plan.step(inputs, labels, references.flip(1) if exchanged else references, no_draws(inputs)))
+
+    present, previous = (network_with(cnn, model).represent(inputs).detach() for model in (weights_of(cnn), *models))
+    x = (1.0 - torch.nn.functional.cosine_similarity(present, previous)) / 0.5  # it is the global model still
+    assert 5.0 * float(x.mean()) > 0.01
+    assert loss(True) - loss(False) == pytest.approx(5.0 * float(x.mean()), abs=TOLERANCE)
+
+
 def test_references_are_those_of_the_round_that_began_last(cnn: Network, new_plan: NewPlan) -> None:
     plan, (first, second) = new_plan(cnn, "moon"), other_models(cnn, 2)
     settings, inputs = hyperparameters(mu=5.0, tau=0.5), batches(IMAGE, 1, 4)[0][0]
