@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.assignment import Inbox
+from edge_client.assignment import Ended, Inbox
 from edge_client.child import Child
+from edge_client.finished import finished_models
 from edge_client.link import Link
 from edge_client.messages import WorkerSettings
 from edge_client.session import Session
+from edge_client.tidying import kept_runs
 from edge_client.transfers import Closed, Transfers
 from edge_client.window import Window
+from edge_client.work import Work
 from moonfed.blobs import BlobDirectory
 from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.coordinator import Coordinator
@@ -154,6 +157,23 @@ def test_nothing_is_fetched_after_hours(coordinator: Coordinator, link: Link, bu
     with pytest.raises(Closed, match=f"training window of this device, {hours}, has closed"):
         Transfers(link, Inbox(), hours).fetch(ref, BlobDirectory(tmp_path / "blobs"))
     assert not coordinator.fetched
+
+
+def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
+    coordinator: Coordinator, link: Link, settings: WorkerSettings, bundle: Bundle
+) -> None:
+    """For as long, the device names the run when it attends, and is told again."""
+    state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
+    coordinator.blobs.put_bytes(bundle.plan)
+    (state / "runs" / "tested" / "2.1").mkdir(parents=True)
+    ended = Ended(run="tested", manifest=manifest, model=coordinator.blobs.put_bytes(bundle.weights), rounds=2)
+    link.attending.set()
+    Work(settings, link, Child(settings), Inbox(), window(-60, -30))._end_run(ended)
+    assert kept_runs(state / "runs") == ["tested"]
+    assert not finished_models(state / "finished")
+    Work(settings, link, Child(settings), Inbox(), window(-60, 600))._end_run(ended)
+    assert kept_runs(state / "runs") == []
+    assert [found.run for found in finished_models(state / "finished")] == ["tested"]
 
 
 def test_a_signal_ends_a_device_that_waits_for_its_window(
