@@ -6,12 +6,14 @@ A *source* is a tensor of all samples [N, …]; its *buffer* [B, …] lies where
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:  # not every torch from 2.4 on has those of a CPU
+    Stream = torch.cuda.Stream | torch.cpu.Stream
+    Event = torch.cuda.Event | torch.cpu.Event
 Pair = tuple[torch.Tensor, torch.Tensor]  # a source and its buffer
-Stream = torch.cuda.Stream | torch.cpu.Stream
-Event = torch.cuda.Event | torch.cpu.Event
 
 
 class ResidentRows:
