@@ -7,6 +7,7 @@ torch nor numpy.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, Manifest
 
 FINISHED_KEPT = 2  # the newest
 MODEL_FILE, FACTS_FILE = "model.safetensors", "finished.json"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,23 +79,34 @@ def keep_finished(
 
 def finished_models(root: Path) -> list[Finished]:
     """All that are kept in STATE/finished, the one fetched last first; what is damaged is passed over."""
-    found = []
-    for file in root.glob(f"*/{FACTS_FILE}"):
-        finished = _read(file)
-        if finished and not file.parent.name.startswith("."):
-            found.append((file.stat().st_mtime_ns, finished))
-    return [finished for _, finished in sorted(found, key=lambda entry: entry[0], reverse=True)]
+    return [finished for file in _newest_first(root) if (finished := _read(file))]
 
 
 def find_finished(root: Path, run: str = "") -> Finished:
-    """The newest finished model, or that of a run; NotFound names those that are there."""
-    kept = finished_models(root)
-    found = next((finished for finished in kept if run in ("", finished.run)), None)
-    if found is None and not kept:
-        raise NotFound(f"{root.parent} holds no finished model yet; a device fetches it when a run of its has finished")
-    if found is None:
+    """The newest finished model, or that of a run; a newer one that is damaged is warned of.
+
+    Raises NotFound, naming those that are there, or Corrupt if all that could answer are damaged.
+    """
+    damaged = []
+    for file in _newest_first(root):
+        if run not in ("", file.parent.name):
+            continue
+        if found := _read(file):
+            for other in damaged:
+                log.warning("%s is damaged, so the model of run %s answers", other, found.run)
+            return found
+        damaged.append(file)
+    if damaged:
+        raise Corrupt(f"{damaged[0]} is not what was fetched; the disk may be damaged")
+    if kept := finished_models(root):
         raise NotFound(f"{root.parent} holds no finished model of {run!r}; it holds {', '.join(f.run for f in kept)}")
-    return found
+    raise NotFound(f"{root.parent} holds no finished model yet; a device fetches it when a run of its has finished")
+
+
+def _newest_first(root: Path) -> list[Path]:
+    """The facts of all that are kept, damaged ones included."""
+    files = [file for file in root.glob(f"*/{FACTS_FILE}") if not file.parent.name.startswith(".")]
+    return sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
 
 
 def tidy_finished(root: Path) -> None:

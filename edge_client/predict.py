@@ -21,6 +21,7 @@ from moonfed.samples import Inputs, check_inputs, has_labels, read_inputs, read_
 from moonfed.tensors import open_model, split
 
 BATCH = 64  # samples at once
+OF_A_DEVICE = ("identity", "lock", "finished")  # a state directory has one of these at least
 
 log = logging.getLogger(__name__)
 Probabilities = npt.NDArray[np.float32]
@@ -61,13 +62,14 @@ def predict(
 ) -> Predictions:
     """Classifies images, folders of images, or the inputs of one .npz file.
 
-    Raises NotFound if STATE holds no finished model (of that run) or there is no such file, InvalidInput for samples
-    that the model does not take, Corrupt for a damaged model.
+    Raises NotFound if STATE holds no finished model (of that run) or there is no such directory or file, InvalidInput
+    for a STATE that is no device's and samples that the model does not take, Corrupt for a damaged model.
     """
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads is {threads}; it must be a whole number from 1")
     if accelerator not in ("cpu", "cuda"):
         raise InvalidInput(f"device is {accelerator!r}; it must be 'cpu' or 'cuda'")
+    _require_state(state)
     model = find_finished(state / "finished", run)
     manifest = model.read_manifest()
     names, inputs, labels = _read(paths, manifest)
@@ -91,6 +93,15 @@ def print_predictions(predictions: Predictions) -> None:
         print(f"{name:{width}}  {best:{longest}}  {confidence:.3f}")
     if predictions.accuracy is not None:
         print(f"accuracy {predictions.accuracy:.4f} on {len(predictions.names)} samples")
+
+
+def _require_state(state: Path) -> None:
+    if not state.exists():
+        raise NotFound(f"state is {str(state)!r}; there is no such directory")
+    if not any((state / name).exists() for name in OF_A_DEVICE):
+        raise InvalidInput(
+            f"state is {str(state)!r}, which is not a directory that `moonfed-client` keeps its state in"
+        )
 
 
 def _read(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, npt.NDArray[np.int64] | None]:

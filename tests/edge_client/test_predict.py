@@ -152,9 +152,48 @@ def test_what_cannot_be_classified_is_one_sentence(
     assert message in err
 
 
-def test_without_a_finished_model_there_is_nothing_to_predict_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", ["identity", "lock"])
+def test_without_a_finished_model_there_is_nothing_to_predict_with(kept: str, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / kept).touch()
     err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz"), code=3)[1]
     assert err == (
         f"moonfed-client: {tmp_path / 'state'} holds no finished model yet; "
         "a device fetches it when a run of its has finished\n"
     )
+
+
+def test_a_state_that_is_not_there_and_one_that_is_none_are_told_apart(tmp_path: Path) -> None:
+    samples = write_samples(tmp_path / "samples.npz")
+    gone = tmp_path / "gone"
+    assert predict(gone, samples, code=3)[1] == (
+        f"moonfed-client: state is {str(gone)!r}; there is no such directory\n"
+    )
+    for wrong in (tmp_path, samples):
+        assert predict(wrong, samples, code=2)[1] == (
+            f"moonfed-client: state is {str(wrong)!r}, "
+            "which is not a directory that `moonfed-client` keeps its state in\n"
+        )
+
+
+def test_a_damaged_newest_model_is_warned_of_and_an_older_one_answers(tmp_path: Path, bundle: Bundle) -> None:
+    for seed, run in ((5, "first"), (6, "second")):
+        finish(tmp_path / "state", bundle, FEATURES, run, seed)
+    samples = write_samples(tmp_path / "samples.npz", count=4)
+    facts = tmp_path / "state" / "finished" / "second" / "finished.json"
+    facts.write_bytes(facts.read_bytes()[:20])
+    out, err = predict(tmp_path / "state", samples)
+    assert out.startswith("model of run first")
+    assert err == f"{facts} is damaged, so the model of run first answers\n"
+    assert predict(tmp_path / "state", samples, "--run", "first")[1] == ""
+    err = predict(tmp_path / "state", samples, "--run", "second", code=7)[1]
+    assert err == f"moonfed-client: {facts} is not what was fetched; the disk may be damaged\n"
+
+
+def test_a_damaged_older_model_is_not_spoken_of(tmp_path: Path, bundle: Bundle) -> None:
+    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    (tmp_path / "state" / "finished" / "first" / "finished.json").write_text("{")
+    finish(tmp_path / "state", bundle, FEATURES, "second", seed=6)
+    out, err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4))
+    assert out.startswith("model of run second")
+    assert err == ""
