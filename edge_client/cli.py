@@ -143,7 +143,9 @@ def predict_command(
     paths: list[Path] = typer.Argument(
         None, metavar="PATH…", help="Images, folders of images, or an .npz file with inputs."
     ),
-    run: str = typer.Option("", help="The run whose model to use. Default: the one fetched last."),
+    run: str = typer.Option(
+        "", help="The run whose model to use. Default: the newest finished run's; a device keeps the last two."
+    ),
     state: Path = STATE,
     device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to compute on."),
     threads: int = typer.Option(None, help="CPU threads. Default: torch's choice."),
