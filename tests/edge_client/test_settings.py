@@ -42,7 +42,8 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "GB", "-4GB", "4 XB", "4iB", "1e9", "0.2B", "0", "1000001TB", "9" * 400])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match=r"max-memory is .*; it must be (a size such as 4GB$|at least one byte$|at most )"):
+    message = r"max-memory is .*; it must be (a size such as 4GB$|at least one byte$|at most )"
+    with pytest.raises(InvalidInput, match=message):
         parse_size("max-memory", text, "4GB")
 
 
