@@ -21,9 +21,26 @@ from moonfed.operator import (
 if TYPE_CHECKING:
     from coordinator.server import Ports
 
-app = new_app("Coordinates federated learning: draws devices for rounds and averages their updates.")
-token_app = typer.Typer(help="Join tokens: what a new device needs.", no_args_is_help=True)
-device_app = typer.Typer(help="The devices of the fleet.", no_args_is_help=True)
+HELP = """Coordinates federated learning: draws devices for rounds and averages their updates.
+
+\b
+Example:
+  moonfed-coordinator serve --host 0.0.0.0 --name coordinator.example.org
+  moonfed-coordinator token create --uses 5
+  moonfed-coordinator run start digits-bundle --rounds 10
+"""
+JOIN_HELP = """Join tokens: what a new device needs.
+
+Example: moonfed-coordinator token create --uses 5
+"""
+DEVICE_HELP = """The devices of the fleet.
+
+Example: moonfed-coordinator device list
+"""
+
+app = new_app(HELP)
+token_app = typer.Typer(help=JOIN_HELP, no_args_is_help=True)
+device_app = typer.Typer(help=DEVICE_HELP, no_args_is_help=True)
 app.add_typer(run_app, name="run")
 app.add_typer(token_app, name="token")
 app.add_typer(device_app, name="device")

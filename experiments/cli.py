@@ -11,7 +11,15 @@ from experiments.fleet.cli import simulate_command
 from experiments.papers.cli import reproduce_command
 from moonfed.cli import new_app, print_json, run_program
 
-app = new_app("Research with moonfed: virtual fleets, the papers' tables and figures, and a demonstration.")
+HELP = """Research with moonfed: virtual fleets, the papers' tables and figures, and a demonstration.
+
+\b
+Example:
+  moonfed-experiments partition digits --devices 3 --beta 0.3 --output parts
+  moonfed-experiments simulate examples/digits-moon.toml --output digits-moon
+"""
+
+app = new_app(HELP)
 
 
 @app.command("partition")

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from export.recipe import Recipe
 
 PROGRAM = "moonfed-export"
-app = new_app("Compile models for a fleet of devices, score what a run has learned, and write it as ONNX.")
+HELP = """Compile models for a fleet of devices, score what a run has learned, and write it as ONNX.
+
+\b
+Example:
+  moonfed-export bundle --model cnn --input 8x8x1 --classes 10 --method moon --output digits-bundle
+  moonfed-export evaluate digits --data test.npz --follow
+  moonfed-export onnx digits --data test.npz --output digits.onnx
+"""
+
+app = new_app(HELP)
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 

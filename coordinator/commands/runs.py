@@ -10,7 +10,12 @@ import typer
 from moonfed.cli import print_json
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
-run_app = typer.Typer(help="Runs: rounds of training, from a bundle to a finished model.", no_args_is_help=True)
+HELP = """Runs: rounds of training, from a bundle to a finished model.
+
+Example: moonfed-coordinator run start digits-bundle --rounds 10
+"""
+
+run_app = typer.Typer(help=HELP, no_args_is_help=True)
 RunArgument = Annotated[str, typer.Argument(help="The run's name.", show_default=False)]
 
 

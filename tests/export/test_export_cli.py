@@ -69,6 +69,11 @@ def test_help_imports_nothing_heavy() -> None:
         assert done.returncode == 0, done.stderr
 
 
+def test_the_programs_help_has_examples() -> None:
+    shown = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert "Example: moonfed-export bundle --model" in shown
+
+
 @pytest.mark.parametrize("command", ["bundle", "methods", "inspect", "evaluate", "onnx"])
 def test_every_commands_help_has_an_example(command: str) -> None:
     assert f"moonfed-export {command} " in " ".join(CliRunner().invoke(app, [command, "--help"]).output.split())
