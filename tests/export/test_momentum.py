@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
+
 from edge_client.draws import RoundSettings, epoch_batches
 from edge_client.training import Samples, train_round
 from export.network import Network
+from export.optimiser import SgdOptimiser
 from moonfed.plan import TorchScriptPlan
 from tests.export.conftest import SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.export.eager_reference import Batch, Model, trained_eagerly, weights_of
@@ -53,3 +57,22 @@ def test_momentum_carries_through_a_rounds_epochs_and_restarts_with_the_next(new
     assert largest_difference(first, eagerly(network, start, epochs)) > 100 * TOLERANCE
     assert largest_difference(first, eagerly(network, start, [[batch] for batch in rounds[0]])) > 100 * TOLERANCE
     assert largest_difference(second, eagerly(network, start, [rounds[0] + rounds[1]])) > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("weights", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("gradients", [torch.contiguous_format, torch.channels_last])
+def test_a_gradient_may_lie_otherwise_in_memory_than_its_weights(
+    weights: torch.memory_format, gradients: torch.memory_format
+) -> None:
+    generator = torch.Generator().manual_seed(7)
+    start, *pulls = (torch.randn(4, 3, 2, 5, generator=generator) for _ in range(4))
+    expected = torch.nn.Parameter(start.clone())
+    plain = torch.optim.SGD([expected], lr=0.1, momentum=0.9, weight_decay=0.01)
+    weight, optimiser = start.clone(memory_format=weights), SgdOptimiser()
+    optimiser.begin([weight])
+    for pull in pulls:
+        expected.grad = pull.clone()
+        plain.step()
+        given: list[torch.Tensor | None] = [pull.clone(memory_format=gradients)]
+        optimiser.step([weight], given, {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}, None)
+    torch.testing.assert_close(weight, expected.detach())
