@@ -25,14 +25,15 @@ def torch_version() -> str:
 def describe_platform(accelerator: str, threads: int | None = None, root: Path = ROOT) -> dict[str, str]:
     """Who this device is, as a coordinator's list of devices shows it; what cannot be known is left out.
 
-    `threads`: for training; None: torch's choice, which is one for each core. `root`: of the file system.
+    `threads`: for training; None: torch's choice, which is one for each core unless the environment says less.
+    `root`: of the file system.
     """
     software = {
         "python": platform.python_version(),
         "torch": torch_version(),
         "cuda": cuda_of_torch(_torch_folder()),
         "accelerator": accelerator,
-        "threads": str(threads or len(_cores())),
+        "threads": str(threads or _usual_threads()),
     }
     return {**hardware(root), **{name: word for name, word in software.items() if word}}
 
@@ -43,6 +44,20 @@ def _torch_folder() -> Path:
         return Path(str(importlib.metadata.distribution("torch").locate_file("torch")))
     except importlib.metadata.PackageNotFoundError:
         return Path("torch is not installed")
+
+
+def _usual_threads() -> int:
+    """Torch's choice, without asking it.
+
+    MKL, which most torch for x86 is built with, follows MKL_NUM_THREADS, else like OpenMP the first number of
+    OMP_NUM_THREADS; neither takes more than there are cores.
+    """
+    cores = len(_cores())
+    for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        first = os.environ.get(variable, "").split(",")[0].strip()
+        if first.isascii() and first.isdigit() and int(first) > 0:
+            return min(int(first), cores)
+    return cores
 
 
 def _cores() -> set[int]:

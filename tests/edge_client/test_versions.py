@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -121,6 +122,32 @@ def test_this_device_describes_itself_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split()[:2] == ["3", "cpu"]
     assert done.stdout.split()[2:] == [torch_version(), "False", "False"]
+
+
+@pytest.mark.parametrize("environment", [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1,2"}])
+def test_the_threads_are_those_that_torch_takes(environment: dict[str, str]) -> None:
+    program = (
+        "from edge_client.versions import describe_platform; told = describe_platform('cpu')['threads']; "
+        "import torch; print(told, torch.get_num_threads())"
+    )
+    others = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=others | environment)
+    told, taken = done.stdout.split()
+    assert told == taken
+
+
+@pytest.mark.parametrize(
+    ("omp", "mkl", "threads"), [("3", "", "3"), ("3", "2", "2"), ("9", "", "4"), ("many", "", "4"), ("0", "", "4")]
+)
+def test_the_environment_says_how_many_threads(
+    omp: str, mkl: str, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "_cores", lambda: {0, 1, 2, 3})
+    monkeypatch.setenv("OMP_NUM_THREADS", omp)
+    monkeypatch.setenv("MKL_NUM_THREADS", mkl)
+    assert describe_platform("cpu")["threads"] == threads
+    assert describe_platform("cpu", 7)["threads"] == "7"
 
 
 def test_a_plan_that_needs_newer_things_is_not_run(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
