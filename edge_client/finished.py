@@ -87,7 +87,7 @@ def find_finished(root: Path, run: str = "") -> Finished:
 
     Raises NotFound, naming those that are there, or Corrupt if all that could answer are damaged.
     """
-    damaged = []
+    damaged: list[Path] = []
     for file in _newest_first(root):
         if run not in ("", file.parent.name):
             continue
