@@ -7,6 +7,8 @@ Legend: N samples, B a batch's samples, E epochs, k previous models.
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,6 +34,11 @@ from moonfed.plan import MEMORY_FORMATS, PRECISIONS, Plan, default_memory_format
 WARM_UP = 5  # calls that are not counted: libraries choose their kernels, and CUDA graphs are captured
 LEAST, MOST, SECONDS = 5, 100, 3.0  # calls of each kind that are counted, and for how long at most
 BATCHES = 4  # of samples that are measured with, which steps take in turn
+CHILD = """\
+import edge_client.worker, edge_client.trainer
+from edge_client.available import resident_memory
+print(resident_memory())
+"""  # the training child up to where it measures itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +132,7 @@ def profile(settings: ProfileSettings, tell: Callable[[str], None] = lambda _: N
 
     `tell` hears what is being measured. Raises NotFound, InvalidInput or Corrupt if there is no sound bundle.
     """
-    runtime = resident_memory()  # with torch
+    own = resident_memory()  # with torch
     bundle = read_bundle(settings.bundle)
     found = _asked(settings, bundle.manifest)
     try:
@@ -134,20 +141,25 @@ def profile(settings: ProfileSettings, tell: Callable[[str], None] = lambda _: N
         require_enough_samples(bundle.manifest, settings.samples)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        need = _need(found, settings, found.samples, runtime)
-        found = replace(found, need=need, available=available_memory(settings.accelerator))
-        require_fits(need, available_memory(settings.accelerator), settings.max_memory)
+        need, available = _need(found, settings, found.samples, child_memory()), available_memory(settings.accelerator)
+        found = replace(found, need=need.placed(available), available=available)
+        require_fits(need, available, settings.max_memory)
         measured = min(found.samples, BATCHES * found.batch_size)
         times = _measure(bundle, settings, measured, found.batch_size, tell)
     except MoonfedError as refusal:
         return replace(found, refusal=refusal)
-    return replace(found, times=times, peak=_peak(settings.accelerator, _need(found, settings, measured, runtime)))
+    return replace(found, times=times, peak=_peak(settings.accelerator, _need(found, settings, measured, own)))
+
+
+def child_memory() -> int:
+    """Bytes that the training child of `moonfed-client run` holds when it begins, which is less than we do."""
+    return int(subprocess.run([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, check=True).stdout)
 
 
 def _asked(settings: ProfileSettings, manifest: Manifest) -> Profile:
     return Profile(
         manifest=manifest,
-        platform=describe_platform(settings.accelerator, settings.threads),
+        platform=describe_platform(settings.accelerator, settings.threads or torch.get_num_threads()),
         samples=settings.samples,
         batch_size=settings.batch_size or manifest.training.batch_size,
         epochs=settings.epochs or manifest.training.epochs,

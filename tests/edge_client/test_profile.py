@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ import torch
 
 from edge_client.available import Available
 from edge_client.memory import Need
-from edge_client.profile import Profile, ProfileSettings, Times, profile
+from edge_client.messages import WorkerSettings
+from edge_client.profile import Profile, ProfileSettings, Times, child_memory, profile
 from edge_client.profile_report import profile_document, profile_lines
 from export.bundling import build_bundle
 from export.recipe import Recipe
@@ -83,6 +86,46 @@ def test_a_device_without_the_memory_is_told_what_it_would_take(made: tuple[Path
     assert (found["can_take_part"], found["seconds"]) == (False, None)
     assert done.stderr == f"moonfed-client: {found['reason']}\n"
     assert found["memory"]["need"]["total"] > 50_000_000
+
+
+def test_what_a_round_needs_is_said_once(made: tuple[Path, Bundle]) -> None:
+    """The references of so many samples are not kept, whatever this device has."""
+    done = run(made[0], "--samples", 10**12)
+    assert done.returncode == 8
+    needed = done.stderr.partition("needs ")[2].partition("; ")[0]
+    assert needed.startswith("about ")
+    assert "references" not in needed
+    assert needed in done.stdout
+
+
+def test_torch_takes_as_much_as_in_the_training_child(made: tuple[Path, Bundle], tmp_path: Path) -> None:
+    """Which speaks to its parent, and is asked there what it has measured."""
+    (tmp_path / "samples.npz").touch()
+    settings = WorkerSettings(
+        state=str(tmp_path),
+        device="cam",
+        data=str(tmp_path / "samples.npz"),
+        accelerator="cpu",
+        holdout=0.0,
+        threads=1,
+    )
+    program = (
+        "import sys, json; from edge_client.worker import *; from edge_client.trainer import Trainer; "
+        "print(Trainer(WorkerSettings(**json.loads(sys.argv[1])), print, print)._runtime)"
+    )
+    command = [sys.executable, "-c", program, json.dumps(asdict(settings))]
+    child = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert child_memory() == pytest.approx(child, abs=4_000_000)
+    done = run(made[0], "--max-memory", "50MB", "--json")
+    parts = json.loads(done.stdout)["memory"]["need"]["parts"]
+    model = 4 * sum(math.prod(spec.shape) for spec in made[1].manifest.tensors)
+    assert parts["torch and plan"] == pytest.approx(child + 48_000_000 + 6 * model, abs=4_000_000)
+
+
+def test_the_environments_threads_are_told(made: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    told = json.loads(run(made[0], "--max-memory", "50MB", "--json").stdout)
+    assert told["platform"]["threads"] == "1"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
