@@ -1,11 +1,11 @@
 # A moonfed device on x86-64 or 64-bit ARM that trains on its processor. Build it from the repository's root:
 #   docker build --file deploy/cpu.Dockerfile --tag moonfed-client:cpu .
-# TORCH_INDEX: where pip finds torch without CUDA, which is smaller by gigabytes; empty: pip's usual index.
+# TORCH: another build of torch, such as one without CUDA, smaller by gigabytes: 'torch @ ADDRESS-OF-A-WHEEL'.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
-ARG TORCH_INDEX=""
+ARG TORCH="torch>=2.4"
 RUN --mount=type=bind,source=constraints.txt,target=/tmp/constraints.txt \
-    pip install --no-cache-dir --constraint /tmp/constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch>=2.4"
+    pip install --no-cache-dir --constraint /tmp/constraints.txt "$TORCH"
 RUN --mount=type=bind,source=constraints.txt,target=/tmp/constraints.txt \
     pip install --no-cache-dir --constraint /tmp/constraints.txt \
     "cryptography>=42" "grpcio>=1.81.1" "numpy>=1.26" "protobuf>=6.30,<7" "typer>=0.12" "pillow>=10"

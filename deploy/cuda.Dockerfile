@@ -1,12 +1,12 @@
 # A moonfed device on x86-64 that trains on NVIDIA GPUs. Build it from the repository's root:
 #   docker build --file deploy/cuda.Dockerfile --tag moonfed-client:cuda .
 # torch's packages bring the CUDA libraries; the host has the driver and NVIDIA's container toolkit.
-# TORCH_INDEX: where pip finds torch for another CUDA version, such as an older driver needs; empty: pip's usual index.
+# TORCH: a build of torch for another CUDA version, such as an older driver needs: 'torch @ ADDRESS-OF-A-WHEEL'.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
-ARG TORCH_INDEX=""
+ARG TORCH="torch>=2.4"
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
-RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch>=2.4" \
+RUN pip install --no-cache-dir "$TORCH" \
     && python -c "import torch; assert torch.version.cuda, 'this torch has no CUDA'"
 RUN --mount=type=bind,source=constraints.txt,target=/tmp/constraints.txt \
     pip install --no-cache-dir --constraint /tmp/constraints.txt \
