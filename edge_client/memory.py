@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 
 from edge_client.available import Available
+from edge_client.places import Memory, Place
 from moonfed.errors import ResourceExhausted
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Manifest, Roles
 from moonfed.schema import TensorSpec, model_size
@@ -58,21 +59,20 @@ class Need:
         return {name: self.host.get(name, 0) + self.accelerator.get(name, 0) for name in names}
 
     def placed(self, available: Available) -> Need:
-        """What is needed once it is decided what lies where: see edge_client.placement, whose rule this is.
+        """What is needed once it is decided what lies where, as `Memory.place` does.
 
-        Samples that take more than half of an accelerator stay in host memory, and so do references that take more than
-        is then left of that half; references that take more than half of host memory are not kept at all.
+        Samples that do not fit on the accelerator are in host memory already; references go there, or are not kept.
         """
         host, accelerator = dict(self.host), dict(self.accelerator)
-        if available.accelerator is not None:
-            if 2 * accelerator.get(SAMPLES, 0) > available.accelerator:
-                del accelerator[SAMPLES]
-            references = accelerator.get(REFERENCES, 0)
-            if 2 * (accelerator.get(SAMPLES, 0) + references) > available.accelerator:
-                host[REFERENCES] = accelerator.pop(REFERENCES, 0)
-        for memory in (host, accelerator):
-            if available.host is not None and 2 * memory.get(REFERENCES, 0) > available.host:
-                del memory[REFERENCES]
+        room = Memory(host=available.host, accelerator=available.accelerator)
+        if available.accelerator is not None and room.place(accelerator.get(SAMPLES, 0)) is not Place.ACCELERATOR:
+            del accelerator[SAMPLES]
+        place = room.place(self.parts().get(REFERENCES, 0), accelerator.get(SAMPLES, 0))
+        if place is Place.STEP:
+            for memory in (host, accelerator):
+                memory.pop(REFERENCES, None)
+        elif place is Place.HOST and available.accelerator is not None:
+            host[REFERENCES] = accelerator.pop(REFERENCES, 0)
         return Need(host=host, accelerator=accelerator)
 
 

@@ -7,11 +7,12 @@ and is decided once per round.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
 
 import torch
 
 from edge_client.available import ROOT, held_memory, host_available
+from edge_client.places import Memory as Memory
+from edge_client.places import Place as Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,28 +37,6 @@ class Samples:
     def bytes_on(self, device: torch.device) -> int:
         """What they take of that device's memory."""
         return self.inputs.nbytes + self.labels.nbytes if self.device.type == device.type else 0
-
-
-class Place(Enum):
-    """Where something lies; STEP: nowhere, since the step computes it."""
-
-    ACCELERATOR = auto()
-    HOST = auto()
-    STEP = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """What is free for a round's data, in bytes."""
-
-    host: int | None  # None: the system does not tell
-    accelerator: int | None = None  # None: there is none, the CPU computes
-
-    def place(self, size: int, before: int = 0) -> Place:
-        """Where something of that size lies; `before`: bytes that the accelerator has been given of this memory."""
-        if self.accelerator is not None and 2 * (before + size) <= self.accelerator:
-            return Place.ACCELERATOR
-        return Place.HOST if self.host is None or 2 * size <= self.host else Place.STEP
 
 
 def free_memory(device: torch.device, held: int = 0) -> Memory:

@@ -1,0 +1,28 @@
+"""The rule for where a round's data lie, by their size and by what is free; torch is not imported for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Place(Enum):
+    """Where something lies; STEP: nowhere, since the step computes it."""
+
+    ACCELERATOR = auto()
+    HOST = auto()
+    STEP = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What is free for a round's data, in bytes."""
+
+    host: int | None  # None: the system does not tell
+    accelerator: int | None = None  # None: there is none, the CPU computes
+
+    def place(self, size: int, before: int = 0) -> Place:
+        """Where something of that size lies; `before`: bytes that the accelerator has been given of this memory."""
+        if self.accelerator is not None and 2 * (before + size) <= self.accelerator:
+            return Place.ACCELERATOR
+        return Place.HOST if self.host is None or 2 * size <= self.host else Place.STEP
