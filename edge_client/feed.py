@@ -72,7 +72,7 @@ class Feed:
 
 
 class _Copies:
-    """The round's augmented copies of the data, each as its draws [N, R] and references [N, 1 + j, D].
+    """The round's augmented copies of the data, each as its draws [N, R] and references [N, …].
 
     A copy that comes back in a later epoch is kept with its references, which are frozen: all data without
     augmentation, else a view, from its first use on. The references of a fresh copy are left to the step, which
@@ -134,7 +134,7 @@ def compute_references(
     home: Callable[[int], torch.device | None] = lambda _: torch.device("cpu"),
     in_time: Callable[[], bool] = lambda: True,
 ) -> torch.Tensor:
-    """The references of all samples [N, 1 + j, D]; [N, 0] if this round's objective needs none, or they have no home.
+    """The references of all samples [N, …]; [N, 0] if this round's objective needs none, or they have no home.
 
     `home`: where references of so many bytes are to lie, or None. `in_time`: whether to go on; [N, 0] if it said no.
     """

@@ -109,24 +109,26 @@ class TrainingPlan(torch.nn.Module):
     @torch.jit.export
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """The frozen encoders' representations [B, R, D] of augmented inputs."""
-        return self.frozen_representations(self.prepared(inputs, draws))
+        return self.frozen_references(self.prepared(inputs, draws))
 
     def prepared(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """Augmented and preprocessed samples, once for all encoders."""
         samples: torch.Tensor = self.network.preprocessing(self.augmentation(inputs, draws), self.channels_last)
         return samples
 
-    def frozen_representations(self, samples: torch.Tensor) -> torch.Tensor:
-        """The frozen encoders' representations [B, R, D] of prepared samples."""
+    def frozen_references(self, samples: torch.Tensor) -> torch.Tensor:
+        """What the objective wants of the frozen encoders' representations of prepared samples; [B, 0] if nothing."""
         count = self.reference_count()
-        found: list[torch.Tensor] = []
+        references = torch.zeros([samples.size(0), 0], device=samples.device)
         with torch.no_grad():
+            found: list[torch.Tensor] = []
             for index, encoder in enumerate(self.frozen):
                 if index < count:
                     found.append(encoder.encode(samples))  # type: ignore[operator]
-        if len(found) == 0:
-            return torch.zeros([samples.size(0), 0, 0], device=samples.device)
-        return torch.stack(found, dim=1).to(torch.float32)
+            if count > 0:
+                representations_BRD = torch.stack(found, dim=1).to(torch.float32)  # noqa: N806
+                references = self.objective.references(representations_BRD, self.hyperparameters)
+        return references
 
     @torch.jit.export
     def step(
@@ -143,7 +145,7 @@ class TrainingPlan(torch.nn.Module):
         """A step's first half, which may run in lower precision: logits, z, and references of the samples."""
         samples = self.prepared(inputs, draws)
         if references.numel() == 0 and self.reference_count() > 0:
-            references = self.frozen_representations(samples)
+            references = self.frozen_references(samples)
         z_BD = self.encode(samples)  # noqa: N806
         return self.network.classify(z_BD), z_BD, references
 

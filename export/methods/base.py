@@ -43,6 +43,13 @@ class Objective(torch.nn.Module):
         """References per sample that the loss wants, given the previous models at hand: 0 or 1 + previous."""
         return 0
 
+    def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
+        """What the loss wants of the frozen encoders' representations [B, R, D], which a device keeps for a round.
+
+        Without gradients. By default the representations themselves.
+        """
+        return representations_BRD
+
     def trains_encoder(self, previous: int, coefficients: dict[str, float]) -> bool:
         """Whether this round trains encoder and head; if not, they are in eval mode and out of reach of gradients."""
         return True

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from export.methods.base import ExchangeShapes, Method, Objective
-from export.methods.moon import MOST_PREVIOUS_MODELS, model_contrast
+from export.methods.moon import MOST_PREVIOUS_MODELS, differences, model_contrast
 from export.methods.prototypes import ClassMeans, Prototypes, class_means_uplink, prototype_downlink
 from export.settings import require_at_least, require_positive, require_whole
 from moonfed.errors import InvalidInput
@@ -48,6 +48,10 @@ class SharedContrastive(Objective):
         """MOON's; none where l_con has no weight."""
         return 0 if previous == 0 or coefficients["mu_moon"] == 0.0 else 1 + previous
 
+    def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
+        """MOON's."""
+        return differences(representations_BRD, coefficients["tau"])
+
     def contrast(
         self,
         z_BD: torch.Tensor,  # noqa: N803
@@ -59,7 +63,7 @@ class SharedContrastive(Objective):
         tau = coefficients["tau"]
         loss = torch.zeros([], device=z_BD.device)
         if references_BRD.numel() > 0:
-            loss = loss + coefficients["mu_moon"] * model_contrast(z_BD, references_BRD, tau)
+            loss = loss + coefficients["mu_moon"] * model_contrast(z_BD, references_BRD)
         if self.prototypes.any():
             loss = loss + coefficients["mu_glob"] * self.prototypes(z_BD, labels_B, tau)
         return loss

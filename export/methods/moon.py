@@ -32,6 +32,10 @@ class ModelContrastive(Objective):
         """The global model's and each previous model's; none as long as there is no previous model."""
         return 0 if previous == 0 else 1 + previous
 
+    def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
+        """Differences of directions [B, previous, D]."""
+        return differences(representations_BRD, coefficients["tau"])
+
     def forward(
         self,
         logits_BC: torch.Tensor,  # noqa: N803
@@ -43,28 +47,37 @@ class ModelContrastive(Objective):
         """The batch's loss, a scalar."""
         loss = F.cross_entropy(logits_BC, labels_B)
         if references_BRD.numel() > 0:
-            loss = loss + coefficients["mu"] * model_contrast(z_BD, references_BRD, coefficients["tau"])
+            loss = loss + coefficients["mu"] * model_contrast(z_BD, references_BRD)
         return loss
 
 
-def model_contrast(z_BD: torch.Tensor, references_BRD: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
-    """l_con, averaged over a batch; references_BRD[:, 0] are the global model's.
+def differences(representations_BRD: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
+    """What l_con needs to know of the frozen representations [B, 1 + k, D]: [B, k, D].
 
-    Cosines are written out, and what only references need is outside autograd, because every kernel counts here: the
-    whole term takes about as long as launching it. As in torch, a norm counts as 1e-8 at least.
+    d_j = (z_prev^j/|z_prev^j| − z_glob/|z_glob|)/tau is constant in a round, and so is taken out of its steps. As in torch, a norm counts as 1e-8 at least.
+    """
+    lengths_BR1 = torch.linalg.vector_norm(representations_BRD, dim=2, keepdim=True)  # noqa: N806
+    directions_BRD = representations_BRD / lengths_BR1.clamp_min(1e-8)  # noqa: N806
+    return (directions_BRD[:, 1:] - directions_BRD[:, :1]) / tau
+
+
+def model_contrast(z_BD: torch.Tensor, differences_BKD: torch.Tensor) -> torch.Tensor:  # noqa: N803
+    """l_con, averaged over a batch, as log(1 + Σ_j exp(x_j)) with x_j = d_j·z/|z|.
+
+    Its gradient is written out too: autograd would launch twice as many kernels, and the whole term takes about as long
+    as launching them. With p_j = exp(x_j)/(1 + Σ_i exp(x_i)) it is (Σ_j p_j·d_j − (Σ_j p_j·x_j)·z/|z|)/|z|.
     """
     with torch.no_grad():
-        lengths_BR1 = torch.linalg.vector_norm(references_BRD, dim=2, keepdim=True)  # noqa: N806
-        directions_BRD = references_BRD / (lengths_BR1.clamp_min(1e-8) * tau)  # noqa: N806
-    lengths_B1 = torch.linalg.vector_norm(z_BD, dim=1, keepdim=True).clamp_min(1e-8)  # noqa: N806
-    if references_BRD.size(1) == 2:  # one previous model, as usual: l_con = log(1 + exp((s_prev - s_glob)/tau))
-        with torch.no_grad():
-            away_BD = directions_BRD[:, 1] - directions_BRD[:, 0]  # noqa: N806
-        return F.softplus((away_BD * z_BD).sum(1, keepdim=True) / lengths_B1).mean()
-    similarities_BR = (directions_BRD * z_BD.unsqueeze(1)).sum(2) / lengths_B1  # noqa: N806
-    # l_con is a cross-entropy in which the global model is the right answer
-    right_B = torch.zeros([z_BD.size(0)], dtype=torch.int64, device=z_BD.device)  # noqa: N806
-    return F.cross_entropy(similarities_BR, right_B)
+        lengths_B1 = torch.linalg.vector_norm(z_BD, dim=1, keepdim=True).clamp_min_(1e-8)  # noqa: N806
+        exponents_BK = (differences_BKD * z_BD.unsqueeze(1)).sum(2).div_(lengths_B1)  # noqa: N806
+        one = exponents_BK.size(1) == 1
+        losses_B1 = F.softplus(exponents_BK if one else torch.logsumexp(exponents_BK, 1, keepdim=True))  # noqa: N806
+        shares_BK = torch.exp(exponents_BK - losses_B1)  # noqa: N806
+        along_B1 = (shares_BK * exponents_BK).sum(1, keepdim=True).div_(lengths_B1)  # noqa: N806
+        away_BD = (shares_BK.unsqueeze(2) * differences_BKD).sum(1)  # noqa: N806
+        gradient_BD = away_BD.addcmul_(along_B1, z_BD, value=-1.0).div_(lengths_B1 * z_BD.size(0))  # noqa: N806
+    nothing_BD = z_BD - z_BD.detach()  # noqa: N806 - zero, with z's gradient
+    return losses_B1.mean() + torch.dot(gradient_BD.flatten(), nothing_BD.flatten())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,10 +64,10 @@ class Plan(Protocol):
         """R: the random numbers that augmenting one sample takes; 0 without augmentation."""
 
     def reference_count(self) -> int:
-        """Representations per sample that `step` wants this round: 0, or 1 + the previous models at hand."""
+        """Frozen representations behind a sample's references: 0 for none this round, else 1 + previous models."""
 
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        """Frozen representations [B, 1 + j, D] of augmented inputs: the global model's, then the previous ones'.
+        """What steps compare augmented inputs with: what the objective wants of their frozen representations, [B, …].
 
         `draws` [B, R], uniform in [0, 1): the same draws augment a sample in the same way, always.
         """

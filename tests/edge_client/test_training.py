@@ -301,7 +301,7 @@ def test_references_computed_once_train_like_references_computed_in_every_step(
     cached = train_round(plan, data, model=model, previous_models=previous, received={}, settings=chosen)
     plan.begin_round(model, previous, {}, chosen.hyperparameters)
     none = torch.empty(len(data), 0)
-    assert compute_references(plan, data, none, 8).shape[:2] == (40, 2)
+    assert compute_references(plan, data, none, 8).shape[:2] == (40, 1)
     for epoch in (1, 2):
         for index in epoch_batches(len(data), chosen, epoch):
             inputs = data.inputs[index]

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 
 from export.binding import Origin, bind, bind_file, read_metadata
 from export.bundling import build_bundle
@@ -243,18 +244,20 @@ def test_a_plan_augments_pictures_and_predicts_from_them_as_they_are(tmp_path: P
     plan = load_plan(tmp_path / PLAN_FILE, "cpu")
     network = build_network(recipe.model, SMALL_IMAGE, 3, mean=(0.5,), deviation=(0.25,), seed=4).eval()
     model = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
-    plan.begin_round(model, [model], {}, bundle.manifest.hyperparameters)
+    before = build_network(recipe.model, SMALL_IMAGE, 3, mean=(0.5,), deviation=(0.25,), seed=5).eval()
+    previous = [tensor.detach().clone() for tensor in exchanged_tensors(before).values()]
+    plan.begin_round(model, [previous], {}, bundle.manifest.hyperparameters)
     inputs = torch.from_numpy(random_samples(SMALL_IMAGE, 8))
     assert plan.draws_per_sample() == 3
     shifted = torch.tensor([[8.5 / 9, 0.5 / 9, 0.1]]).expand(8, 3)  # four rows down, four columns left, flipped
     padded = np.pad(inputs.numpy(), ((0, 0), (4, 4), (4, 4), (0, 0)), "reflect")
     by_hand = padded[:, 8:, 15::-1]
     with torch.no_grad():
-        expected = network.represent(torch.from_numpy(by_hand.copy()))
+        units = [F.normalize(net.represent(torch.from_numpy(by_hand.copy()))) for net in (network, before)]
         probabilities = torch.softmax(network(inputs), dim=1)
     references = plan.references(inputs, shifted)
-    assert references.shape == (8, 2, 32)
-    assert torch.allclose(references[:, 0], expected, atol=1e-5)
+    assert references.shape == (8, 1, 32)
+    assert torch.allclose(references[:, 0], (units[1] - units[0]) / 0.5, atol=1e-5)
     assert torch.allclose(plan.predict(inputs), probabilities, atol=1e-5)
 
 
