@@ -127,7 +127,7 @@ def sample_bytes(manifest: Manifest) -> int:
 
 
 def reference_bytes(manifest: Manifest) -> int:
-    """What one sample's references take at most, those of 1 + k representations of width D; 0 for a method without any."""
+    """What one sample's references take at most: 1 + k representations of width D; 0 for a method without any."""
     if manifest.plan.frozen_encoders == 0:
         return 0
     return manifest.plan.frozen_encoders * representation_width(manifest) * FLOAT
