@@ -54,12 +54,13 @@ class ModelContrastive(Objective):
 def differences(representations_BRD: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
     """What l_con needs to know of the frozen representations [B, 1 + k, D]: [B, k, D].
 
-    d_j = (z_prev^j/|z_prev^j| − z_glob/|z_glob|)/tau is constant in a round, and so is taken out of its steps. As in torch, a
-    norm counts as 1e-8 at least.
+    d_j = (z_prev^j/|z_prev^j| − z_glob/|z_glob|)/tau is constant in a round, and so is taken out of its steps. As in
+    torch, a norm counts as 1e-8 at least.
     """
     lengths_BR1 = torch.linalg.vector_norm(representations_BRD, dim=2, keepdim=True)  # noqa: N806
     directions_BRD = representations_BRD / lengths_BR1.clamp_min(1e-8)  # noqa: N806
-    return (directions_BRD[:, 1:] - directions_BRD[:, :1]) / tau
+    differences_BKD: torch.Tensor = (directions_BRD[:, 1:] - directions_BRD[:, :1]) / tau  # noqa: N806
+    return differences_BKD
 
 
 def model_contrast(z_BD: torch.Tensor, differences_BKD: torch.Tensor) -> torch.Tensor:  # noqa: N803
