@@ -183,7 +183,7 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "minimum_devices": settings.minimum_devices,
         "quorum": _amount_text(settings.quorum),
         "deadline_seconds": settings.deadline_seconds,
-        "grace_seconds": settings.grace_seconds,
+        "patience_seconds": settings.patience_seconds,
         "seed": settings.seed,
         "sampling": control_pb2.Sampling.Name(settings.sampling).removeprefix("SAMPLING_").lower(),
     }

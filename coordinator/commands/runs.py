@@ -56,7 +56,7 @@ def start(
         minimum_devices=minimum_devices,
         quorum=parse_amount("quorum", quorum),
         deadline_seconds=deadline,
-        grace_seconds=grace,
+        patience_seconds=grace,
         seed=seed,
         sampling=parse_sampling(sampling),
     )

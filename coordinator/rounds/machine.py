@@ -66,7 +66,7 @@ def _apply(settings: Settings, state: State, event: Event) -> Step:
         case Attended(device=device, samples=samples):
             return _attended(_informed(state, device, samples), device)
         case Departed(device=device):
-            return _departed(settings.grace_seconds, state, device)
+            return _departed(settings.patience_seconds, state, device)
         case Resumed(attending=attending):
             for device, samples in attending.items():
                 state = _informed(state, device, samples)
@@ -125,20 +125,20 @@ def _attended(state: State, device: str) -> Step:
     return replace(state, open=_unsettled(current, device)), (assign,)
 
 
-def _departed(grace_seconds: float, state: State, device: str) -> Step:
+def _departed(patience_seconds: float, state: State, device: str) -> Step:
     if device not in state.attending:
         return state, ()
     state = replace(state, attending=state.attending - {device})
     if state.open is None or state.open.reducing or device not in state.open.outstanding:
         return state, ()
-    return _absent(grace_seconds, state, state.open, device)
+    return _absent(patience_seconds, state, state.open, device)
 
 
-def _absent(grace_seconds: float, state: State, current: OpenRound, device: str) -> Step:
+def _absent(patience_seconds: float, state: State, current: OpenRound, device: str) -> Step:
     number = state.departures + 1  # an old timer must not end a later absence
     current = replace(current, absences={**current.absences, device: number})
     passed = GracePassed(round=current.round, attempt=current.attempt, device=device, departure=number)
-    return replace(state, open=current, departures=number), (StartTimer(seconds=grace_seconds, event=passed),)
+    return replace(state, open=current, departures=number), (StartTimer(seconds=patience_seconds, event=passed),)
 
 
 def _resumed(settings: Settings, state: State) -> Step:
@@ -148,7 +148,7 @@ def _resumed(settings: Settings, state: State) -> Step:
         return state, ()
     overdue = DeadlinePassed(round=current.round, attempt=current.attempt)
     commands: tuple[Command, ...] = (StartTimer(seconds=settings.deadline_seconds, event=overdue),)
-    grace = max(settings.grace_seconds, RECONNECT_SECONDS)
+    grace = max(settings.patience_seconds, RECONNECT_SECONDS)
     for device in current.outstanding:
         here = device in state.attending
         state, more = _attended(state, device) if here else _absent(grace, state, state.open or current, device)

@@ -44,7 +44,7 @@ class Settings:
     """One run's settings.
 
     `cohort` is a share of the attending devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
-    that is away longer than `grace_seconds` counts as lost.
+    that is away longer than `patience_seconds` counts as lost.
     """
 
     rounds: int
@@ -52,7 +52,7 @@ class Settings:
     minimum_devices: int = 1
     quorum: Amount = Amount(fraction=0.5)
     deadline_seconds: float = 3600.0
-    grace_seconds: float = 60.0
+    patience_seconds: float = 60.0
     seed: int = 0
     sampling: Sampling = "uniform"  # of a cohort; "samples": with probability by the devices' samples
 
@@ -62,7 +62,7 @@ class Settings:
         self.cohort.check("cohort")
         self.quorum.check("quorum")
         _seconds("deadline_seconds", self.deadline_seconds, positive=True)
-        _seconds("grace_seconds", self.grace_seconds, positive=False)
+        _seconds("patience_seconds", self.patience_seconds, positive=False)
         if not 0 <= self.seed <= MAX_SEED:
             raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0 to 2^64-1")
         parse_sampling(self.sampling)

@@ -91,7 +91,7 @@ def settings(message: control_pb2.RunSettings) -> Settings:
         minimum_devices=message.minimum_devices,
         quorum=_amount(message.quorum),
         deadline_seconds=message.deadline_seconds,
-        grace_seconds=message.grace_seconds,
+        patience_seconds=message.patience_seconds,
         seed=message.seed,
         sampling=_sampling(message.sampling),
     )
@@ -245,7 +245,7 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         minimum_devices=values.minimum_devices,
         quorum=_amount_message(values.quorum),
         deadline_seconds=values.deadline_seconds,
-        grace_seconds=values.grace_seconds,
+        patience_seconds=values.patience_seconds,
         seed=values.seed,
         sampling=_SAMPLING[values.sampling],
     )

@@ -199,7 +199,7 @@ async def _start_once(
         minimum_devices=simulation.parties,
         quorum=Amount(fraction=1.0),
         deadline_seconds=FOREVER,
-        grace_seconds=FOREVER,
+        patience_seconds=FOREVER,
         seed=simulation.seed,
     )
     await federation.start_run(RUN, bundle.ref.sha256, "", settings)

@@ -41,7 +41,7 @@ from coordinator.rounds.sentences import objection, waiting
 from coordinator.rounds.settings import Amount, Settings
 from coordinator.rounds.state import OpenRound, State
 
-THREE = Settings(rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, grace_seconds=10, seed=1)
+THREE = Settings(rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, patience_seconds=10, seed=1)
 
 
 def after(settings: Settings, *happened: Event, state: State | None = None) -> tuple[State, list[Command]]:

@@ -519,7 +519,7 @@ def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fl
 
 
 def test_a_lost_device_is_done_without(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet, grace_seconds=0.1)
+    devices, attending = two_devices(fleet, patience_seconds=0.1)
     work = [one.assignment() for one in attending]
     devices[0].submit(work[0], model_bytes(2.0))
     attending[1].leave()
@@ -531,7 +531,7 @@ def test_a_lost_device_is_done_without(fleet: Fleet) -> None:
 def test_a_lost_device_that_comes_back_in_time_counts(
     fleet: Fleet, until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    devices, attending = two_devices(fleet, grace_seconds=0.05)
+    devices, attending = two_devices(fleet, patience_seconds=0.05)
     attending[0].assignment()
     work = attending[1].assignment()
     attending[1].leave()

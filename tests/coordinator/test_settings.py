@@ -22,7 +22,7 @@ from moonfed.errors import InvalidInput
         ({"quorum": Amount(count=3), "cohort": Amount(count=2)}, "quorum is 3"),
         ({"deadline_seconds": 0.0}, "deadline_seconds is 0"),
         ({"deadline_seconds": float("inf")}, "deadline_seconds is inf"),
-        ({"grace_seconds": -1.0}, "grace_seconds is -1"),
+        ({"patience_seconds": -1.0}, "patience_seconds is -1"),
         ({"sampling": "size"}, "sampling is 'size'; it must be 'uniform' or 'samples'"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is"),

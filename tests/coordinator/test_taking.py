@@ -27,7 +27,7 @@ from moonfed.server_rules import FedAdam, FedAvgM, Mean, ServerRule
 from tests.coordinator.support import PARAMETERS, SCAFFOLD, SIZE, WAIT, make_bundle, model_bytes, model_values
 
 NAMES = ("party-0", "party-1", "party-2")
-ALL = Settings(rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), grace_seconds=1e6, seed=11)
+ALL = Settings(rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), patience_seconds=1e6, seed=11)
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:

@@ -262,24 +262,57 @@ Global___Amount: _TypeAlias = Amount  # noqa: Y015
 class RunSettings(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROUNDS_FIELD_NUMBER: _builtins.int
     COHORT_FIELD_NUMBER: _builtins.int
     MINIMUM_DEVICES_FIELD_NUMBER: _builtins.int
     QUORUM_FIELD_NUMBER: _builtins.int
     DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
-    GRACE_SECONDS_FIELD_NUMBER: _builtins.int
+    PATIENCE_SECONDS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
+    OVER_SELECTION_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    DOWNLINK_ENCODING_FIELD_NUMBER: _builtins.int
+    UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
+    DEFENCE_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    ASYNCHRONOUS_FIELD_NUMBER: _builtins.int
     rounds: _builtins.int
     minimum_devices: _builtins.int
     """attending before a round opens"""
     deadline_seconds: _builtins.float
     """of one round"""
-    grace_seconds: _builtins.float
-    """a cohort's device may be away this long before it counts as lost"""
+    patience_seconds: _builtins.float
+    """without a sign of progress, after which a cohort's device counts as lost"""
     seed: _builtins.int
     sampling: Global___Sampling.ValueType
     """how a cohort is drawn; unspecified: uniform"""
+    over_selection: _builtins.float
+    """devices drawn beyond the cohort, as a fraction of it; the round closes without them"""
+    downlink_encoding: _builtins.str
+    """of global models on their way to devices; empty: float32"""
+    uplink_encoding: _builtins.str
+    """of devices' models on their way back; empty: float32"""
     @_builtins.property
     def cohort(self) -> Global___Amount:
         """of the attending devices, drawn for each round"""
@@ -287,6 +320,22 @@ class RunSettings(_message.Message):
     @_builtins.property
     def quorum(self) -> Global___Amount:
         """of the cohort; fewer updates than that and the round is abandoned"""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """that a device must have; empty: any device"""
+
+    @_builtins.property
+    def defence(self) -> Global___Defence:
+        """absent: none but the checks that every update passes"""
+
+    @_builtins.property
+    def retention(self) -> Global___Retention:
+        """which global models stay; absent: the coordinator's default"""
+
+    @_builtins.property
+    def asynchronous(self) -> Global___Asynchronous:
+        """absent: rounds are synchronous"""
 
     def __init__(
         self,
@@ -296,17 +345,113 @@ class RunSettings(_message.Message):
         minimum_devices: _builtins.int = ...,
         quorum: Global___Amount | None = ...,
         deadline_seconds: _builtins.float = ...,
-        grace_seconds: _builtins.float = ...,
+        patience_seconds: _builtins.float = ...,
         seed: _builtins.int = ...,
         sampling: Global___Sampling.ValueType = ...,
+        over_selection: _builtins.float = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        downlink_encoding: _builtins.str = ...,
+        uplink_encoding: _builtins.str = ...,
+        defence: Global___Defence | None = ...,
+        retention: Global___Retention | None = ...,
+        asynchronous: Global___Asynchronous | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "quorum", b"quorum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "defence", b"defence", "quorum", b"quorum", "retention", b"retention"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "grace_seconds", b"grace_seconds", "minimum_devices", b"minimum_devices", "quorum", b"quorum", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "defence", b"defence", "downlink_encoding", b"downlink_encoding", "labels", b"labels", "minimum_devices", b"minimum_devices", "over_selection", b"over_selection", "patience_seconds", b"patience_seconds", "quorum", b"quorum", "retention", b"retention", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
+
+@_typing.final
+class Defence(_message.Message):
+    """What bounds the harm that a faulty or malicious device can do. 0 and "" stand for: not that."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHT_CAP_FIELD_NUMBER: _builtins.int
+    CLIP_NORM_FIELD_NUMBER: _builtins.int
+    CLIP_FACTOR_FIELD_NUMBER: _builtins.int
+    REDUCER_FIELD_NUMBER: _builtins.int
+    BYZANTINE_FIELD_NUMBER: _builtins.int
+    weight_cap: _builtins.float
+    """the most that one device may weigh, as a share of all"""
+    clip_norm: _builtins.float
+    """L2 norm of a device's change of the model, above which it is scaled down"""
+    clip_factor: _builtins.float
+    """the same bound, as a multiple of the median of the round's norms"""
+    reducer: _builtins.str
+    """what takes the place of the weighted mean"""
+    byzantine: _builtins.int
+    """devices of a round that the reducer must cope with"""
+    def __init__(
+        self,
+        *,
+        weight_cap: _builtins.float = ...,
+        clip_norm: _builtins.float = ...,
+        clip_factor: _builtins.float = ...,
+        reducer: _builtins.str = ...,
+        byzantine: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byzantine", b"byzantine", "clip_factor", b"clip_factor", "clip_norm", b"clip_norm", "reducer", b"reducer", "weight_cap", b"weight_cap"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Defence: _TypeAlias = Defence  # noqa: Y015
+
+@_typing.final
+class Retention(_message.Message):
+    """Which global models are kept once newer ones are there: the last so many, and that of every so-many-th round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAST_FIELD_NUMBER: _builtins.int
+    EVERY_FIELD_NUMBER: _builtins.int
+    last: _builtins.int
+    every: _builtins.int
+    """0: no others"""
+    def __init__(
+        self,
+        *,
+        last: _builtins.int = ...,
+        every: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Retention: _TypeAlias = Retention  # noqa: Y015
+
+@_typing.final
+class Asynchronous(_message.Message):
+    """FedBuff: devices train at their own pace, and every so many updates make the next global model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUFFER_FIELD_NUMBER: _builtins.int
+    MAX_STALENESS_FIELD_NUMBER: _builtins.int
+    buffer: _builtins.int
+    """K: updates that make a model"""
+    max_staleness: _builtins.int
+    """models that may have been made since a device began; older updates are refused"""
+    def __init__(
+        self,
+        *,
+        buffer: _builtins.int = ...,
+        max_staleness: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffer", b"buffer", "max_staleness", b"max_staleness"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Asynchronous: _TypeAlias = Asynchronous  # noqa: Y015
 
 @_typing.final
 class StartRunRequest(_message.Message):
@@ -464,6 +609,7 @@ class Round(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    OFFENCES_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     attempt: _builtins.int
     status: Global___RoundStatus.ValueType
@@ -486,6 +632,10 @@ class Round(_message.Message):
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """of the round's global model; and "train_loss", the cohort's mean"""
 
+    @_builtins.property
+    def offences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offence]:
+        """what the defence did, and to whose update"""
+
     def __init__(
         self,
         *,
@@ -498,14 +648,38 @@ class Round(_message.Message):
         reason: _builtins.str = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         seconds: _builtins.float = ...,
+        offences: _abc.Iterable[Global___Offence] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "metrics", b"metrics", "missing", b"missing", "model", b"model", "reason", b"reason", "round", b"round", "seconds", b"seconds", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "metrics", b"metrics", "missing", b"missing", "model", b"model", "offences", b"offences", "reason", b"reason", "round", b"round", "seconds", b"seconds", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Round: _TypeAlias = Round  # noqa: Y015
+
+@_typing.final
+class Offence(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    what: _builtins.str
+    """one sentence"""
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+        what: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Offence: _TypeAlias = Offence  # noqa: Y015
 
 @_typing.final
 class OpenRound(_message.Message):
@@ -517,6 +691,7 @@ class OpenRound(_message.Message):
     REPORTED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    DECLINED_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     attempt: _builtins.int
     @_builtins.property
@@ -527,6 +702,8 @@ class OpenRound(_message.Message):
     def refused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def declined(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -536,10 +713,11 @@ class OpenRound(_message.Message):
         reported: _abc.Iterable[_builtins.str] | None = ...,
         refused: _abc.Iterable[_builtins.str] | None = ...,
         lost: _abc.Iterable[_builtins.str] | None = ...,
+        declined: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cohort", b"cohort", "lost", b"lost", "refused", b"refused", "reported", b"reported", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cohort", b"cohort", "declined", b"declined", "lost", b"lost", "refused", b"refused", "reported", b"reported", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -636,6 +814,92 @@ class StopRunRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StopRunRequest: _TypeAlias = StopRunRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRunRequest: _TypeAlias = DeleteRunRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRunReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    """freed"""
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRunReply: _TypeAlias = DeleteRunReply  # noqa: Y015
+
+@_typing.final
+class PruneRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    @_builtins.property
+    def retention(self) -> Global___Retention: ...
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        retention: Global___Retention | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneRunRequest: _TypeAlias = PruneRunRequest  # noqa: Y015
+
+@_typing.final
+class PruneRunReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    models: _builtins.int
+    """deleted"""
+    bytes: _builtins.int
+    """freed"""
+    def __init__(
+        self,
+        *,
+        models: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneRunReply: _TypeAlias = PruneRunReply  # noqa: Y015
 
 @_typing.final
 class WatchRunRequest(_message.Message):
@@ -827,12 +1091,33 @@ class Device(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DEVICE_FIELD_NUMBER: _builtins.int
     ATTENDING_FIELD_NUMBER: _builtins.int
     ENROLLED_FIELD_NUMBER: _builtins.int
     LAST_SEEN_FIELD_NUMBER: _builtins.int
     CERTIFICATE_EXPIRES_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     attending: _builtins.bool
     enrolled: _builtins.float
@@ -841,6 +1126,8 @@ class Device(_message.Message):
     certificate_expires: _builtins.float
     @_builtins.property
     def platform(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -850,10 +1137,11 @@ class Device(_message.Message):
         last_seen: _builtins.float = ...,
         certificate_expires: _builtins.float = ...,
         platform: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attending", b"attending", "certificate_expires", b"certificate_expires", "device", b"device", "enrolled", b"enrolled", "last_seen", b"last_seen", "platform", b"platform"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attending", b"attending", "certificate_expires", b"certificate_expires", "device", b"device", "enrolled", b"enrolled", "labels", b"labels", "last_seen", b"last_seen", "platform", b"platform"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,6 +70,16 @@ class ControlStub:
                 request_serializer=moonfed_dot_v1_dot_control__pb2.StopRunRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_control__pb2.Run.FromString,
                 _registered_method=True)
+        self.DeleteRun = channel.unary_unary(
+                '/moonfed.v1.Control/DeleteRun',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.DeleteRunRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.DeleteRunReply.FromString,
+                _registered_method=True)
+        self.PruneRun = channel.unary_unary(
+                '/moonfed.v1.Control/PruneRun',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.PruneRunRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.PruneRunReply.FromString,
+                _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/moonfed.v1.Control/WatchRun',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.WatchRunRequest.SerializeToString,
@@ -140,6 +150,20 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteRun(self, request, context):
+        """Deletes a run that has ended: its rounds, its models and all that nothing else refers to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PruneRun(self, request, context):
+        """Deletes old global models of a run; its rounds stay on record.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchRun(self, request, context):
         """A snapshot of the run first, then what happens to it, until it ends.
         """
@@ -203,6 +227,16 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.StopRun,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.StopRunRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_control__pb2.Run.SerializeToString,
+            ),
+            'DeleteRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRun,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.DeleteRunRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.DeleteRunReply.SerializeToString,
+            ),
+            'PruneRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.PruneRun,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.PruneRunRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.PruneRunReply.SerializeToString,
             ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
@@ -414,6 +448,60 @@ class Control:
             '/moonfed.v1.Control/StopRun',
             moonfed_dot_v1_dot_control__pb2.StopRunRequest.SerializeToString,
             moonfed_dot_v1_dot_control__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/DeleteRun',
+            moonfed_dot_v1_dot_control__pb2.DeleteRunRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.DeleteRunReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/PruneRun',
+            moonfed_dot_v1_dot_control__pb2.PruneRunRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.PruneRunReply.FromString,
             options,
             channel_credentials,
             insecure,

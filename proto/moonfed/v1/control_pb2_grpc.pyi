@@ -42,6 +42,10 @@ class ControlStub:
     ListRounds: _grpc.UnaryStreamMultiCallable[_control_pb2.ListRoundsRequest, _control_pb2.Round]
     """A run's committed and abandoned rounds, oldest first; a stream, since they name every device of every round."""
     StopRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopRunRequest, _control_pb2.Run]
+    DeleteRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.DeleteRunRequest, _control_pb2.DeleteRunReply]
+    """Deletes a run that has ended: its rounds, its models and all that nothing else refers to."""
+    PruneRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.PruneRunRequest, _control_pb2.PruneRunReply]
+    """Deletes old global models of a run; its rounds stay on record."""
     WatchRun: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRunRequest, _control_pb2.RunEvent]
     """A snapshot of the run first, then what happens to it, until it ends."""
     RecordMetrics: _grpc.UnaryUnaryMultiCallable[_control_pb2.RecordMetricsRequest, _control_pb2.RecordMetricsReply]
@@ -62,6 +66,10 @@ class ControlAsyncStub(ControlStub):
     ListRounds: _aio.UnaryStreamMultiCallable[_control_pb2.ListRoundsRequest, _control_pb2.Round]  # type: ignore[assignment]
     """A run's committed and abandoned rounds, oldest first; a stream, since they name every device of every round."""
     StopRun: _aio.UnaryUnaryMultiCallable[_control_pb2.StopRunRequest, _control_pb2.Run]  # type: ignore[assignment]
+    DeleteRun: _aio.UnaryUnaryMultiCallable[_control_pb2.DeleteRunRequest, _control_pb2.DeleteRunReply]  # type: ignore[assignment]
+    """Deletes a run that has ended: its rounds, its models and all that nothing else refers to."""
+    PruneRun: _aio.UnaryUnaryMultiCallable[_control_pb2.PruneRunRequest, _control_pb2.PruneRunReply]  # type: ignore[assignment]
+    """Deletes old global models of a run; its rounds stay on record."""
     WatchRun: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRunRequest, _control_pb2.RunEvent]  # type: ignore[assignment]
     """A snapshot of the run first, then what happens to it, until it ends."""
     RecordMetrics: _aio.UnaryUnaryMultiCallable[_control_pb2.RecordMetricsRequest, _control_pb2.RecordMetricsReply]  # type: ignore[assignment]
@@ -121,6 +129,22 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.StopRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.Run, _abc.Awaitable[_control_pb2.Run]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteRun(
+        self,
+        request: _control_pb2.DeleteRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.DeleteRunReply, _abc.Awaitable[_control_pb2.DeleteRunReply]]:
+        """Deletes a run that has ended: its rounds, its models and all that nothing else refers to."""
+
+    @_abc_1.abstractmethod
+    def PruneRun(
+        self,
+        request: _control_pb2.PruneRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.PruneRunReply, _abc.Awaitable[_control_pb2.PruneRunReply]]:
+        """Deletes old global models of a run; its rounds stay on record."""
 
     @_abc_1.abstractmethod
     def WatchRun(

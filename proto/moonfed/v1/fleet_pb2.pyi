@@ -43,12 +43,34 @@ class AttendRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DEVICE_FIELD_NUMBER: _builtins.int
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
     PLAN_INTERFACES_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
     RUNS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    ENCODINGS_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     contract_version: _builtins.str
     samples: _builtins.int
@@ -65,6 +87,14 @@ class AttendRequest(_message.Message):
     def runs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """at most 64, of which this device keeps state and has not heard the end"""
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """at most 64, that runs pick devices by, such as site: berlin"""
+
+    @_builtins.property
+    def encodings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of models, that this device reads and writes; all can do "float32" """
+
     def __init__(
         self,
         *,
@@ -74,10 +104,12 @@ class AttendRequest(_message.Message):
         platform: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         samples: _builtins.int = ...,
         runs: _abc.Iterable[_builtins.str] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        encodings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "runs", b"runs", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "encodings", b"encodings", "labels", b"labels", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "runs", b"runs", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -232,6 +264,8 @@ class Assignment(_message.Message):
     VIEWS_FIELD_NUMBER: _builtins.int
     COUNTED_ROUND_FIELD_NUMBER: _builtins.int
     COUNTED_ATTEMPT_FIELD_NUMBER: _builtins.int
+    DOWNLINK_ENCODING_FIELD_NUMBER: _builtins.int
+    UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     """from 1; takes global model round-1 to global model round"""
@@ -247,6 +281,10 @@ class Assignment(_message.Message):
     """the latest round with this device's update in its model; 0: none yet"""
     counted_attempt: _builtins.int
     """that round's attempt; what the device kept of it is its state now"""
+    downlink_encoding: _builtins.str
+    """of the blob "model"; empty: float32; see moonfed.encodings"""
+    uplink_encoding: _builtins.str
+    """that the update's "model" is wanted in; empty: float32"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob:
         """everything else of the bundle is reached through it"""
@@ -274,10 +312,12 @@ class Assignment(_message.Message):
         views: _builtins.int = ...,
         counted_round: _builtins.int = ...,
         counted_attempt: _builtins.int = ...,
+        downlink_encoding: _builtins.str = ...,
+        uplink_encoding: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "batch_size", b"batch_size", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "epochs", b"epochs", "hyperparameters", b"hyperparameters", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "batch_size", b"batch_size", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "epochs", b"epochs", "hyperparameters", b"hyperparameters", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "uplink_encoding", b"uplink_encoding", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -321,18 +361,22 @@ class ReportReply(_message.Message):
 
     STOP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    COME_BACK_SECONDS_FIELD_NUMBER: _builtins.int
     stop: _builtins.bool
     """the round no longer wants this device's update"""
     reason: _builtins.str
+    come_back_seconds: _builtins.float
+    """with stop: when the run may want this device again, as a guess; 0: nobody knows"""
     def __init__(
         self,
         *,
         stop: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        come_back_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["come_back_seconds", b"come_back_seconds", "reason", b"reason", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -421,6 +465,7 @@ class SubmitHeader(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     run: _builtins.str
     round: _builtins.int
@@ -429,6 +474,8 @@ class SubmitHeader(_message.Message):
     """trained on, at least 1"""
     steps: _builtins.int
     """optimiser steps taken"""
+    encoding: _builtins.str
+    """of the blob "model"; empty: float32"""
     @_builtins.property
     def blobs(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]:
         """by role; "model": the device's weights after local training; the manifest's uplink"""
@@ -448,10 +495,11 @@ class SubmitHeader(_message.Message):
         samples: _builtins.int = ...,
         steps: _builtins.int = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        encoding: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "device", b"device", "metrics", b"metrics", "round", b"round", "run", b"run", "samples", b"samples", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "device", b"device", "encoding", b"encoding", "metrics", b"metrics", "round", b"round", "run", b"run", "samples", b"samples", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
