@@ -89,7 +89,13 @@ class Answer:
     samples: int = 0
     steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
-    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # by role
+    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: what the device sent
+    decoded: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: what lies in the spool in place of that
+
+    @property
+    def spooled(self) -> dict[str, BlobRef]:
+        """What lies in the spool, by role."""
+        return {**self.blobs, **self.decoded}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,8 @@ def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
 def _is_whole(state: StateDirectory, answer: Answer) -> bool:
     try:
         return all(
-            ref_of_file(state.update_file(answer.id, answer.device, role)) == ref for role, ref in answer.blobs.items()
+            ref_of_file(state.update_file(answer.id, answer.device, role)) == ref
+            for role, ref in answer.spooled.items()
         )
     except OSError:  # gone, or on a bad sector
         return False

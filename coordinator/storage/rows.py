@@ -78,6 +78,7 @@ def answer(row: sql.RowMapping) -> Answer:
         steps=row["steps"],
         metrics=row["metrics"],
         blobs=read_blobs(row["blobs"]),
+        decoded=read_blobs(row["decoded"]),
     )
 
 

@@ -151,6 +151,7 @@ class Store:
             "steps": answer.steps,
             "metrics": dict(answer.metrics),
             "blobs": rows.blobs_document(answer.blobs),
+            "decoded": rows.blobs_document(answer.decoded),
         }
         with self._transactions.write() as connection:
             connection.execute(

@@ -64,7 +64,8 @@ answers = Table(
     Column("samples", BigInteger, nullable=False),
     Column("steps", BigInteger, nullable=False),
     Column("metrics", JSON, nullable=False),
-    Column("blobs", JSON, nullable=False),
+    Column("blobs", JSON, nullable=False),  # that the device sent, role to [sha256, size]
+    Column("decoded", JSON, nullable=False),  # that lie in the spool in place of those
     ForeignKeyConstraint(("run", "round", "attempt"), ("rounds.run", "rounds.round", "rounds.attempt")),
 )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -54,8 +55,8 @@ class Bundle:
         """The manifest's."""
         return ref_of_bytes(self.manifest.to_bytes()).sha256
 
-    def assignment(self, *, run: str = "tested", **fields: int) -> fleet_pb2.Assignment:
-        settings = {"round": 1, "attempt": 1, "epochs": 2, "batch_size": 8, "seed": 7} | fields
+    def assignment(self, *, run: str = "tested", **fields: Any) -> fleet_pb2.Assignment:  # noqa: ANN401
+        settings: dict[str, Any] = {"round": 1, "attempt": 1, "epochs": 2, "batch_size": 8, "seed": 7} | fields
         return fleet_pb2.Assignment(
             run=run,
             manifest=to_message(ref_of_bytes(self.manifest.to_bytes())),
