@@ -48,5 +48,6 @@ def write_assignment(
         views=training.views,
         hyperparameters=manifest.hyperparameters_at(id_.round),
         seed=record.settings.seed,
+        encodings=record.settings.encodings,
         counted=standing.counted.get(device),
     )

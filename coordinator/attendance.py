@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from coordinator.records import MAX_SAMPLES, AttemptId
 from moonfed import CONTRACT_VERSION
 from moonfed.blobs import BlobRef
+from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput, MoonfedError, VersionMismatch, WrongState
 
 MAX_WORDS, MAX_WORD = 64, 200  # that a device may say of itself when it attends
@@ -27,9 +28,10 @@ class Introduction:
     platform: Mapping[str, str]
     samples: int = 0  # that it trains on; 0: not known yet
     runs: tuple[str, ...] = ()  # of which it keeps state, and has not heard that they ended
+    encodings: tuple[str, ...] = ()  # of models, that it knows beside float32
 
     def __post_init__(self) -> None:
-        told = [*self.plan_interfaces, *self.platform, *self.platform.values()]
+        told = [*self.plan_interfaces, *self.encodings, *self.platform, *self.platform.values()]
         if len(told) > MAX_WORDS or any(len(word) > MAX_WORD or not word.isprintable() for word in told):
             raise InvalidInput(
                 f"device {self.device!r} says {len(told)} words of itself; "
@@ -63,6 +65,7 @@ class Assignment:
     hyperparameters: Mapping[str, float]
     seed: int
     counted: AttemptId | None  # the latest attempt whose model has this device's update; None: none, or nobody asks
+    encodings: Encodings = field(default_factory=Encodings)  # of the model on its way down, and of the update's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ from coordinator.rounds.events import (
 from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
+from coordinator.suiting import misfit
 from coordinator.timers import Timers
 from coordinator.watchers import Watcher
 from moonfed.errors import MoonfedError, WrongState
@@ -82,12 +83,13 @@ class RunDriver:
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
         self._announcer = Announcer(record.run)
+        self._misfits: dict[str, str] = {}  # who attends and cannot take part, and why
 
     # What happens to the run
 
     async def start(self) -> None:
         """Begins, or goes on after a restart, with the devices that attend."""
-        suited = [session for session in self._attendance.sessions() if self.suits(session)]
+        suited = [session for session in self._attendance.sessions() if self._misfit(session) is None]
         here = {session.device: session.introduction.samples for session in suited}
         await self._deliver(Resumed(attending=here))  # all at once: a cohort is drawn from all who are here
         for session in self._attendance.sessions():
@@ -99,7 +101,11 @@ class RunDriver:
         """Takes notice of whether a device attends now; the order of such calls does not matter."""
         async with self._lock:
             session = self._attendance.find(device)
-            if session and self.suits(session):
+            self._misfits.pop(device, None)
+            if session and (problem := self._misfit(session)):
+                self._misfits[device] = problem
+                session = None
+            if session:
                 await self._advance(Attended(device=device, samples=session.introduction.samples))
             else:
                 await self._advance(Departed(device=device))
@@ -160,9 +166,8 @@ class RunDriver:
 
     # What others ask
 
-    def suits(self, session: Session) -> bool:
-        """Whether the device can run this run's plan."""
-        return self.manifest.plan.interface in session.introduction.plan_interfaces
+    def _misfit(self, session: Session) -> str | None:
+        return misfit(session.introduction, self.manifest, self.record.settings)
 
     def objection(self, attempt: AttemptId, device: str) -> str | None:
         """Why an update is not wanted now; None if it is."""
@@ -181,7 +186,7 @@ class RunDriver:
     async def view(self) -> RunView:
         """What an operator sees of the run."""
         record = replace(self.record, status=self.state.status)
-        return await asyncio.to_thread(run_view, self._directory.store, record, self.state)
+        return await asyncio.to_thread(run_view, self._directory.store, record, self.state, dict(self._misfits))
 
     async def watch(self) -> tuple[RunView, Watcher]:
         """A snapshot, and a watcher that is told everything after it."""
@@ -217,7 +222,7 @@ class RunDriver:
             await asyncio.to_thread(self._directory.forget, self._id(past))
         for command in commands:
             self._perform(command)
-        self._announcer.waits("" if state.open else sentences.waiting(self.record.settings, state))
+        self._announcer.waits("" if state.open else sentences.waiting(self.record.settings, state, self._misfits))
 
     def _kept(self, commands: tuple[Command, ...]) -> bool:
         try:

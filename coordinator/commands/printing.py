@@ -186,6 +186,8 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "patience_seconds": settings.patience_seconds,
         "seed": settings.seed,
         "sampling": control_pb2.Sampling.Name(settings.sampling).removeprefix("SAMPLING_").lower(),
+        "downlink_encoding": settings.downlink_encoding,
+        "uplink_encoding": settings.uplink_encoding,
     }
 
 

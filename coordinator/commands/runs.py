@@ -31,6 +31,12 @@ def start(
     sampling: Annotated[
         str, typer.Option(help="How a cohort is drawn: uniform, or with probability by the devices' samples.")
     ] = "uniform",
+    uplink_encoding: Annotated[
+        str, typer.Option(help="Of devices' updates: float32, bfloat16 or int8, each perhaps with +zstd.")
+    ] = "float32",
+    downlink_encoding: Annotated[
+        str, typer.Option(help="Of global models on their way to devices: as for --uplink-encoding.")
+    ] = "float32",
     seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' order of samples.")] = 0,
     name: Annotated[str, typer.Option(help="The run's name; else made from the bundle's.")] = "",
     model: Annotated[
@@ -49,6 +55,7 @@ def start(
     from coordinator.commands.printing import run_document, snapshot_line
     from coordinator.rounds.settings import Settings, parse_amount, parse_sampling
     from moonfed.bundle import read_bundle
+    from moonfed.encodings import Encodings, parse_encoding
 
     settings = Settings(
         rounds=rounds,
@@ -59,6 +66,10 @@ def start(
         patience_seconds=grace,
         seed=seed,
         sampling=parse_sampling(sampling),
+        encodings=Encodings(
+            down=parse_encoding("downlink_encoding", downlink_encoding),
+            up=parse_encoding("uplink_encoding", uplink_encoding),
+        ),
     )
     opened = read_bundle(bundle)
     with connect(identity, insecure=insecure, address=coordinator) as console:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import OpenRound, State
 
 NAMES_SHOWN = 8
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def objection(state: State, round_: int, attempt: int, device: str) -> str | None:
@@ -24,8 +26,11 @@ def objection(state: State, round_: int, attempt: int, device: str) -> str | Non
     return None
 
 
-def waiting(settings: Settings, state: State) -> str:
-    """For whom or what the run waits, in one sentence; empty if for nothing."""
+def waiting(settings: Settings, state: State, misfits: Mapping[str, str] = NOTHING) -> str:
+    """For whom or what the run waits, in one sentence; empty if for nothing.
+
+    `misfits`: what the devices lack that attend and cannot take part, such as "without the encoding int8".
+    """
     if state.status != "running":
         return ""
     if state.open:
@@ -41,7 +46,7 @@ def waiting(settings: Settings, state: State) -> str:
     return (
         f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
         f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
-    )
+    ) + _left_out(misfits)
 
 
 def shortage(current: OpenRound) -> str:
@@ -62,6 +67,14 @@ def _now(state: State) -> str:
         return f"the run has {'finished' if state.status == 'finished' else 'been stopped'}"
     number, attempt = state.committed + 1, state.attempt
     return f"the run is at round {number}, attempt {attempt}"
+
+
+def _left_out(misfits: Mapping[str, str]) -> str:
+    """Who does not count though it attends, reason by reason."""
+    groups: dict[str, list[str]] = {}
+    for device, lack in sorted(misfits.items()):
+        groups.setdefault(lack, []).append(device)
+    return "".join(f"; left out: {_listed(devices, {})} ({lack})" for lack, devices in sorted(groups.items()))
 
 
 def _listed(names: Collection[str], away: Mapping[str, int]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput
 
 Sampling = Literal["uniform", "samples"]
@@ -55,6 +56,7 @@ class Settings:
     patience_seconds: float = 60.0
     seed: int = 0
     sampling: Sampling = "uniform"  # of a cohort; "samples": with probability by the devices' samples
+    encodings: Encodings = field(default_factory=Encodings)  # of models on the wire
 
     def __post_init__(self) -> None:
         _whole("rounds", self.rounds)
@@ -85,13 +87,14 @@ class Settings:
 
     def to_document(self) -> dict[str, Any]:
         """The settings as JSON values, for the store."""
-        return asdict(self)
+        return asdict(self) | {"encodings": self.encodings.to_document()}
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Settings:
         """Reads what `to_document` wrote."""
         amounts = {name: Amount(**document[name]) for name in ("cohort", "quorum")}
-        return cls(**{**document, **amounts})
+        encodings = Encodings.from_document(document.get("encodings", {}))  # runs of earlier releases have none
+        return cls(**{**document, **amounts, "encodings": encodings})
 
 
 def parse_amount(field: str, text: str) -> Amount:

@@ -11,6 +11,7 @@ from coordinator.rounds.state import OpenRound
 from coordinator.updates import UpdateHeader
 from moonfed import CONTRACT_VERSION, RELEASE
 from moonfed.blobs import BlobRef
+from moonfed.encodings import Encodings, parse_encoding
 from moonfed.errors import InvalidInput
 from moonfed.transport import from_message, to_message
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
@@ -54,6 +55,7 @@ def introduction(device: str, request: fleet_pb2.AttendRequest) -> Introduction:
         platform=dict(request.platform),
         samples=request.samples,
         runs=tuple(request.runs),
+        encodings=tuple(request.encodings),
     )
 
 
@@ -94,6 +96,10 @@ def settings(message: control_pb2.RunSettings) -> Settings:
         patience_seconds=message.patience_seconds,
         seed=message.seed,
         sampling=_sampling(message.sampling),
+        encodings=Encodings(
+            down=parse_encoding("downlink_encoding", message.downlink_encoding),
+            up=parse_encoding("uplink_encoding", message.uplink_encoding),
+        ),
     )
 
 
@@ -145,6 +151,8 @@ def assignment(work: Assignment) -> fleet_pb2.AttendReply:
             hyperparameters=dict(work.hyperparameters),
             seed=work.seed,
             views=work.views,
+            downlink_encoding=str(work.encodings.down),
+            uplink_encoding=str(work.encodings.up),
             counted_round=work.counted.round if work.counted else 0,
             counted_attempt=work.counted.attempt if work.counted else 0,
         )
@@ -248,6 +256,8 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         patience_seconds=values.patience_seconds,
         seed=values.seed,
         sampling=_SAMPLING[values.sampling],
+        downlink_encoding=str(values.encodings.down),
+        uplink_encoding=str(values.encodings.up),
     )
 
 

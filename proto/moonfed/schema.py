@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["parameter", "statistic"]
-FLOAT32 = "F32"  # the one dtype exchanged so far, in safetensors' spelling
-ITEM_SIZE = 4  # bytes of one float32
+FLOAT32, BFLOAT16, INT8 = "F32", "BF16", "I8"  # in safetensors' spelling; the latter two on the wire only
+ITEM_SIZES = {FLOAT32: 4, BFLOAT16: 2, INT8: 1}  # bytes of one number
+ITEM_SIZE = ITEM_SIZES[FLOAT32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class TensorSpec:
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Of its values in a file."""
+        return ITEM_SIZES[self.dtype] * self.size
 
 
 def model_size(specs: Sequence[TensorSpec]) -> int:

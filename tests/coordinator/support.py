@@ -247,6 +247,7 @@ class Device:
         version: str = CONTRACT_VERSION,
         samples: int = 0,
         runs: Sequence[str] = (),
+        encodings: Sequence[str] = (),
     ) -> Attending:
         request = fleet_pb2.AttendRequest(
             device=self.name if name is None else name,
@@ -254,6 +255,7 @@ class Device:
             plan_interfaces=[interface],
             samples=samples,
             runs=runs,
+            encodings=encodings,
         )
         attending = Attending(self.fleet.Attend(request))
         threading.Thread(target=attending.read, daemon=True).start()

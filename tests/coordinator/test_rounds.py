@@ -74,6 +74,11 @@ def test_a_round_opens_when_enough_devices_attend() -> None:
     state, commands = after(THREE, *attended("a", "b"))
     assert not commands
     assert waiting(THREE, state) == "waiting for 1 more device: 2 attend, 3 are needed"
+    lacks = {"f": "without the encoding int8", "e": "without the encoding int8", "d": "without a label"}
+    assert waiting(THREE, state, lacks) == (
+        "waiting for 1 more device: 2 attend, 3 are needed; "
+        "left out: d (without a label); left out: e, f (without the encoding int8)"
+    )
     state, commands = after(THREE, *attended("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
     assert [command.device for command in commands if isinstance(command, Assign)] == ["a", "b", "c"]

@@ -73,6 +73,8 @@ def test_settings_come_back_as_they_went(fleet: Fleet) -> None:
         minimum_devices=3,
         quorum=control_pb2.Amount(fraction=0.25),
         seed=2**64 - 1,
+        downlink_encoding="bfloat16+zstd",
+        uplink_encoding="int8",
     )
     fleet.start("run")
     started = start(fleet, manifest=support.make_bundle().ref.sha256, settings=given)
