@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test lint bench proto
+.PHONY: setup demo test soak lint bench proto
 
 setup: $(INSTALLED) ## makes .venv with everything
 
@@ -19,6 +19,9 @@ demo: setup ## a coordinator and five devices on this machine; ends with build/d
 
 test: setup
 	$(BIN)/python -m pytest
+
+soak: setup ## kills a coordinator 200 times at random moments of one run: about five minutes
+	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py
 
 lint: setup
 	$(BIN)/ruff check .

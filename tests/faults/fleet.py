@@ -1,0 +1,282 @@
+"""Coordinators as processes, and devices that learn by arithmetic but speak with the device's real connection."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.assignment import Assignment, read_assignment
+from edge_client.link import Link
+from edge_client.state import StoredRound, Update
+from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.bundle import Bundle
+from moonfed.errors import MoonfedError, ResourceExhausted, Unavailable
+from moonfed.identity import load_identity
+from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
+from moonfed.tensors import TensorSpec, Vector, model_size
+from moonfed.v1 import control_pb2
+from tests.coordinator import support
+from tests.faults.program import Fault
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
+PATIENCE = 60.0  # seconds after which a test gives up; nothing is asserted about time
+BELOW_EPHEMERAL = range(20_000, 32_000)  # ports that no outgoing connection takes while the coordinator is dead
+SAMPLES = {"cam-1": 10, "cam-2": 25, "cam-3": 40}
+
+
+def bundle_of(elements: int) -> Bundle:
+    """A bundle whose model has so many numbers, which begin at 1."""
+    specs = (TensorSpec("weight", (elements,), "parameter"),)
+    made = support.make_bundle(tensors=specs)
+    contents = {**made.contents, WEIGHTS_FILE: support.model_bytes(1.0, specs)}
+    del contents[MANIFEST_FILE]
+    files = {name: ref_of_bytes(content) for name, content in contents.items()}
+    manifest = replace(made.manifest, files=files)
+    return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
+
+
+def trained(device: str, round_: int, before: Vector) -> Vector:
+    """What a device makes of a global model: different for every device, round and model, and always the same."""
+    seed = int.from_bytes(hashlib.sha256(f"{device}/{round_}".encode()).digest()[:8], "big")
+    step = np.random.default_rng(seed).normal(size=before.size)
+    return np.asarray(0.75 * before + step, dtype=np.float32)
+
+
+def expected(rounds: int, bundle: Bundle, samples: Mapping[str, int]) -> Vector:
+    """The last global model, by numpy: each device counts once in each round."""
+    model: Vector = np.ones(model_size(bundle.manifest.tensors), dtype=np.float32)
+    for round_ in range(1, rounds + 1):
+        updates = [trained(device, round_, model).astype(np.float64) for device in samples]
+        model = np.average(updates, axis=0, weights=list(samples.values())).astype(np.float32)
+    return model
+
+
+def free_ports(count: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < count:
+        port = random.choice(BELOW_EPHEMERAL)
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+@dataclass
+class Coordinators:
+    """One coordinator after another on one state directory, always on the same ports."""
+
+    tmp: Path
+    ports: Sequence[int] = field(default_factory=lambda: free_ports(2))
+    program: Sequence[str] = (sys.executable, "-m", "tests.faults.program")
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def state(self) -> Path:
+        return self.tmp / "state"
+
+    @property
+    def log(self) -> str:
+        return (self.tmp / "log").read_text()
+
+    def launch(self, fault: Fault | None = None) -> subprocess.Popen[str]:
+        """Starts the process and does not wait for it."""
+        command = [*self.program, "serve", "--state", str(self.state), "--json"]
+        command += ["--fleet-port", str(self.ports[0]), "--enrolment-port", str(self.ports[1])]
+        environment = ENVIRONMENT | (fault.environment() if fault else {})
+        with (self.tmp / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
+            )
+        return self.process
+
+    def serve(self, fault: Fault | None = None) -> None:
+        """Starts the process and waits until it serves."""
+        process = self.launch(fault)
+        assert process.stdout
+        assert json.loads(process.stdout.readline() or "{}"), self.log[-2000:]
+
+    def died(self, fault: Fault | None = None) -> None:
+        """Waits for the process to be killed by its fault."""
+        assert self.process
+        assert self.process.wait(PATIENCE) == -signal.SIGKILL, self.log[-2000:]
+        assert fault is None or self.log.splitlines()[-1].endswith(fault.cry)
+        self._reap()
+
+    def kill(self) -> None:
+        """Ends the process like a fault of the machine."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self._reap()
+
+    def _reap(self) -> None:
+        if self.process and self.process.stdout:
+            self.process.stdout.close()
+        self.process = None
+
+    def operator(self) -> support.OperatorCalls:
+        return support.operator(self.state, self.ports[0])
+
+    def start_run(self, name: str, bundle: Bundle, rounds: int, devices: int, **fields: object) -> None:
+        """A run in which every device is in every round."""
+        from coordinator.commands.console import Console
+        from coordinator.services import convert
+
+        everybody = control_pb2.Amount(fraction=1.0)
+        settings = support.settings(rounds, minimum_devices=devices, quorum=everybody, **fields)
+        calls = self.operator()
+        with calls.channel:
+            console = Console(calls.control, lambda: Unavailable("the coordinator is away"))
+            console.start_run(name, bundle, None, convert.settings(settings))
+
+    def run(self, name: str) -> control_pb2.Run:
+        calls = self.operator()
+        with calls.channel:
+            return calls.run(name)
+
+    def rounds(self, name: str) -> list[control_pb2.Round]:
+        calls = self.operator()
+        with calls.channel:
+            return calls.rounds(name)
+
+    def finished(self, name: str) -> control_pb2.Run:
+        """Waits for the end of a run."""
+        calls = self.operator()
+        with calls.channel:
+            return [event.run for event in calls.watch(name)][-1]
+
+    def model(self, name: str) -> bytes:
+        """The newest global model's file."""
+        calls = self.operator()
+        with calls.channel:
+            return calls.model(calls.run(name).model)
+
+
+class LightDevice:
+    """Attends, trains by arithmetic and submits until it is stopped, over whatever happens to its connection."""
+
+    def __init__(self, directory: Path, name: str, samples: int, address: str) -> None:
+        self.name, self.problems, self.receipts = name, list[str](), dict[tuple[str, int, int], str]()
+        self._directory, self._samples, self._address = directory, samples, address
+        self._stopped = threading.Event()
+        self._link: Link | None = None
+        self._last: tuple[Assignment, StoredRound] | None = None  # that has its receipt
+        self._blobs = BlobDirectory(directory / "blobs")
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._link:
+            self._link.close()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), f"{self.name} hangs"
+
+    def _live(self) -> None:
+        while not self._stopped.is_set():
+            self._link = Link(self._address, self.name, load_identity(self._directory))
+            try:
+                self._attend(self._link)
+            except (Unavailable, ResourceExhausted):  # both mean: again later
+                pass
+            except MoonfedError as error:
+                if not self._stopped.is_set():
+                    self.problems.append(f"{type(error).__name__}: {error}")
+            finally:
+                self._link.close()
+            self._stopped.wait(random.uniform(0.02, 0.1))
+
+    def _attend(self, link: Link) -> None:
+        if self._last:  # what was acknowledged before the connection broke still is, or it was lost
+            link.submit(*self._last, self._wanted)
+        for reply in link.attend({}, self._samples, seconds=3600.0):
+            if reply.HasField("assignment"):
+                self._take_part(link, read_assignment(reply.assignment))
+
+    def _take_part(self, link: Link, assignment: Assignment) -> None:
+        before = link.fetch(assignment.blobs["model"], self._blobs, self._wanted)
+        stored = self._train(assignment, before.read_bytes())
+        link.submit(assignment, stored, self._wanted)
+        sha256 = stored.update.blobs["model"].sha256
+        if self.receipts.setdefault(assignment.place, sha256) != sha256:
+            self.problems.append(f"{assignment}: two different updates have receipts")
+        self._last = assignment, stored
+
+    def _train(self, assignment: Assignment, before: bytes) -> StoredRound:
+        header = 8 + int.from_bytes(before[:8], "little")
+        content = before[:header]
+        content += trained(self.name, assignment.round, np.frombuffer(before[header:], dtype="<f4")).tobytes()
+        directory = self._directory / "trained"
+        directory.mkdir(exist_ok=True)
+        (directory / "model.safetensors").write_bytes(content)
+        update = Update(
+            manifest=assignment.manifest.sha256,
+            seed=assignment.seed,
+            assignment=assignment.digest(),
+            blobs={"model": BlobRef(hashlib.sha256(content).hexdigest(), len(content))},
+            kept={},
+            samples=self._samples,
+            steps=1,
+            metrics={"loss": 1.0 / assignment.round},
+        )
+        return StoredRound(directory, assignment.round, assignment.attempt, update)
+
+    def _wanted(self) -> bool:
+        return not self._stopped.is_set()
+
+
+def enrol_all(coordinators: Coordinators, names: Sequence[str]) -> None:
+    """Identities for devices of these names, in directories of their names."""
+    calls = coordinators.operator()
+    with calls.channel:
+        token = calls.token(uses=len(names))
+    for name in names:
+        support.enrol(coordinators.tmp / name, token, name)
+
+
+@contextmanager
+def devices_at(coordinators: Coordinators, address: str = "") -> Iterator[list[LightDevice]]:
+    """All devices of the fleet, already enrolled, at work; perhaps through another address. None has seen a problem."""
+    address = address or f"127.0.0.1:{coordinators.ports[0]}"
+    devices = [LightDevice(coordinators.tmp / name, name, count, address) for name, count in SAMPLES.items()]
+    with ExitStack() as stack:
+        for device in devices:
+            stack.callback(device.stop)
+            device.start()
+        yield devices
+    assert [problem for device in devices for problem in device.problems] == []
+
+
+def whole_run(coordinators: Coordinators, name: str, rounds: int) -> None:
+    """Asserts of a run that has ended that each round counted each device once, without another attempt."""
+    listed = [(entry.round, entry.attempt, list(entry.counted)) for entry in coordinators.rounds(name)]
+    assert listed == [(round_, 1, sorted(SAMPLES)) for round_ in range(1, rounds + 1)]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits until something is so."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)

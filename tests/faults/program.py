@@ -1,0 +1,89 @@
+"""The coordinator's real program, with faults put into its store: a process that tests start instead of the program.
+
+The environment names the faults (`Fault.environment`); nothing of this is in the program itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+VARIABLE = "MOONFED_TEST_FAULT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What happens before or after a call of `at`, such as `coordinator.storage.store:Store.put_answer`.
+
+    `kill` ends the process with SIGKILL, `full` raises what a full disk raises, in so many calls after `skip` others.
+    """
+
+    at: str
+    when: Literal["before", "after"] = "before"
+    do: Literal["kill", "full"] = "kill"
+    skip: int = 0
+    times: int = 1
+
+    def environment(self) -> dict[str, str]:
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    def install(self) -> None:
+        """Puts the fault around the method; AttributeError if there is none of that name."""
+        module, _, path = self.at.partition(":")
+        *owners, name = path.split(".")
+        owner: Any = importlib.import_module(module)
+        for part in owners:
+            owner = getattr(owner, part)
+        setattr(owner, name, self._around(getattr(owner, name)))
+
+    def _around(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        calls, lock = iter(range(1 << 30)), threading.Lock()
+
+        def due() -> bool:
+            with lock:
+                return self.skip <= next(calls) < self.skip + self.times
+
+        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            striking = due()
+            if striking and self.when == "before":
+                self._strike()
+            result = method(*args, **kwargs)
+            if striking and self.when == "after":
+                self._strike()
+            return result
+
+        return called
+
+    @property
+    def cry(self) -> str:
+        """What the process says as the fault strikes."""
+        return f"fault {self.when} {self.at}"
+
+    def _strike(self) -> None:
+        print(self.cry, file=sys.stderr, flush=True)
+        if self.do == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def main() -> None:
+    from coordinator import run_driver
+    from coordinator.cli import main as run
+
+    run_driver.TROUBLE_SECONDS = 0.1
+    if told := os.environ.get(VARIABLE):
+        Fault(**json.loads(told)).install()
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Kills and full disks before and after every point where the coordinator makes something durable."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from itertools import product
+from typing import Literal
+
+import pytest
+
+from moonfed import transport
+from moonfed.errors import AlreadyExists, Unavailable
+from moonfed.identity import load_identity
+from moonfed.v1 import control_pb2
+from tests.coordinator.support import Device
+from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, until, whole_run
+from tests.faults.program import Fault
+
+REGISTRY = "coordinator.storage.registry:Registry."
+STORE = "coordinator.storage.store:Store."
+DIRECTORY = "coordinator.storage.state_directory:StateDirectory."
+BLOBS = "moonfed.blobs:"
+# Devices attend, the round is recorded, updates are received, put to their places and given their receipts, the new
+# model becomes a blob, the round is committed, its spool is deleted. `skip` others: in the middle of a cohort.
+COMMIT_POINTS = [
+    (REGISTRY + "seen", 1),
+    (STORE + "open_round", 0),
+    (BLOBS + "Incoming.finish", 1),
+    (DIRECTORY + "put_update", 1),
+    (STORE + "put_answer", 1),
+    (BLOBS + "BlobDirectory.put_file", 0),
+    (STORE + "commit_round", 0),
+    (DIRECTORY + "forget", 0),
+]
+MOMENTS: tuple[Literal["before", "after"], ...] = ("before", "after")
+BUNDLE = bundle_of(50)
+
+
+def test_a_kill_before_or_after_any_commit_point_costs_no_update(coordinators: Coordinators) -> None:
+    faults = [Fault(at=at, skip=skip, when=when) for (at, skip), when in product(COMMIT_POINTS, MOMENTS)]
+    rounds = len(faults) + 1
+    ends = [Fault(at=STORE + "end_run", when=when) for when in MOMENTS]
+    coordinators.serve()
+    coordinators.start_run("undisturbed", BUNDLE, rounds, len(SAMPLES))
+    with devices_at(coordinators):
+        undisturbed = coordinators.finished("undisturbed").model
+        coordinators.kill()
+        coordinators.serve()
+        coordinators.start_run("killed", BUNDLE, rounds, len(SAMPLES))
+        coordinators.kill()
+        for fault in [*faults, *ends]:
+            coordinators.launch(fault)
+            coordinators.died(fault)
+        coordinators.serve()
+        ended = coordinators.finished("killed")
+    assert ended.status == control_pb2.RUN_STATUS_FINISHED
+    whole_run(coordinators, "killed", rounds)
+    assert ended.model == undisturbed
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_kill_as_a_run_starts_leaves_none_or_one(
+    coordinators: Coordinators, when: Literal["before", "after"]
+) -> None:
+    coordinators.serve(Fault(at=STORE + "add_run", when=when))
+    with pytest.raises(Unavailable):
+        coordinators.start_run("r", BUNDLE, 1, len(SAMPLES))
+    coordinators.died()
+    coordinators.serve()
+    with pytest.raises(AlreadyExists) if when == "after" else nullcontext():
+        coordinators.start_run("r", BUNDLE, 1, len(SAMPLES))
+    with devices_at(coordinators):
+        assert coordinators.finished("r").round == 1
+    whole_run(coordinators, "r", 1)
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned(
+    coordinators: Coordinators, when: Literal["before", "after"]
+) -> None:
+    coordinators.serve()
+    coordinators.start_run("r", BUNDLE, 1, 1, deadline_seconds=0.3)
+    before = coordinators.run("r").model
+    coordinators.kill()
+    coordinators.serve(Fault(at=STORE + "abandon_round", when=when))
+    identity = load_identity(coordinators.tmp / "cam-1")
+    with transport.open_channel(identity.address, identity) as channel:
+        assert Device("cam-1", channel).attend().assignment().attempt == 1
+        coordinators.died()
+    coordinators.serve()
+    with transport.open_channel(identity.address, identity) as channel:
+        attending = Device("cam-1", channel).attend()
+        attempt = attending.assignment().attempt
+        assert attempt == 1 if when == "before" else attempt == 2
+        until(lambda: len(coordinators.rounds("r")) >= 2)
+        attending.leave()
+    listed = coordinators.rounds("r")
+    assert [entry.attempt for entry in listed] == list(range(1, len(listed) + 1))
+    assert {entry.status for entry in listed} == {control_pb2.ROUND_STATUS_ABANDONED}
+    assert coordinators.run("r").model == before
+
+
+def test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart(coordinators: Coordinators) -> None:
+    faults = [Fault(at=at, skip=skip, do="full", times=2) for at, skip in COMMIT_POINTS if not at.endswith("forget")]
+    coordinators.serve()
+    coordinators.start_run("undisturbed", BUNDLE, 2, len(SAMPLES))
+    with devices_at(coordinators):
+        undisturbed = coordinators.finished("undisturbed").model
+        for number, fault in enumerate(faults):
+            run = f"full-{number}"
+            coordinators.kill()
+            coordinators.serve(fault)
+            coordinators.start_run(run, BUNDLE, 2, len(SAMPLES))
+            assert coordinators.finished(run).model == undisturbed, fault
+            assert coordinators.log.count(fault.cry) == fault.times
+            rounds = [entry for entry in coordinators.rounds(run) if entry.counted]
+            assert [(entry.round, list(entry.counted)) for entry in rounds] == [
+                (1, sorted(SAMPLES)),
+                (2, sorted(SAMPLES)),
+            ]
