@@ -31,7 +31,7 @@ def header_bytes(specs: Sequence[TensorSpec]) -> bytes:
     entries: dict[str, object] = {}
     offset = 0
     for spec in specs:
-        end = offset + ITEM_SIZE * spec.size
+        end = offset + spec.bytes
         entries[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(entries, separators=(",", ":")).encode()
@@ -41,7 +41,7 @@ def header_bytes(specs: Sequence[TensorSpec]) -> bytes:
 
 def file_size(specs: Sequence[TensorSpec]) -> int:
     """Bytes of a file as `write_model` writes it."""
-    return len(header_bytes(specs)) + ITEM_SIZE * model_size(specs)
+    return len(header_bytes(specs)) + sum(spec.bytes for spec in specs)
 
 
 def write_model(path: Path, specs: Sequence[TensorSpec], slices: Iterable[Vector]) -> None:
@@ -62,16 +62,23 @@ def open_model(path: Path, specs: Sequence[TensorSpec]) -> Vector:
     Raises SchemaMismatch, naming the tensor, for a missing, extra, duplicate or reordered name, another dtype, another
     shape (a broadcastable one included), or offsets that leave gaps or overlap.
     """
-    found, start = _read_header(path, len(header_bytes(specs)) + HEADER_ALLOWANCE)
-    _check(specs, found)
-    size = model_size(specs)
-    if path.stat().st_size != start + ITEM_SIZE * size:
-        raise SchemaMismatch(
-            f"the file has {path.stat().st_size} bytes; its header asks for {start + ITEM_SIZE * size}"
-        )
+    start, size = check_layout(path, specs), model_size(specs)
     if size == 0:
         return np.zeros(0, dtype=np.float32)
     return np.memmap(path, dtype="<f4", mode="r", offset=start, shape=(size,))
+
+
+def check_layout(path: Path, specs: Sequence[TensorSpec]) -> int:
+    """Where the buffer starts of a file that holds exactly these tensors, in this order and of any dtype.
+
+    Raises SchemaMismatch as `open_model` does.
+    """
+    found, start = _read_header(path, len(header_bytes(specs)) + HEADER_ALLOWANCE)
+    _check(specs, found)
+    size, wanted = path.stat().st_size, start + sum(spec.bytes for spec in specs)
+    if size != wanted:
+        raise SchemaMismatch(f"the file has {size} bytes; its header asks for {wanted}")
+    return start
 
 
 def split(vector: Vector, specs: Sequence[TensorSpec]) -> dict[str, Vector]:
@@ -128,7 +135,7 @@ def _check(specs: Sequence[TensorSpec], found: list[tuple[str, object]]) -> None
             raise SchemaMismatch(
                 f"tensor {spec.name!r} has shape {fields.get('shape')!r}; it must be {list(spec.shape)}"
             )
-        end = offset + ITEM_SIZE * spec.size
+        end = offset + spec.bytes
         if fields.get("data_offsets") != [offset, end]:
             raise SchemaMismatch(
                 f"tensor {spec.name!r} lies at bytes {fields.get('data_offsets')!r}; [{offset}, {end}] is its place"

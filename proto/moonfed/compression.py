@@ -1,0 +1,47 @@
+"""Files compressed by Zstandard: a stream at a time, in bounded memory, and never beyond a limit."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import zstandard
+
+from moonfed.errors import InvalidInput
+
+PIECE = 1 << 18  # bytes at once
+WINDOW = 1 << 23  # bytes that a stream may make its reader remember
+
+
+def compress(source: Path, target: Path) -> None:
+    """Writes a compressed copy; the same bytes for the same bytes and release of the library."""
+    with source.open("rb") as reading, target.open("wb") as writing:
+        compressor = zstandard.ZstdCompressor(write_content_size=True)
+        compressor.copy_stream(reading, writing, size=source.stat().st_size, read_size=PIECE, write_size=PIECE)
+
+
+def decompress(source: Path, target: Path, limit: int) -> None:
+    """Writes the copy that `compress` was given.
+
+    Raises InvalidInput for what is no such stream, and as soon as there would be more than `limit` bytes.
+    """
+    with ExitStack() as stack:
+        compressed, writing = stack.enter_context(source.open("rb")), stack.enter_context(target.open("wb"))
+        decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW)
+        reader = decompressor.stream_reader(compressed, read_size=PIECE, read_across_frames=True)
+        while piece := _next(reader):
+            if writing.tell() + len(piece) > limit:
+                raise InvalidInput(f"the compressed file holds more than {limit} bytes, the most that may be in it")
+            writing.write(piece)
+
+
+def _next(reader: zstandard.ZstdDecompressionReader) -> bytes:
+    try:
+        return bytes(reader.read(PIECE))
+    except zstandard.ZstdError as error:
+        raise InvalidInput(f"the file is not compressed by Zstandard as it should be: {error}") from error
+
+
+def largest_compressed(size: int) -> int:
+    """Bytes of so many bytes that cannot be compressed (Zstandard's own bound for them, and its headers)."""
+    return size + (size >> 8) + 128
