@@ -13,11 +13,13 @@ from coordinator.assignments import Standing, load_standing
 from coordinator.attendance import Attendance, Ended, Introduction, Session, require_contract
 from coordinator.background import Background, in_thread
 from coordinator.endings import announce, ending
-from coordinator.new_runs import new_record
+from coordinator.new_runs import add_run
 from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RoundRecord, RunEvent, RunRecord, RunView
+from coordinator.rounds.retention import Retention
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import State
 from coordinator.run_driver import RunDriver
+from coordinator.storage.housekeeping import discard, sweep
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import recovered_state, run_view
 from coordinator.submissions import Submission, SubmissionDesk
@@ -58,6 +60,7 @@ class Federation:
                 self._suspended.add(record, error)
                 continue
             await self._drive(record, states[record.run], *loaded)
+        self._background.spawn(in_thread(sweep, self.directory))
 
     def dismiss(self) -> None:
         """The coordinator is about to stop: ends attendances and watches; nobody counts as lost for that."""
@@ -164,6 +167,17 @@ class Federation:
             await self._background.finish(driver.stop())
         return await self.run(run)
 
+    async def delete_run(self, run: str) -> int:
+        """Forgets a run that has ended, with its models and all that nothing else refers to; bytes freed."""
+        return await self._background.finish(self._delete_run(run))
+
+    async def prune_run(self, run: str, retention: Retention) -> tuple[int, int]:
+        """Deletes old global models of a run: how many, and bytes freed. What a running run needs stays."""
+        record = await asyncio.to_thread(self._store.run, run)
+        kept = retention.at_least(record.settings.models_needed) if record.status == "running" else retention
+        models, released = await in_thread(self._store.prune_run, run, kept)
+        return models, await in_thread(discard, self.directory, released)
+
     async def watch(self, run: str) -> AsyncGenerator[RunEvent | RunView, None]:
         """A snapshot of the run, then what happens to it until it has ended; WrongState if it is suspended."""
         if run in self._suspended:
@@ -202,8 +216,7 @@ class Federation:
 
     async def _start_run(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
         async with self._starting:
-            record = await asyncio.to_thread(new_record, self.directory, name, manifest, model, settings)
-            await asyncio.to_thread(self._store.add_run, record)
+            record = await asyncio.to_thread(add_run, self.directory, name, manifest, model, settings)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
             loaded = await asyncio.to_thread(self._load, record)
             driver = await self._drive(record, State(), *loaded)
@@ -211,6 +224,12 @@ class Federation:
             if problem := self._misfit(session.introduction):
                 session.close(problem)
         return await driver.view()
+
+    async def _delete_run(self, run: str) -> int:
+        released = await asyncio.to_thread(self._store.delete_run, run)
+        self._drivers.pop(run, None)
+        await asyncio.to_thread(self.directory.forget_run, run)
+        return await asyncio.to_thread(discard, self.directory, released)
 
     async def _drive(self, record: RunRecord, state: State, manifest: Manifest, standing: Standing) -> RunDriver:
         driver = RunDriver(

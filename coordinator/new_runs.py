@@ -12,20 +12,36 @@ from coordinator.rounds.settings import Settings
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.store import Store
 from coordinator.updates import check_model
+from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.manifest import WEIGHTS_FILE, Manifest
 
 
-def new_record(
+def add_run(
     directory: StateDirectory, name: str, manifest_sha256: str, model_sha256: str, settings: Settings
 ) -> RunRecord:
-    """A run from a stored bundle, and from its initial weights unless another stored model is named. Blocking.
+    """Records a run from a stored bundle, and from its initial weights unless another stored model is named. Blocking.
 
-    Raises NotFound for what was not uploaded, InvalidInput or SchemaMismatch for what does not fit.
+    Raises NotFound for what was not uploaded, InvalidInput or SchemaMismatch for what does not fit, AlreadyExists if
+    the name is taken.
     """
+    owner = object()
+    directory.pins.add(owner, [manifest_sha256, model_sha256])
+    try:
+        ref = directory.blobs.find(manifest_sha256)
+        manifest = Manifest.from_bytes(directory.blobs.read(ref))
+        directory.pins.add(owner, [blob.sha256 for blob in manifest.files.values()])
+        record = _new_record(directory, name, ref, manifest, model_sha256, settings)
+        directory.store.add_run(record, manifest.files)
+    finally:
+        directory.pins.drop(owner)
+    return record
+
+
+def _new_record(
+    directory: StateDirectory, name: str, ref: BlobRef, manifest: Manifest, model_sha256: str, settings: Settings
+) -> RunRecord:
     blobs = directory.blobs
-    ref = blobs.find(manifest_sha256)
-    manifest = Manifest.from_bytes(blobs.read(ref))
     for file, blob in manifest.files.items():
         if not blobs.has(blob):
             raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")

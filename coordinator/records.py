@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from coordinator.aggregation.offences import Offence
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import OpenRound, Status
 from moonfed.blobs import BlobRef
@@ -63,13 +64,17 @@ class RoundRecord:
     cohort: tuple[str, ...]
     counted: tuple[str, ...] = ()
     reason: str = ""
-    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # of a committed round: the global state, by role
+    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # what is kept of a committed global state, by role
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)  # of a committed round's model
+    offences: tuple[Offence, ...] = ()
+    bases: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of an asynchronous round: device to the round it began with
 
     @property
     def model(self) -> BlobRef | None:
-        """A committed round's global model."""
+        """A committed round's global model, unless it was deleted since."""
         return self.blobs.get(MODEL)
 
     @property

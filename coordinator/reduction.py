@@ -13,6 +13,8 @@ from coordinator.aggregation.closed_round import ClosedRound, Contribution
 from coordinator.keeping import attempt_id
 from coordinator.records import Answer, AttemptId
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
+from coordinator.rounds.retention import KEEP_ALL, Retention
+from coordinator.storage.housekeeping import discard
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import HOLDOUT_SAMPLES
 from moonfed.blobs import BlobRef, ref_of_file
@@ -48,16 +50,23 @@ def close_round(
     *,
     seed: int,
     begun_with: Mapping[str, BlobRef],
+    retention: Retention = KEEP_ALL,
 ) -> Reduction | Damaged | ReducingFailed:
     """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking.
 
-    `begun_with`: the global state that the round's devices were given, by role.
+    `begun_with`: the global state that the round's devices were given, by role; `retention`: which older global models
+    stay.
     """
     attempt = attempt_id(run, command)
     try:
         reduction = reduce_round(state, attempt, command.devices, manifest, seed=seed, begun_with=begun_with)
-        state.store.commit_round(
-            attempt, command.devices, reduction.blobs, metrics=reduction.metrics, metrics_before=reduction.holdout
+        released = state.store.commit_round(
+            attempt,
+            command.devices,
+            reduction.blobs,
+            metrics=reduction.metrics,
+            metrics_before=reduction.holdout,
+            retention=retention,
         )
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
@@ -66,6 +75,9 @@ def close_round(
         told = isinstance(error, MoonfedError)
         reason = str(error) if told else "the updates could not be reduced; the coordinator's log says more"
         return ReducingFailed(round=command.round, attempt=command.attempt, reason=reason)
+    finally:
+        state.pins.drop(attempt)
+    discard(state, released)
     return reduction
 
 
@@ -96,7 +108,7 @@ def reduce_round(
     )
     directory = state.spool(attempt) / "reduced"
     directory.mkdir(exist_ok=True)
-    blobs = {role: _keep(state, path) for role, path in aggregate(closed, directory).items()}
+    blobs = {role: _keep(state, attempt, path) for role, path in aggregate(closed, directory).items()}
     return Reduction(blobs=blobs, metrics=train_metrics(counted), holdout=holdout_metrics(counted))
 
 
@@ -105,10 +117,11 @@ def _contribution(state: StateDirectory, answer: Answer) -> Contribution:
     return Contribution(device=answer.device, files=files, samples=answer.samples, steps=answer.steps)
 
 
-def _keep(state: StateDirectory, path: Path) -> BlobRef:
-    """Makes a file a durable blob."""
+def _keep(state: StateDirectory, attempt: AttemptId, path: Path) -> BlobRef:
+    """Makes a file a durable blob, which the attempt's commit will refer to."""
     sync_file(path)
     ref = ref_of_file(path)
+    state.pins.add(attempt, [ref.sha256])
     state.blobs.put_file(path, ref)
     return ref
 

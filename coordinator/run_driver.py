@@ -260,9 +260,10 @@ class RunDriver:
         session.offer(write_assignment(id_, command.device, self.record, self.manifest, self._standing))
 
     async def _reduce(self, command: Reduce) -> None:
-        seed, begun_with = self.record.settings.seed, self._standing.blobs
+        seed, retention = self.record.settings.seed, self.record.settings.models_kept
+        begun_with = self._standing.blobs
         work = (self._directory, self.record.run, command, self.manifest)
-        outcome = await asyncio.to_thread(close_round, *work, seed=seed, begun_with=begun_with)
+        outcome = await asyncio.to_thread(close_round, *work, seed=seed, begun_with=begun_with, retention=retention)
         if isinstance(outcome, Reduction):
             attempt, model = self._id(command), outcome.blobs[MODEL]
             keepers = command.devices if self.manifest.device_state else ()

@@ -14,7 +14,7 @@ from pathlib import Path
 from export.binding import bind_file
 from export.runs import GlobalModel, Runs, global_models
 from export.scoring import Predictor, Score
-from moonfed.errors import InvalidInput, Unavailable
+from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.manifest import GRAPH_FILE, Manifest
 from moonfed.samples import RawSamples, read_npz
 from moonfed.transport import Backoff
@@ -87,9 +87,9 @@ class Evaluator:
     def catch_up(self) -> bool:
         """Scores every global model without metrics; returns whether the run still goes on."""
         run = self._runs.get(self._run)
-        for model in global_models(run, self._runs.rounds(self._run), self._manifest):
+        for model in self._models(run):
             if "accuracy" not in model.metrics:
-                self._evaluate(model)
+                self._evaluate_unless_deleted(run, model)
         return run.status == control_pb2.RUN_STATUS_RUNNING
 
     def follow(self) -> None:
@@ -109,6 +109,17 @@ class Evaluator:
             if event.kind in _ASKS_FOR_A_LOOK and not self.catch_up():
                 return False
         return self.catch_up()
+
+    def _models(self, run: control_pb2.Run) -> list[GlobalModel]:
+        return global_models(run, self._runs.rounds(self._run), self._manifest)
+
+    def _evaluate_unless_deleted(self, run: control_pb2.Run, model: GlobalModel) -> None:
+        """The coordinator may delete an old model while we are on our way to it."""
+        try:
+            self._evaluate(model)
+        except NotFound:
+            if model.round in [still_there.round for still_there in self._models(run)]:
+                raise
 
     def _evaluate(self, model: GlobalModel) -> None:
         started = time.monotonic()

@@ -17,6 +17,7 @@ from moonfed.manifest import WEIGHTS_FILE, Manifest
 from moonfed.operator import open_connection
 from moonfed.v1 import control_pb2, control_pb2_grpc
 
+MODELS_NAMED = 10  # in an error
 ATTEMPTS = 3  # of an idempotent call before the coordinator counts as away
 
 
@@ -83,7 +84,7 @@ class Runs:
 def global_models(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], manifest: Manifest) -> list[GlobalModel]:
     """The run's global models so far, oldest first."""
     models = [GlobalModel(0, _initial_model(run, manifest), dict(run.initial_metrics))]
-    committed = (entry for entry in rounds if entry.status == control_pb2.ROUND_STATUS_COMMITTED)
+    committed = (entry for entry in rounds if entry.HasField("model"))  # others' models were deleted, or never made
     models += [
         GlobalModel(entry.round, transport.from_message(entry.model), dict(entry.metrics)) for entry in committed
     ]
@@ -100,6 +101,11 @@ def global_model(
     for model in models:
         if model.round == round_number:
             return model
+    if 0 <= round_number <= run.round:
+        kept = ", ".join(str(model.round) for model in models[-MODELS_NAMED:])
+        raise NotFound(
+            f"the global model of round {round_number} of run {run.run!r} was deleted; the newest are {kept}"
+        )
     raise NotFound(f"run {run.run!r} has no global model of round {round_number}; it has 0 to {models[-1].round}")
 
 

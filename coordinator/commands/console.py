@@ -40,6 +40,10 @@ class Console:
         """An idempotent call; a moment without the coordinator does not matter."""
         return transport.call(method, request, attempts=3, explain=self.explain)
 
+    def ask_once(self, method: Callable[..., Reply], request: Request) -> Reply:
+        """A call that must not be repeated by itself."""
+        return transport.call(method, request, explain=self.explain)
+
     def start_run(self, name: str, bundle: Bundle, model: Path | None, settings: Settings) -> control_pb2.Run:
         """Uploads what the coordinator lacks and starts a run, from the bundle's weights or those in `model`.
 
@@ -58,7 +62,7 @@ class Console:
                 model=next((ref.sha256 for ref in weights), ""),
                 settings=settings_message(settings),
             )
-            return transport.call(self.control.StartRun, request, explain=self.explain)
+            return self.ask_once(self.control.StartRun, request)
 
     def rounds(self, run: str) -> list[control_pb2.Round]:
         """A run's committed and abandoned rounds, oldest first."""

@@ -188,6 +188,7 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "sampling": control_pb2.Sampling.Name(settings.sampling).removeprefix("SAMPLING_").lower(),
         "downlink_encoding": settings.downlink_encoding,
         "uplink_encoding": settings.uplink_encoding,
+        "retention": {"last": settings.retention.last, "every": settings.retention.every},
     }
 
 

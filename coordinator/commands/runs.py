@@ -1,4 +1,4 @@
-"""moonfed-coordinator run …: start, list, show, watch and stop runs."""
+"""moonfed-coordinator run …: start, list, show, watch, stop, prune and delete runs."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ def start(
         str, typer.Option(help="Of global models on their way to devices: as for --uplink-encoding.")
     ] = "float32",
     seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' order of samples.")] = 0,
+    keep_last: Annotated[int, typer.Option(help="Newest global models that are kept.")] = 20,
+    keep_every: Annotated[int, typer.Option(help="Also that of every so-many-th round; 0: no others.")] = 100,
     name: Annotated[str, typer.Option(help="The run's name; else made from the bundle's.")] = "",
     model: Annotated[
         Path | None, typer.Option("--from", help="Weights to start from (.safetensors); else the bundle's.")
@@ -53,6 +55,7 @@ def start(
     """
     from coordinator.commands.console import connect
     from coordinator.commands.printing import run_document, snapshot_line
+    from coordinator.rounds.retention import Retention
     from coordinator.rounds.settings import Settings, parse_amount, parse_sampling
     from moonfed.bundle import read_bundle
     from moonfed.encodings import Encodings, parse_encoding
@@ -70,6 +73,7 @@ def start(
             down=parse_encoding("downlink_encoding", downlink_encoding),
             up=parse_encoding("uplink_encoding", uplink_encoding),
         ),
+        retention=Retention(last=keep_last, every=keep_every),
     )
     opened = read_bundle(bundle)
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -191,3 +195,58 @@ def stop(
         print_json(run_document(found))
     else:
         typer.echo(snapshot_line(found))
+
+
+@run_app.command()
+def prune(
+    run: RunArgument,
+    keep_last: Annotated[int, typer.Option(help="Newest global models that are kept.")] = 20,
+    keep_every: Annotated[int, typer.Option(help="Also that of every so-many-th round; 0: no others.")] = 100,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Deletes old global models of a run; its rounds stay on record.
+
+    Example: moonfed-coordinator run prune digits --keep-last 1 --keep-every 0
+    """
+    from coordinator.commands.console import connect
+    from coordinator.rounds.retention import Retention
+    from moonfed.v1 import control_pb2
+
+    kept = Retention(last=keep_last, every=keep_every)
+    retention = control_pb2.Retention(last=kept.last, every=kept.every)
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        # Not repeated by itself: a second attempt would find nothing left to delete, and say so.
+        reply = console.ask_once(console.control.PruneRun, control_pb2.PruneRunRequest(run=run, retention=retention))
+    if json:
+        print_json({"models": reply.models, "bytes": reply.bytes})
+    else:
+        typer.echo(f"deleted {reply.models} global models of run {run}: {reply.bytes / 1e6:.1f} MB are free again")
+
+
+@run_app.command()
+def delete(
+    run: RunArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Deletes a run that has ended, with its rounds, metrics and models.
+
+    Example: moonfed-coordinator run delete digits --yes
+    """
+    from coordinator.commands.console import connect
+    from moonfed.v1 import control_pb2
+
+    if not yes:
+        typer.confirm(f"Delete run {run} with all its models?", abort=True, err=True)
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        reply = console.ask_once(console.control.DeleteRun, control_pb2.DeleteRunRequest(run=run))
+    if json:
+        print_json({"bytes": reply.bytes})
+    else:
+        typer.echo(f"deleted run {run}: {reply.bytes / 1e6:.1f} MB are free again")

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput
 
@@ -57,6 +58,7 @@ class Settings:
     seed: int = 0
     sampling: Sampling = "uniform"  # of a cohort; "samples": with probability by the devices' samples
     encodings: Encodings = field(default_factory=Encodings)  # of models on the wire
+    retention: Retention = field(default_factory=Retention)
 
     def __post_init__(self) -> None:
         _whole("rounds", self.rounds)
@@ -81,6 +83,16 @@ class Settings:
                 needed += 1
         return needed
 
+    @property
+    def models_needed(self) -> int:
+        """How many of the newest global models the open round's devices may ask for."""
+        return 1
+
+    @property
+    def models_kept(self) -> Retention:
+        """The global models that stay while the run goes on."""
+        return self.retention.at_least(self.models_needed)
+
     def cohort_size(self, attending: int) -> int:
         """Devices drawn when that many attend; a fixed number is capped by those who are there."""
         return min(self.cohort.of(attending), attending)
@@ -94,7 +106,9 @@ class Settings:
         """Reads what `to_document` wrote."""
         amounts = {name: Amount(**document[name]) for name in ("cohort", "quorum")}
         encodings = Encodings.from_document(document.get("encodings", {}))  # runs of earlier releases have none
-        return cls(**{**document, **amounts, "encodings": encodings})
+        # An older release's run was started when all of its models were kept.
+        retention = Retention(**document["retention"]) if "retention" in document else KEEP_ALL
+        return cls(**{**document, **amounts, "encodings": encodings, "retention": retention})
 
 
 def parse_amount(field: str, text: str) -> Amount:

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from moonfed.blobs import BlobDirectory
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, NotFound
 from moonfed.transport import PART_SIZE
 from moonfed.v1 import blob_pb2
 
 
 async def chunks(blobs: BlobDirectory, request: blob_pb2.FetchRequest) -> AsyncGenerator[blob_pb2.Chunk, None]:
     """The blob from the asked offset on. Its receiver checks the sha256, so it is not hashed here once more."""
-    ref = await asyncio.to_thread(blobs.find, request.sha256)
+    try:
+        ref = await asyncio.to_thread(blobs.find, request.sha256)
+    except NotFound as error:
+        raise NotFound(f"{error}; global models that their run does not keep any more are deleted") from error
     if request.offset > ref.size:
         raise InvalidInput(f"offset is {request.offset}; blob {ref.sha256[:12]} has {ref.size} bytes")
     file = await asyncio.to_thread(blobs.path(ref.sha256).open, "rb")

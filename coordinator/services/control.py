@@ -84,6 +84,19 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self._callers.operator(context)
         return convert.run(await self._federation.stop_run(request.run))
 
+    async def DeleteRun(  # noqa: N802, D102
+        self, request: control_pb2.DeleteRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.DeleteRunReply:
+        self._callers.operator(context)
+        return control_pb2.DeleteRunReply(bytes=await self._federation.delete_run(request.run))
+
+    async def PruneRun(  # noqa: N802, D102
+        self, request: control_pb2.PruneRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.PruneRunReply:
+        self._callers.operator(context)
+        models, freed = await self._federation.prune_run(request.run, convert.retention(request.retention))
+        return control_pb2.PruneRunReply(models=models, bytes=freed)
+
     async def WatchRun(  # noqa: N802, D102
         self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.RunEvent]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from coordinator.attendance import Assignment, Ended, Introduction
 from coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
+from coordinator.rounds.retention import Retention
 from coordinator.rounds.settings import Amount, Sampling, Settings
 from coordinator.rounds.state import OpenRound
 from coordinator.updates import UpdateHeader
@@ -100,7 +101,13 @@ def settings(message: control_pb2.RunSettings) -> Settings:
             down=parse_encoding("downlink_encoding", message.downlink_encoding),
             up=parse_encoding("uplink_encoding", message.uplink_encoding),
         ),
+        retention=retention(message.retention) if message.HasField("retention") else Retention(),
     )
+
+
+def retention(message: control_pb2.Retention) -> Retention:
+    """Which global models are kept."""
+    return Retention(last=message.last, every=message.every)
 
 
 def _sampling(value: int) -> Sampling:
@@ -258,6 +265,7 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         sampling=_SAMPLING[values.sampling],
         downlink_encoding=str(values.encodings.down),
         uplink_encoding=str(values.encodings.up),
+        retention=control_pb2.Retention(last=values.retention.last, every=values.retention.every),
     )
 
 

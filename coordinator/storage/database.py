@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from coordinator.storage import tables
+from coordinator.storage.migration import migrate
 from coordinator.storage.store import Store
 from moonfed.errors import Corrupt, VersionMismatch
 
@@ -51,11 +52,11 @@ def _prepare(engine: sql.Engine, path: Path) -> None:
         if not sql.inspect(connection).has_table("schema"):
             tables.metadata.create_all(connection)
             connection.execute(sql.insert(tables.schema).values(version=tables.SCHEMA_VERSION))
-        version = connection.execute(sql.select(tables.schema.c.version)).scalar_one()
+        version = migrate(connection, connection.execute(sql.select(tables.schema.c.version)).scalar_one())
     if version != tables.SCHEMA_VERSION:
         raise VersionMismatch(
             f"{path} has schema version {version}; this release of moonfed reads version {tables.SCHEMA_VERSION}; "
-            "let the release that wrote it end its runs, or move the whole state directory away to start anew"
+            "use the release that wrote it, or move the whole state directory away to start anew"
         )
 
 

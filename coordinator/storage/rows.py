@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
+from coordinator.aggregation.offences import Offence
 from coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
 from coordinator.rounds.settings import Settings
 from moonfed.blobs import BlobRef
@@ -53,17 +54,20 @@ def _attempt(row: sql.RowMapping) -> AttemptId:
     return AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
 
 
-def round_record(row: sql.RowMapping, metrics: Mapping[str, float]) -> RoundRecord:
-    """A row of rounds, and the metrics of its model."""
+def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Mapping[str, float]) -> RoundRecord:
+    """A row of rounds, with what is kept of its global state and the metrics of its model."""
+    committed = row["status"] == "committed"
     return RoundRecord(
         id=_attempt(row),
         status=row["status"],
         cohort=tuple(row["cohort"]),
         counted=tuple(row["counted"]),
         reason=row["reason"],
-        blobs=read_blobs(row["blobs"]),
+        blobs=blobs if committed else {},
         seconds=row["seconds"],
-        metrics=metrics if row["status"] == "committed" else {},
+        metrics=metrics if committed else {},
+        offences=tuple(Offence(device=device, what=what) for device, what in row["offences"]),
+        bases=row["bases"],
     )
 
 

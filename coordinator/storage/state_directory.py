@@ -16,11 +16,12 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from coordinator.records import AttemptId
 from coordinator.storage.database import DATABASE_FILE, open_store
+from coordinator.storage.pins import Pins
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory
 from moonfed.errors import Corrupt, WrongState
@@ -34,6 +35,7 @@ class StateDirectory:
     root: Path
     store: Store
     blobs: BlobDirectory
+    pins: Pins = field(default_factory=Pins)
 
     def spool(self, attempt: AttemptId) -> Path:
         """Where the updates of one attempt lie until it is over."""
@@ -71,6 +73,10 @@ class StateDirectory:
     def forget(self, attempt: AttemptId) -> None:
         """Deletes the spooled updates of an attempt that is over."""
         shutil.rmtree(self.spool(attempt), ignore_errors=True)
+
+    def forget_run(self, run: str) -> None:
+        """Deletes what the spool holds of a run."""
+        shutil.rmtree(self.root / "spool" / run, ignore_errors=True)
 
     def forget_all_but(self, attempts: Collection[AttemptId]) -> None:
         """Deletes what a killed coordinator left of attempts that are over."""

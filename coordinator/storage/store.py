@@ -11,12 +11,18 @@ from typing import Any
 
 import sqlalchemy as sql
 
+from coordinator.aggregation.offences import Offence
 from coordinator.records import Answer, AttemptId, RoundRecord, RunRecord
-from coordinator.storage import rows, tables
+from coordinator.rounds.retention import KEEP_ALL, Retention
+from coordinator.storage import blob_refs, participants, rows, tables
 from coordinator.storage.registry import Registry
 from coordinator.storage.transactions import Transactions
+from coordinator.storage.upsert import insert_or_replace
 from moonfed.blobs import BlobRef
-from moonfed.errors import AlreadyExists, NotFound
+from moonfed.errors import AlreadyExists, NotFound, WrongState
+from moonfed.manifest import MANIFEST_FILE, MODEL
+
+RECEIPT_ROUNDS = 100  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
 
 
 class Store:
@@ -32,8 +38,8 @@ class Store:
 
     # Runs
 
-    def add_run(self, record: RunRecord) -> None:
-        """Keeps a new run; AlreadyExists if the name is taken."""
+    def add_run(self, record: RunRecord, bundle: Mapping[str, BlobRef] | None = None) -> None:
+        """Keeps a new run, and that it refers to a bundle's files; AlreadyExists if the name is taken."""
         row = {
             "run": record.run,
             "created": record.created,
@@ -48,6 +54,8 @@ class Store:
                 connection.execute(sql.insert(tables.runs).values(row))
             except sql.exc.IntegrityError as error:
                 raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
+            blob_refs.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **(bundle or {})})
+            blob_refs.add(connection, record.run, tables.INITIAL, {MODEL: record.initial})
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
@@ -68,6 +76,36 @@ class Store:
         with self._transactions.write() as connection:
             connection.execute(sql.update(tables.runs).where(tables.runs.c.run == run).values(status=status))
 
+    def delete_run(self, run: str) -> list[BlobRef]:
+        """Forgets a run that has ended with all its rounds; the blobs that nothing refers to any more.
+
+        Raises NotFound, or WrongState while it runs.
+        """
+        with self._transactions.write() as connection:
+            status = _required_status(connection, run)
+            if status == "running":
+                raise WrongState(f"run {run!r} is running; stop it before it is deleted")
+            released = blob_refs.release(connection, tables.blob_refs.c.run == run)
+            for table in (
+                tables.leases,
+                tables.participants,
+                tables.metrics,
+                tables.answers,
+                tables.rounds,
+                tables.runs,
+            ):
+                connection.execute(sql.delete(table).where(table.c.run == run))
+        return released
+
+    def prune_run(self, run: str, retention: Retention) -> tuple[int, list[BlobRef]]:
+        """Forgets old global models: how many, and the blobs that nothing refers to any more; NotFound.
+
+        What a running run may still need is the caller's to see to.
+        """
+        with self._transactions.write() as connection:
+            _required_status(connection, run)
+            return blob_refs.prune(connection, run, retention)
+
     # Rounds
 
     def open_round(self, attempt: AttemptId, cohort: Sequence[str]) -> None:
@@ -78,12 +116,14 @@ class Store:
             "cohort": list(cohort),
             "counted": [],
             "reason": "",
-            "blobs": {},
             "opened": time.time(),
             "seconds": 0.0,
+            "offences": [],
+            "bases": {},
         }
         with self._transactions.write() as connection:
             connection.execute(sql.insert(tables.rounds).values(row))
+            participants.drawn(connection, attempt.run, cohort)
 
     def commit_round(
         self,
@@ -93,13 +133,25 @@ class Store:
         *,
         metrics: Mapping[str, float],
         metrics_before: Mapping[str, float],
-    ) -> None:
-        """The round's global state by role, who is in it, its metrics and more of the model before it, all at once."""
+        offences: Sequence[Offence] = (),
+        bases: Mapping[str, int] | None = None,
+        retention: Retention = KEEP_ALL,
+    ) -> list[BlobRef]:
+        """The round's global state by role, who is in it, its metrics and more of the model before it, all at once.
+
+        `bases`: the rounds that an asynchronous round's updates began with, by device. Returns the blobs of older
+        global states that nothing refers to any more: those that `retention` does not keep.
+        """
+        found = [[offence.device, offence.what] for offence in offences]
+        changes = {"counted": list(counted), "offences": found, "bases": dict(bases or {})}
         with self._transactions.write() as connection:
-            changes = {"counted": list(counted), "blobs": rows.blobs_document(blobs)}
             _close_round(connection, attempt, "committed", changes)
+            participants.counted(connection, attempt, counted)
+            blob_refs.add(connection, attempt.run, attempt.round, blobs)
             _put_metrics(connection, attempt.run, attempt.round, metrics)
             _put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
+            _forget_answers(connection, attempt.run, attempt.round - RECEIPT_ROUNDS)
+            return blob_refs.prune(connection, attempt.run, retention)[1]
 
     def abandon_round(self, attempt: AttemptId, reason: str) -> None:
         """The round came to nothing."""
@@ -129,14 +181,46 @@ class Store:
 
     def participants(self, run: str) -> set[str]:
         """The devices that were in the cohort of any attempt at a round of the run."""
-        query = sql.select(tables.rounds.c.cohort).where(tables.rounds.c.run == run)
         with self._transactions.read() as connection:
-            return {device for cohort in connection.execute(query).scalars() for device in cohort}
+            return participants.all_of(connection, run)
+
+    def latest_counted(self, run: str) -> dict[str, AttemptId]:
+        """For each device the latest attempt whose model has its update."""
+        with self._transactions.read() as connection:
+            return participants.latest_counted(connection, run)
 
     def _rounds(self, query: sql.Select[Any]) -> list[RoundRecord]:
+        """The rounds of one run that a query finds."""
         with self._transactions.read() as connection:
             found = connection.execute(query).mappings().all()
-            return [rows.round_record(row, _metrics(connection, row["run"], row["round"])) for row in found]
+            if not found:
+                return []
+            numbers = [row["round"] for row in found]
+            span = (found[0]["run"], min(numbers), max(numbers))
+            blobs, metrics = blob_refs.by_round(connection, *span), _metrics(connection, *span)
+            return [rows.round_record(row, blobs.get(row["round"], {}), metrics.get(row["round"], {})) for row in found]
+
+    # Blobs
+
+    def refers_to(self, sha256: str) -> bool:
+        """Whether any run needs the blob of that name."""
+        with self._transactions.read() as connection:
+            return blob_refs.any_to(connection, sha256)
+
+    def add_bundle(self, run: str, files: Mapping[str, BlobRef]) -> None:
+        """Keeps that a run refers to a bundle's files: one that an older release recorded without them."""
+        with self._transactions.write() as connection:
+            blob_refs.add(connection, run, tables.BUNDLE, files)
+
+    def runs_without_bundle(self) -> list[RunRecord]:
+        """The runs of which only the manifest is known to be referred to: those that an older release recorded."""
+        columns = tables.blob_refs.c
+        files = sql.select(columns.role).where(
+            columns.run == tables.runs.c.run, columns.round == tables.BUNDLE, columns.role != MANIFEST_FILE
+        )
+        with self._transactions.read() as connection:
+            found = connection.execute(sql.select(tables.runs).where(~files.exists()))
+            return [rows.run_record(row) for row in found.mappings()]
 
     # Answers of devices
 
@@ -154,12 +238,7 @@ class Store:
             "decoded": rows.blobs_document(answer.decoded),
         }
         with self._transactions.write() as connection:
-            connection.execute(
-                sql.delete(tables.answers).where(
-                    _same(tables.answers, answer.id), tables.answers.c.device == answer.device
-                )
-            )
-            connection.execute(sql.insert(tables.answers).values(row))
+            insert_or_replace(connection, tables.answers, [row])
 
     def answers(self, attempt: AttemptId) -> list[Answer]:
         """The devices' answers in one attempt, in order of their names."""
@@ -185,24 +264,6 @@ class Store:
             raise AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
         return row is not None
 
-    def latest_counted(self, run: str) -> dict[str, AttemptId]:
-        """For each device the latest attempt whose model has its update."""
-        rounds, answers = tables.rounds.c, tables.answers.c
-        in_model = sql.and_(answers.run == run, answers.outcome == "accepted", rounds.status == "committed")
-        joined = tables.answers.join(
-            tables.rounds, sql.and_(*(rounds[name] == answers[name] for name in ("run", "round", "attempt")))
-        )
-        latest = sql.select(answers.device, sql.func.max(answers.round).label("round")).select_from(joined)
-        latest_of = latest.where(in_model).group_by(answers.device).subquery()
-        query = (  # a round is committed once, so its number tells the attempt
-            sql.select(latest_of.c.device, rounds.round, rounds.attempt)
-            .join_from(latest_of, tables.rounds, latest_of.c.round == rounds.round)
-            .where(rounds.run == run, rounds.status == "committed")
-        )
-        with self._transactions.read() as connection:
-            found = connection.execute(query)
-            return {row.device: AttemptId(run=run, round=row.round, attempt=row.attempt) for row in found}
-
     # Metrics
 
     def put_metrics(self, run: str, round_: int, metrics: Mapping[str, float]) -> None:
@@ -213,7 +274,7 @@ class Store:
     def metrics(self, run: str, round_: int) -> dict[str, float]:
         """The metrics of a global model, by name; round 0 stands for the initial weights."""
         with self._transactions.read() as connection:
-            return _metrics(connection, run, round_)
+            return _metrics(connection, run, round_, round_).get(round_, {})
 
 
 def _same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
@@ -229,17 +290,33 @@ def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, ch
     )
 
 
-def _metrics(connection: sql.Connection, run: str, round_: int) -> dict[str, float]:
+def _required_status(connection: sql.Connection, run: str) -> str:
+    """The run's status; nobody else changes the run before the transaction ends."""
+    query = sql.select(tables.runs.c.status).where(tables.runs.c.run == run).with_for_update()
+    status: str | None = connection.execute(query).scalar()
+    if status is None:
+        raise NotFound(f"there is no run {run!r}")
+    return status
+
+
+def _forget_answers(connection: sql.Connection, run: str, newest: int) -> None:
+    """Deletes the answers of rounds up to that one: who asks so late for a receipt is told of the present round."""
+    columns = tables.answers.c
+    connection.execute(sql.delete(tables.answers).where(columns.run == run, columns.round <= newest))
+
+
+def _metrics(connection: sql.Connection, run: str, first: int, last: int) -> dict[int, dict[str, float]]:
+    """The metrics of the global models from one round to another, by round and name."""
     columns = tables.metrics.c
-    query = sql.select(columns.name, columns.value).where(columns.run == run, columns.round == round_)
-    return {row.name: row.value for row in connection.execute(query.order_by(columns.name))}
+    query = sql.select(columns.round, columns.name, columns.value).where(
+        columns.run == run, columns.round.between(first, last)
+    )
+    found: dict[int, dict[str, float]] = {}
+    for row in connection.execute(query.order_by(columns.round, columns.name)):
+        found.setdefault(row.round, {})[row.name] = row.value
+    return found
 
 
 def _put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Mapping[str, float]) -> None:
-    columns = tables.metrics.c
-    connection.execute(
-        sql.delete(tables.metrics).where(columns.run == run, columns.round == round_, columns.name.in_(list(metrics)))
-    )
     values = [{"run": run, "round": round_, "name": name, "value": value} for name, value in metrics.items()]
-    if values:
-        connection.execute(sql.insert(tables.metrics), values)
+    insert_or_replace(connection, tables.metrics, values)

@@ -16,17 +16,25 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 NAME, DIGEST = 63, 64  # characters
+ROLE = 255
+BUNDLE, INITIAL = -1, 0  # in place of a round, what a run's first blobs belong to
 
 metadata = MetaData()
+
+
+def name() -> String:
+    """Names are in the order of their bytes, whatever the database's locale."""
+    return String(NAME).with_variant(String(NAME, collation="C"), "postgresql")
+
 
 schema = Table("schema", metadata, Column("version", Integer, primary_key=True))
 
 runs = Table(
     "runs",
     metadata,
-    Column("run", String(NAME), primary_key=True),
+    Column("run", name(), primary_key=True),
     Column("created", Double, nullable=False),
     Column("status", String(16), nullable=False),
     Column("settings", JSON, nullable=False),
@@ -47,25 +55,56 @@ rounds = Table(
     Column("cohort", JSON, nullable=False),
     Column("counted", JSON, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("blobs", JSON, nullable=False),  # of a committed round: the global state, role to [sha256, size]
     Column("opened", Double, nullable=False),
     Column("seconds", Double, nullable=False),
+    Column("offences", JSON, nullable=False, server_default="[]"),  # [device, sentence]
+    Column("bases", JSON, nullable=False, server_default="{}"),  # of an asynchronous round: device to base round
+)
+
+# Why a blob is kept. Pruning deletes rows here; a blob without any is deleted.
+blob_refs = Table(
+    "blob_refs",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("round", BigInteger, primary_key=True),  # whose global state it is; or BUNDLE or INITIAL
+    Column("role", String(ROLE), primary_key=True),  # or the file of a bundle
+    Column("sha256", String(DIGEST), nullable=False, index=True),
+    Column("size", BigInteger, nullable=False),
+)
+
+# Who was ever in a run's cohorts, and the latest round that counted it; 0: none did.
+participants = Table(
+    "participants",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("device", name(), primary_key=True),
+    Column("round", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+)
+
+# Whose process may commit a run's rounds, where several share one database; by the database's clock.
+leases = Table(
+    "leases",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("holder", String(NAME), nullable=False),
+    Column("expires", Double, nullable=False),
 )
 
 answers = Table(
     "answers",
     metadata,
-    Column("run", String(NAME), primary_key=True),
+    Column("run", name(), primary_key=True),
     Column("round", BigInteger, primary_key=True),
     Column("attempt", BigInteger, primary_key=True),
-    Column("device", String(NAME), primary_key=True),
+    Column("device", name(), primary_key=True),
     Column("outcome", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     Column("samples", BigInteger, nullable=False),
     Column("steps", BigInteger, nullable=False),
     Column("metrics", JSON, nullable=False),
     Column("blobs", JSON, nullable=False),  # that the device sent, role to [sha256, size]
-    Column("decoded", JSON, nullable=False),  # that lie in the spool in place of those
+    Column("decoded", JSON, nullable=False, server_default="{}"),  # that lie in the spool in place of those
     ForeignKeyConstraint(("run", "round", "attempt"), ("rounds.run", "rounds.round", "rounds.attempt")),
 )
 
@@ -81,7 +120,7 @@ metrics = Table(
 devices = Table(
     "devices",
     metadata,
-    Column("device", String(NAME), primary_key=True),
+    Column("device", name(), primary_key=True),
     Column("enrolled", Double, nullable=False),
     Column("last_seen", Double, nullable=False),
     Column("certificate_expires", Double, nullable=False),
@@ -97,3 +136,5 @@ tokens = Table(
     Column("uses_left", Integer, nullable=False),
     Column("expires", Double, nullable=False),
 )
+
+OF_A_RUN = (leases, participants, metrics, answers, rounds, runs)  # what goes with it besides blob_refs, in this order

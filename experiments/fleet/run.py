@@ -17,6 +17,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from coordinator.federation import Federation
+from coordinator.rounds.retention import KEEP_ALL
 from coordinator.rounds.settings import Amount, Settings
 from coordinator.storage.state_directory import StateDirectory, open_state
 from edge_client.trainer import require_accelerator
@@ -201,6 +202,7 @@ async def _start_once(
         deadline_seconds=FOREVER,
         patience_seconds=FOREVER,
         seed=simulation.seed,
+        retention=KEEP_ALL,  # scoring may be far behind
     )
     await federation.start_run(RUN, bundle.ref.sha256, "", settings)
 

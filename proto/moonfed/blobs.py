@@ -6,6 +6,8 @@ import errno
 import hashlib
 import os
 import re
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +159,21 @@ class BlobDirectory:
         if ref_of_file(path) != ref:
             raise Corrupt(f"the stored blob {ref.sha256[:12]} has another sha256: {path} is damaged")
         return path
+
+    def delete(self, sha256: str) -> None:
+        """Deletes a blob; it is no matter if it is not here."""
+        self.path(sha256).unlink(missing_ok=True)
+
+    def unused_since(self, seconds: float) -> Iterator[BlobRef]:
+        """The blobs whose file has not changed for so long; what was left of receiving others goes."""
+        newest = time.time() - seconds
+        for path in self.root.glob("*/*"):
+            if path.stat().st_mtime > newest:
+                continue
+            if DIGEST.fullmatch(path.name) and path.parent.name != "incoming":
+                yield BlobRef(path.name, path.stat().st_size)
+            else:
+                path.unlink()
 
     def receive(self, ref: BlobRef) -> Incoming:
         """Starts, or goes on with, receiving a blob; `put_file` its finished path."""

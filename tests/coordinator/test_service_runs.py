@@ -75,6 +75,7 @@ def test_settings_come_back_as_they_went(fleet: Fleet) -> None:
         seed=2**64 - 1,
         downlink_encoding="bfloat16+zstd",
         uplink_encoding="int8",
+        retention=control_pb2.Retention(last=3, every=7),
     )
     fleet.start("run")
     started = start(fleet, manifest=support.make_bundle().ref.sha256, settings=given)
@@ -210,9 +211,10 @@ def test_a_run_of_any_length_fits_into_a_message_and_its_rounds_are_streamed(fle
     fleet.start()
     devices = [f"a-device-with-a-rather-long-name-{number:06}" for number in range(10_000)]
     store = fleet.state / "coordinator.db"
-    rounds = [("run", 0, number, "abandoned", json.dumps(devices), "[]", "late", "{}", 0, 0) for number in range(60)]
+    rest = ("[]", "late", 0, 0, "[]", "{}")
+    rounds = [("run", 0, number, "abandoned", json.dumps(devices), *rest) for number in range(60)]
     with closing(sqlite3.connect(store, timeout=20)) as connection:
-        connection.executemany("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rounds)
+        connection.executemany("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rounds)
         connection.commit()
     assert fleet.operator.run("run").run == "run"
     assert next(fleet.operator.watch("run")).run.run == "run"

@@ -618,7 +618,7 @@ class Round(_message.Message):
     seconds: _builtins.float
     @_builtins.property
     def model(self) -> _blob_pb2.Blob:
-        """of a committed round"""
+        """of a committed round; absent once it was deleted"""
 
     @_builtins.property
     def counted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -1,0 +1,38 @@
+"""Which global models of a run are kept once newer ones are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from moonfed.errors import InvalidInput
+
+MAX_KEPT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """The last so many models, and that of every so-many-th round (0: no others). Model 0 always stays."""
+
+    last: int = 20
+    every: int = 100
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.last <= MAX_KEPT:
+            raise InvalidInput(f"keep_last is {self.last}; it must be a whole number from 1 to {MAX_KEPT}")
+        if not 0 <= self.every <= MAX_KEPT:
+            raise InvalidInput(f"keep_every is {self.every}; it must be a whole number from 0 to {MAX_KEPT}")
+
+    def at_least(self, models: int) -> Retention:
+        """The same, but never less than the last so many."""
+        return replace(self, last=max(self.last, models))
+
+    def keeps(self, round_: int, newest: int) -> bool:
+        """Whether the model of a round stays when that of round `newest` is the newest."""
+        return round_ > newest - self.last or round_ == 0 or (self.every > 0 and round_ % self.every == 0)
+
+    def __str__(self) -> str:
+        others = f" and every {self.every}th" if self.every else ""
+        return f"the last {self.last}{others}"
+
+
+KEEP_ALL = Retention(last=MAX_KEPT, every=1)
