@@ -198,11 +198,12 @@ class Manifest:
             raise InvalidInput(f"manifest.json has format {found!r}; this release reads {FORMAT!r}")
         try:
             manifest = _from_document(document)
+            canonical = manifest.to_bytes()
         except KeyError as error:
             raise InvalidInput(f"manifest.json lacks the field {error.args[0]!r}") from error
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidInput(f"manifest.json has a field of the wrong type: {error}") from error
-        if manifest.to_bytes() != content:
+        if canonical != content:
             raise InvalidInput("manifest.json is not in canonical form, or has fields that this release does not know")
         return manifest
 

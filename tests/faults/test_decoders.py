@@ -1,0 +1,169 @@
+"""Whatever comes off the network: each decoder understands it, or says in a sentence of ours what is wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordinator.authority import Authority
+from coordinator.services import convert
+from coordinator.updates import check_files, check_header
+from edge_client.assignment import read_assignment, read_ended
+from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
+from moonfed.identity import new_key, signing_request
+from moonfed.join_token import PREFIX, JoinToken, parse_token
+from moonfed.manifest import MODEL, Manifest
+from moonfed.tensors import header_bytes, open_model, require_finite, split
+from moonfed.v1 import control_pb2, fleet_pb2
+from tests.coordinator import support
+from tests.faults.messages import JSON, all_spoilt, damaged, messages, spoilt
+
+BUNDLE = support.make_bundle(downlink=support.SCAFFOLD["downlink"], uplink=support.SCAFFOLD["uplink"])
+WORDS = ["", MODEL, "r", "cam-1", "loss", "holdout_samples", "0" * 64, BUNDLE.ref.sha256, "1.3"]
+MODEL_FILE = support.model_bytes(1.0)
+REQUEST = signing_request(new_key(), "cam-1")
+HEADER = json.loads(header_bytes(support.SPECS)[8:])
+# One directory for all examples: each overwrites the file of the one before.
+EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@EXAMPLES
+@given(messages(fleet_pb2.SubmitHeader, WORDS))
+def test_the_header_of_an_update(message: fleet_pb2.SubmitHeader) -> None:
+    with suppress(MoonfedError):
+        check_header(convert.update_header("cam-1", message), BUNDLE.manifest)
+
+
+@EXAMPLES
+@given(messages(fleet_pb2.AttendRequest, WORDS), messages(control_pb2.UploadRequest, WORDS))
+def test_introductions_and_uploads(attend: fleet_pb2.AttendRequest, upload: control_pb2.UploadRequest) -> None:
+    with suppress(MoonfedError):
+        assert convert.introduction("cam-1", attend).understands_ended in (True, False)
+    with suppress(MoonfedError):
+        convert.upload_header(upload)
+
+
+@EXAMPLES
+@given(messages(control_pb2.RunSettings, WORDS))
+def test_the_settings_of_a_run(message: control_pb2.RunSettings) -> None:
+    with suppress(MoonfedError):
+        chosen = convert.settings(message)
+        assert convert.settings(convert.settings_message(chosen)) == chosen, "what is taken is told as it was taken"
+
+
+@EXAMPLES
+@given(messages(fleet_pb2.Assignment, WORDS), messages(fleet_pb2.Ended, WORDS))
+def test_what_a_device_is_told(assignment: fleet_pb2.Assignment, ended: fleet_pb2.Ended) -> None:
+    with suppress(MoonfedError):
+        assert len(read_assignment(assignment).digest()) == 64
+    with suppress(MoonfedError):
+        read_ended(ended)
+
+
+@EXAMPLES
+@given(content=damaged(MODEL_FILE) | spoilt(HEADER).map(lambda document: with_header(document)))
+def test_a_tensor_file_is_exactly_what_was_asked_for_or_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(content)
+    with suppress(SchemaMismatch):
+        check_files({MODEL: path}, support.make_bundle().manifest)
+        vector = open_model(path, support.SPECS)
+        require_finite(vector, support.SPECS)
+        assert vector.nbytes == len(MODEL_FILE) - len(header_bytes(support.SPECS))
+        assert np.isfinite(np.concatenate([tensor.ravel() for tensor in split(vector, support.SPECS).values()])).all()
+
+
+def with_header(document: Any) -> bytes:  # noqa: ANN401
+    text = json.dumps(document).encode()
+    return len(text).to_bytes(8, "little") + text + MODEL_FILE[len(header_bytes(support.SPECS)) :]
+
+
+def test_no_value_of_a_manifest_is_taken_on_trust() -> None:
+    for document in all_spoilt(json.loads(BUNDLE.manifest.to_bytes())):
+        for content in (canonical_bytes(document), json.dumps(document).encode()):
+            with suppress(InvalidInput):
+                assert Manifest.from_bytes(content).to_bytes() == content
+
+
+def test_no_value_of_a_tensor_header_is_taken_on_trust(tmp_path: Path) -> None:
+    for document in all_spoilt(HEADER):
+        (tmp_path / "model").write_bytes(with_header(document))
+        if document != HEADER:
+            with pytest.raises(SchemaMismatch):
+                open_model(tmp_path / "model", support.SPECS)
+
+
+@EXAMPLES
+@given(
+    spoilt(json.loads(BUNDLE.manifest.to_bytes())).map(lambda document: json.dumps(document).encode())
+    | spoilt(json.loads(BUNDLE.manifest.to_bytes())).map(lambda document: canonical_bytes(document))
+    | damaged(BUNDLE.manifest.to_bytes())
+    | st.binary(max_size=64)
+)
+def test_a_manifest(content: bytes) -> None:
+    with suppress(InvalidInput):
+        assert Manifest.from_bytes(content).to_bytes() == content
+
+
+def canonical_bytes(document: Any) -> bytes:  # noqa: ANN401
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="surrogatepass")
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"format":' * 10_000, b"\xff" * 50, b"9" * 5000])
+def test_a_manifest_that_is_to_hurt_the_parser(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput):
+        Manifest.from_bytes(content)
+    (tmp_path / "model").write_bytes(len(content).to_bytes(8, "little") + content)
+    with pytest.raises(SchemaMismatch):
+        open_model(tmp_path / "model", support.SPECS)
+    with pytest.raises(InvalidInput):
+        parse_token(PREFIX + base64.urlsafe_b64encode(content).decode())
+
+
+def test_no_value_of_a_join_token_is_taken_on_trust(authority: Authority) -> None:
+    for document in all_spoilt({"address": "here:1", "ca": authority.ca.decode(), "secret": "s"}):
+        with suppress(InvalidInput):
+            parse_token(token_of(document))
+
+
+def token_of(document: Any) -> str:  # noqa: ANN401
+    return PREFIX + base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_a_join_token(authority: Authority, data: st.DataObject) -> None:
+    whole = str(JoinToken(address="here:1", ca=authority.ca, secret="s"))
+    cut = data.draw(damaged(whole.encode())).decode(errors="surrogateescape")
+    for text in (
+        token_of(data.draw(JSON)),
+        cut,
+        data.draw(st.text(max_size=80)),
+        PREFIX + data.draw(st.text(max_size=80)),
+    ):
+        with suppress(InvalidInput):
+            parse_token(text)
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_a_signing_request(authority: Authority, data: st.DataObject) -> None:
+    request = data.draw(damaged(REQUEST) | st.binary(max_size=200))
+    with suppress(InvalidInput):
+        signed = authority.sign(request, "cam-2", "device", timedelta(days=1))
+        assert b"BEGIN CERTIFICATE" in signed.certificate
