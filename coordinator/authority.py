@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from moonfed.errors import InvalidInput
-from moonfed.files import write_durably
+from moonfed.files import make_directories, write_durably
 from moonfed.identity import RENEW_AT, Role, key_bytes, load_identity, new_key, save_identity, signing_request
 
 AUTHORITY_LIFE, SERVER_LIFE, OPERATOR_LIFE = timedelta(days=3650), timedelta(days=730), timedelta(days=365)
@@ -46,7 +46,7 @@ class Authority:
     """Signs with the authority's key in `directory`; makes key and certificate when there are none yet."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directories(directory, mode=0o700)
         self._directory = directory
         if not (directory / "ca.pem").is_file():  # written last, so with it the key is there too
             _make_authority(directory)

@@ -25,7 +25,7 @@ from coordinator.storage.pins import Pins
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory
 from moonfed.errors import Corrupt, WrongState
-from moonfed.files import sync_directory, sync_file
+from moonfed.files import make_directories, sync_directory, sync_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class StateDirectory:
         place = self.spool(attempt) / "updates" / device
         if not place.is_dir():
             place.mkdir(parents=True)
-            for directory in list(place.parents)[:4]:  # this attempt's updates, up to the spool
+            for directory in list(place.parents)[:5]:  # this attempt's updates, up to the state
                 sync_directory(directory)
         roles = list(checked)
         for number, role in enumerate(roles):
@@ -92,7 +92,7 @@ def open_state(root: Path) -> Iterator[StateDirectory]:
 
     Raises WrongState if another coordinator holds it, Corrupt if its database is damaged or gone.
     """
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_directories(root, mode=0o700)
     with _locked(root):
         database = root / DATABASE_FILE
         # The database is whole before anything else is made, so a first start that was killed can be made again.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted
-from moonfed.files import sync_directory, sync_file, write_durably
+from moonfed.files import make_directories, sync_directory, sync_file, write_durably
 
 READ_SIZE = 1 << 20  # bytes read at once when hashing
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -109,7 +109,7 @@ class BlobDirectory:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        (root / "incoming").mkdir(parents=True, exist_ok=True)
+        make_directories(root / "incoming")
 
     def path(self, sha256: str) -> Path:
         """Where the blob of that name lies, or would lie."""

@@ -18,6 +18,14 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_directories(path: Path, *, mode: int = 0o777) -> None:
+    """Makes a directory and those above it, as far as they are missing, and makes their names durable."""
+    if not path.is_dir():
+        make_directories(path.parent)
+        path.mkdir(mode=mode, exist_ok=True)
+        sync_directory(path.parent)
+
+
 def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Writes a whole file under a temporary name, fsyncs it and renames it into place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from moonfed.errors import Corrupt, InvalidInput, NotFound, Untrusted
-from moonfed.files import write_durably
+from moonfed.files import make_directories, write_durably
 
 Role = Literal["device", "operator"]
 CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE = "ca.pem", "certificate.pem", "key.pem", "coordinator.json"
@@ -97,7 +97,7 @@ def load_identity(directory: Path) -> Identity:
 
 def save_identity(directory: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> None:
     """Writes an identity directory that only its owner can read; the certificate last, so it is whole or absent."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_directories(directory, mode=0o700)
     write_durably(directory / KEY_FILE, key, mode=0o600)
     write_durably(directory / CA_FILE, ca)
     write_durably(directory / COORDINATOR_FILE, json.dumps({"address": address}).encode())
