@@ -12,6 +12,7 @@ from moonfed import CONTRACT_VERSION
 from moonfed.blobs import BlobRef
 from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput, MoonfedError, VersionMismatch, WrongState
+from moonfed.labels import check_labels
 
 MAX_WORDS, MAX_WORD = 64, 200  # that a device may say of itself when it attends
 MAX_RUNS, MAX_RUN = 64, 128  # that it may name then, and characters of each
@@ -28,6 +29,7 @@ class Introduction:
     platform: Mapping[str, str]
     samples: int = 0  # that it trains on; 0: not known yet
     runs: tuple[str, ...] = ()  # of which it keeps state, and has not heard that they ended
+    labels: Mapping[str, str] = field(default_factory=dict)  # that runs pick devices by
     encodings: tuple[str, ...] = ()  # of models, that it knows beside float32
 
     def __post_init__(self) -> None:
@@ -37,6 +39,7 @@ class Introduction:
                 f"device {self.device!r} says {len(told)} words of itself; "
                 f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters"
             )
+        check_labels(self.labels)
         if not 0 <= self.samples <= MAX_SAMPLES:
             raise InvalidInput(f"samples is {self.samples}; it must be a whole number from 0 to {MAX_SAMPLES}")
         if len(self.runs) > MAX_RUNS:

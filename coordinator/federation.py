@@ -13,6 +13,7 @@ from coordinator.assignments import Standing, load_standing
 from coordinator.attendance import Attendance, Ended, Introduction, Session, require_contract
 from coordinator.background import Background, in_thread
 from coordinator.endings import announce, ending
+from coordinator.liveness import Liveness
 from coordinator.new_runs import add_run
 from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RoundRecord, RunEvent, RunRecord, RunView
 from coordinator.rounds.retention import Retention
@@ -41,6 +42,7 @@ class Federation:
         self.directory = directory
         self._store, self._blobs = directory.store, directory.blobs
         self._attendance, self._background, self._uploads = Attendance(), Background(), Uploads()
+        self._liveness = Liveness()
         self._desk = SubmissionDesk(directory, self._uploads, self._background)
         self._drivers: dict[str, RunDriver] = {}
         self._suspended = SuspendedRuns(directory)
@@ -83,6 +85,7 @@ class Federation:
         if problem := self._misfit(introduction):
             raise problem
         session = self._attendance.join(introduction)
+        self._liveness.sign(introduction.device)
         self._background.spawn(self._noticed(introduction.device, introduction.platform))
         self._background.spawn(self._tell_ended(session))
         try:
@@ -103,12 +106,16 @@ class Federation:
         """
         await self._desk.take(await self._find_driver(header.id.run), header, files)
 
-    async def report(self, attempt: AttemptId, device: str, fraction: float) -> str | None:
-        """Takes notice of progress; a sentence if the device may stop."""
+    def moved_bytes(self, device: str) -> None:
+        """A device has fetched or sent a part of something, which is a sign of progress."""
+        self._liveness.sign(device)
+
+    async def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
+        """Takes notice of progress; the reason if the device may stop."""
         if not 0 <= fraction <= 1:
             raise InvalidInput(f"fraction is {fraction}; it must be from 0 to 1")
         driver = await self._find_driver(attempt.run)
-        return driver.report(attempt, device, fraction) if driver else f"run {attempt.run!r} has ended"
+        return driver.report(attempt, device, fraction) if driver else WrongState(f"run {attempt.run!r} has ended")
 
     async def decline(self, attempt: AttemptId, device: str, reason: str) -> None:
         """A device will deliver no update for an assignment."""
@@ -209,8 +216,11 @@ class Federation:
 
     async def devices(self) -> list[DeviceRecord]:
         """All known devices, in order of their names."""
-        known = await asyncio.to_thread(self._store.registry.devices)
-        return [replace(device, attending=self._attendance.find(device.device) is not None) for device in known]
+        return [self._seen(device) for device in await asyncio.to_thread(self._store.registry.devices)]
+
+    def _seen(self, device: DeviceRecord) -> DeviceRecord:
+        session = self._attendance.find(device.device)
+        return replace(device, attending=True, labels=session.introduction.labels) if session else device
 
     # Below
 
@@ -239,6 +249,7 @@ class Federation:
             state=state,
             directory=self.directory,
             attendance=self._attendance,
+            liveness=self._liveness,
             background=self._background,
         )
         self._drivers[record.run] = driver

@@ -113,6 +113,7 @@ class DeviceRecord:
     certificate_expires: float
     platform: Mapping[str, str]
     attending: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)  # of one that attends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from coordinator.attendance import Attendance, Session
 from coordinator.background import Background
 from coordinator.endings import announce
 from coordinator.keeping import discarded, keep
+from coordinator.liveness import Liveness, Patience
 from coordinator.records import Answer, AttemptId, RunRecord, RunView
 from coordinator.reduction import Reduction, close_round
 from coordinator.rounds import machine, sentences
@@ -37,6 +38,7 @@ from coordinator.rounds.events import (
     Reduce,
     Reduced,
     Resumed,
+    RetryTimePassed,
     StartTimer,
     StopRequested,
     UpdateAccepted,
@@ -46,9 +48,10 @@ from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
 from coordinator.suiting import misfit
+from coordinator.tempo import Tempo
 from coordinator.timers import Timers
 from coordinator.watchers import Watcher
-from moonfed.errors import MoonfedError, WrongState
+from moonfed.errors import MoonfedError, TooLate, WrongState
 from moonfed.manifest import MODEL, Manifest
 
 _log = logging.getLogger(__name__)
@@ -75,6 +78,7 @@ class RunDriver:
         state: State,
         directory: StateDirectory,
         attendance: Attendance,
+        liveness: Liveness,
         background: Background,
     ) -> None:
         self.record, self.manifest, self.state = record, manifest, state
@@ -82,6 +86,10 @@ class RunDriver:
         self._directory, self._attendance, self.background = directory, attendance, background
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
+        self._patience = Patience(
+            liveness, record.settings.patience_seconds, lambda event: background.spawn(self._deliver(event))
+        )
+        self._tempo = Tempo()
         self._announcer = Announcer(record.run)
         self._misfits: dict[str, str] = {}  # who attends and cannot take part, and why
 
@@ -89,6 +97,7 @@ class RunDriver:
 
     async def start(self) -> None:
         """Begins, or goes on after a restart, with the devices that attend."""
+        self._patience.wait_for(self.state.open, resumed=True)
         suited = [session for session in self._attendance.sessions() if self._misfit(session) is None]
         here = {session.device: session.introduction.samples for session in suited}
         await self._deliver(Resumed(attending=here))  # all at once: a cohort is drawn from all who are here
@@ -148,10 +157,11 @@ class RunDriver:
         self._announcer.answered(answer, [device for device in outstanding if device != answer.device])
         await self._advance(event)
 
-    def report(self, attempt: AttemptId, device: str, fraction: float) -> str | None:
-        """Passes progress on to those who watch; a sentence if the device's update is no longer wanted."""
+    def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
+        """Passes progress on to those who watch; the reason if the device's update is no longer wanted."""
         problem = self.objection(attempt, device)
         if problem is None:
+            self._patience.reported(device, fraction)
             self._announcer.progress(attempt, device, fraction)
         return problem
 
@@ -169,10 +179,15 @@ class RunDriver:
     def _misfit(self, session: Session) -> str | None:
         return misfit(session.introduction, self.manifest, self.record.settings)
 
-    def objection(self, attempt: AttemptId, device: str) -> str | None:
-        """Why an update is not wanted now; None if it is."""
+    def objection(self, attempt: AttemptId, device: str) -> WrongState | None:
+        """Why an update is not wanted now, and when the device may be; None if it is."""
         problem = sentences.objection(self.state, attempt.round, attempt.attempt, device)
-        return f"run {self.record.run!r}: {problem}" if problem else None
+        if problem is None:
+            return None
+        sentence, current = f"run {self.record.run!r}: {problem}", self.state.open
+        if current and not self.is_over(attempt) and not (current.reducing or current.overdue):
+            return WrongState(sentence)  # the device has no part in the round
+        return TooLate(sentence, self._tempo.until_next_round(self.state))
 
     def is_over(self, attempt: AttemptId) -> bool:
         """Whether that attempt is not, or no longer, the open one."""
@@ -181,12 +196,13 @@ class RunDriver:
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""
         if problem := self.objection(attempt, device):
-            raise WrongState(problem)
+            raise problem
 
     async def view(self) -> RunView:
         """What an operator sees of the run."""
         record = replace(self.record, status=self.state.status)
-        return await asyncio.to_thread(run_view, self._directory.store, record, self.state, dict(self._misfits))
+        seen = dict(self._misfits), self._patience.silence()
+        return await asyncio.to_thread(run_view, self._directory.store, record, self.state, *seen)
 
     async def watch(self) -> tuple[RunView, Watcher]:
         """A snapshot, and a watcher that is told everything after it."""
@@ -203,6 +219,7 @@ class RunDriver:
     def close(self, reason: MoonfedError) -> None:
         """The coordinator stops; the run will go on after a restart."""
         self._timers.cancel()
+        self._patience.close()
         self._announcer.watchers.close(reason)
 
     # From events to deeds
@@ -217,6 +234,8 @@ class RunDriver:
         while commands and not await asyncio.to_thread(self._kept, commands):
             await asyncio.sleep(TROUBLE_SECONDS)  # nobody would send a timer's event again
         past, self.state = self.state.open, state
+        self._patience.wait_for(state.open)
+        self._tempo.follow(state.open)
         if past and self.is_over(self._id(past)):
             # Only now: whoever begins an upload looks at the state after making a directory, so none is left behind.
             await asyncio.to_thread(self._directory.forget, self._id(past))
@@ -241,6 +260,8 @@ class RunDriver:
                 self._assign(command)
             case StartTimer():
                 self._timers.start(command)
+                if isinstance(command.event, RetryTimePassed):
+                    self._tempo.rests(command.seconds)
             case Lose():
                 self._announcer.lost(command)
             case Discard():
@@ -250,6 +271,7 @@ class RunDriver:
             case Abandon():
                 self._announcer.abandoned(command)
             case End():
+                self._patience.close()
                 self.background.spawn(self._end())
 
     def _assign(self, command: Assign) -> None:

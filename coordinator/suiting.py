@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator.attendance import Introduction
 from coordinator.rounds.settings import Settings
+from moonfed.labels import lacking, write_labels
 from moonfed.manifest import Manifest
 
 
@@ -13,4 +14,6 @@ def misfit(introduction: Introduction, manifest: Manifest, settings: Settings) -
         return f"without the plan interface {manifest.plan.interface}"
     if unknown := settings.encodings.needed - set(introduction.encodings):
         return f"without the encoding {', '.join(sorted(unknown))}"
+    if missing := lacking(introduction.labels, settings.labels):
+        return f"without the label {write_labels(missing)}"
     return None

@@ -59,6 +59,7 @@ def _attend(settings: DeviceSettings) -> None:
         max_steps=settings.max_steps,
         max_seconds=settings.max_seconds,
         max_memory=settings.max_memory,
+        labels=settings.labels,
     )
     window = Window.parse(settings.between) if settings.between else None
     Session(worker, link, Child(worker), window).run()

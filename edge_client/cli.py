@@ -11,6 +11,7 @@ import typer
 
 from edge_client.settings import DeviceSettings, parse_size
 from moonfed.cli import new_app, print_json, run_program
+from moonfed.labels import parse_labels
 from moonfed.proxy import insist_on_proxy, parse_proxy
 
 NAME = "moonfed-client"
@@ -94,6 +95,9 @@ def run_command(
     max_bandwidth: str = typer.Option(
         None, metavar="SIZE", help="Bytes per second, in each direction, such as 500KB. Default: all there is."
     ),
+    label: list[str] = typer.Option(
+        None, metavar="NAME=VALUE", help="What runs may pick this device by; may be repeated."
+    ),
     proxy: str = PROXY,
     holdout: float = typer.Option(0.0, help="Fraction of the samples that only scores the model a round begins with."),
     insecure: bool = typer.Option(False, "--insecure", help="Without TLS, to a coordinator on this machine only."),
@@ -114,6 +118,7 @@ def run_command(
       moonfed-client run --data samples.npz --state /var/lib/moonfed
       moonfed-client run --data samples.npz --max-steps 50 --max-memory 4GB
       moonfed-client run --data samples.npz --between 22:00-06:00 --max-bandwidth 500KB
+      moonfed-client run --data samples.npz --label site=berlin --label camera=hd
       moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
     """  # noqa: D301
     settings = DeviceSettings(
@@ -133,6 +138,7 @@ def run_command(
         between=between,
         max_bandwidth=None if max_bandwidth is None else parse_size("max-bandwidth", max_bandwidth, "500KB or 2MB"),
         proxy=proxy,
+        labels=parse_labels(label or ()),
     )
     environment = {**os.environ, **settings.to_environment(), **(insist_on_proxy() if proxy else {})}
     os.execve(sys.executable, [sys.executable, "-m", "edge_client.attend"], environment)  # noqa: S606

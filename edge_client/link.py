@@ -17,7 +17,7 @@ from edge_client.submission import Sending, submit
 from edge_client.throttle import Throttle, slowed
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import MoonfedError, Unavailable
+from moonfed.errors import MoonfedError, TooLate, Unavailable
 from moonfed.identity import Identity, signing_request
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
@@ -80,11 +80,13 @@ class Link:
         seconds: float,
         runs: Sequence[str] = (),
         wanted: Callable[[], bool] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Iterator[fleet_pb2.AttendReply]:
         """What the coordinator says: a welcome, then assignments, and which runs have ended.
 
         Ends after `seconds`, to be called again, and soon after `wanted` says no, if that is given. `samples`: how many
-        this device trains on, as far as it knows; 0 if it does not. `runs`: of which it keeps state.
+        this device trains on, as far as it knows; 0 if it does not. `runs`: of which it keeps state. `labels`: what
+        runs may pick it by.
         """
         request = fleet_pb2.AttendRequest(
             device=self.device,
@@ -93,6 +95,7 @@ class Link:
             platform=platform,
             samples=samples,
             runs=runs,
+            labels=labels or {},
         )
         try:
             replies = self._method(lambda fleet: fleet.Attend)(request, timeout=seconds)
@@ -113,14 +116,14 @@ class Link:
 
         return transport.fetch_blob(chunks, ref, blobs, device=self.device)
 
-    def report(self, assignment: Assignment, fraction: float) -> str | None:
-        """Tells how far training is; returns the reason if the coordinator says stop."""
+    def report(self, assignment: Assignment, fraction: float) -> TooLate | None:
+        """Tells how far training is; returns why, and when to come back, if the coordinator says stop."""
         run, round_number, attempt = assignment.place
         request = fleet_pb2.ReportRequest(
             device=self.device, run=run, round=round_number, attempt=attempt, fraction=fraction
         )
         reply = transport.call(self._method(lambda fleet: fleet.Report), request, timeout=REPORT_TIMEOUT)
-        return (reply.reason or "no reason given") if reply.stop else None
+        return TooLate(reply.reason or "no reason given", reply.come_back_seconds) if reply.stop else None
 
     def decline(self, assignment: Assignment, reason: str) -> None:
         """Says that there will be no update."""

@@ -39,6 +39,7 @@ class Session:
         """`window`: when the device attends and trains; None: always."""
         self._state, self._link, self._window = Path(settings.state), link, window
         self._platform = describe_platform(settings.accelerator, settings.threads)
+        self._labels = settings.labels
         self._child, self._inbox = child, Inbox()
         self._work = Work(settings, link, child, self._inbox, window)
         self._backoff = Backoff()
@@ -83,7 +84,8 @@ class Session:
         wanted = self._may_attend if self._window else None
         try:
             samples, kept = newest_samples(runs), kept_runs(runs)
-            for reply in self._link.attend(self._platform, samples, self._attend_seconds(), kept, wanted):
+            seconds = self._attend_seconds()
+            for reply in self._link.attend(self._platform, samples, seconds, kept, wanted, self._labels):
                 self._hear(reply)
             return
         except MoonfedError as error:

@@ -7,10 +7,12 @@ import math
 import os
 import re
 import socket
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from edge_client.window import Window
 from moonfed.errors import InvalidInput
+from moonfed.labels import check_labels
 from moonfed.proxy import parse_proxy
 
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
@@ -58,6 +60,7 @@ class DeviceSettings:
     between: str = ""  # HH:MM-HH:MM in local time; empty: always
     max_bandwidth: int | None = None  # bytes per second, in each direction
     proxy: str = ""  # http://[USER:PASSWORD@]HOST:PORT; empty: the environment's, if any
+    labels: Mapping[str, str] = field(default_factory=dict)  # what runs may pick this device by
 
     def __post_init__(self) -> None:
         for option, choice, choices in (
@@ -82,6 +85,7 @@ class DeviceSettings:
             Window.parse(self.between)
         if self.proxy:
             parse_proxy(self.proxy)
+        check_labels(self.labels)
         if not 0 <= self.holdout < 1:
             raise InvalidInput(f"holdout is {self.holdout}; it must be at least 0 and less than 1")
         if self.insecure and not self.coordinator:

@@ -53,15 +53,20 @@ class Transfers:
         self.ending = threading.Event()  # set when the device shuts down
         self._link, self._inbox, self._window = link, inbox, window
 
-    def fetch(self, ref: BlobRef, blobs: BlobDirectory, *, needed: bool = True) -> Path:
+    def fetch(
+        self, ref: BlobRef, blobs: BlobDirectory, *, needed: bool = True, wanted: Callable[[], bool] = lambda: True
+    ) -> Path:
         """Brings a blob into the directory; its checked file. Raises Superseded, Closed, or one of UNFETCHED.
 
-        What is not `needed` is given up, with the coordinator's error, if that has trouble of its own.
+        What is not `needed` is given up, with the coordinator's error, if that has trouble of its own. `wanted`: asked
+        on the way; what is not any more is given up too.
         """
 
         def fetch() -> Path:
             self.seconds_open()
-            return self._link.fetch(ref, blobs, lambda: self._wanted() and self._is_open())
+            if not wanted():
+                raise Superseded("the round no longer wants this device")
+            return self._link.fetch(ref, blobs, lambda: self._wanted() and self._is_open() and wanted())
 
         try:
             return self._patiently(fetch, UNFETCHED, needed=needed)

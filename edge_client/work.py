@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from edge_client.assignment import Assignment, Ended, Inbox
@@ -22,10 +22,10 @@ from edge_client.state import RunState, StoredRound, run_directory
 from edge_client.tidying import drop_run, tidy
 from edge_client.transfers import REFUSALS, Closed, Superseded, Transfers
 from edge_client.versions import require_runnable
-from edge_client.watch import Watch
+from edge_client.watch import Watch, when_to_come_back
 from edge_client.window import Window
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TrainingFailed
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed
 from moonfed.manifest import MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
 
 IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
@@ -152,8 +152,10 @@ class Work:
         return assignment.digest(self._settings.max_steps, self._settings.max_seconds, self._between)
 
     def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
-        job = self._prepare(assignment)
-        if not self._child.train(job, Watch(assignment, self._link, self._inbox).wants):
+        watch = Watch(assignment, self._link, self._inbox)
+        job = self._prepare(assignment, watch.wants_files)
+        watch.begin_training()
+        if not self._child.train(job, watch.wants):
             raise Superseded("training was stopped")
         self._keep_globals([])  # they have served
         stored = self._find(assignment, run)
@@ -163,17 +165,22 @@ class Work:
                  stored.update.steps, stored.update.metrics["loss"])  # fmt: skip
         return stored
 
-    def _prepare(self, assignment: Assignment) -> Job:
-        """Fetches what training needs; raises VersionMismatch if this device cannot run the plan."""
+    def _prepare(self, assignment: Assignment, wanted: Callable[[], bool] = lambda: True) -> Job:
+        """Fetches what training needs; raises VersionMismatch if this device cannot run the plan.
+
+        `wanted`: whether the round still wants this device.
+        """
         manifest_file = self._transfers.fetch(assignment.manifest, self._blobs)
         os.utime(manifest_file)  # for tidy
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_runnable(manifest)
         _require_known_roles(assignment, manifest)
-        plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs)
+        plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, wanted=wanted)
         os.utime(plan_file)
         self._keep_globals(assignment.blobs.values())
-        files = {role: self._transfers.fetch(ref, self._globals) for role, ref in assignment.blobs.items()}
+        files = {
+            role: self._transfers.fetch(ref, self._globals, wanted=wanted) for role, ref in assignment.blobs.items()
+        }
         return Job(
             run=assignment.run,
             round=assignment.round,
@@ -204,6 +211,9 @@ class Work:
     def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
         try:
             self._transfers.submit(assignment, stored)
+        except TooLate as error:
+            log.info("%s: too late: %s%s", assignment, error, when_to_come_back(error))
+            return
         except REFUSALS as error:
             if not self._transfers.ending.is_set():
                 log.warning("%s: the coordinator refused the update: %s", assignment, error)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edge_client.training import Progress
 
 SIGN_SECONDS = 1.0  # between two signs of life
+BESIDE_STEPS = 0.01  # of a round's fraction: reading data, references, surveys and the holdout, which are no steps
 REASON_LENGTH = 300  # characters; the log on this device has the whole traceback
 
 
@@ -34,6 +35,7 @@ class Worker:
         self._trainer: Trainer | None = None
         self._next_sign = 0.0
         self._loss: float | None = None
+        self._beside = 0  # bits of work done beside the round's steps
 
     def check(self) -> None:
         """Raises what would keep every round from succeeding: data that are not there, CUDA that is not there."""
@@ -49,7 +51,7 @@ class Worker:
         from edge_client.training import Stopped
 
         self._trainer = self._trainer or Trainer(self._settings, self._reading, self._training)
-        self._loss = None
+        self._loss, self._beside = None, 0
         try:
             self._trainer.train(job)
         except Stopped:
@@ -57,9 +59,11 @@ class Worker:
         return "trained"
 
     def _reading(self) -> None:
+        self._beside += 1
         self._sign(0.0, 0)
 
     def _training(self, progress: Progress) -> None:
+        self._beside += progress.epoch == 0
         self._loss = progress.loss if progress.loss is not None else self._loss
         self._sign(progress.fraction, progress.epoch)
 
@@ -71,7 +75,10 @@ class Worker:
             raise Stopped
         if time.monotonic() >= self._next_sign:
             self._next_sign = time.monotonic() + SIGN_SECONDS
-            self._parent.say("progress", fraction=fraction, epoch=epoch, loss=self._loss)
+            # It grows with every bit of work, however many there are: by that the coordinator knows who is stuck.
+            beside = self._beside / (self._beside + 1)
+            told = (1 - BESIDE_STEPS) * fraction + BESIDE_STEPS * beside
+            self._parent.say("progress", fraction=told, epoch=epoch, loss=self._loss)
 
 
 def main() -> None:

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coordinator.commands.printing import moment, table
+from moonfed.labels import write_labels
 from moonfed.v1 import control_pb2
 
-HEADS = ("device", "attends", "last seen", "certificate until", "hardware", "memory", "trains on", "torch", "system")
+HEADS = (
+    "device",
+    "attends",
+    "last seen",
+    "certificate until",
+    "hardware",
+    "memory",
+    "trains on",
+    "torch",
+    "system",
+    "labels",
+)
 UNSAID = "-"  # by devices of an earlier release, or that have not attended yet
 
 
@@ -28,6 +40,7 @@ def _row(device: control_pb2.Device) -> list[str]:
         _trains_on(said),
         said.get("torch") or UNSAID,
         f"JetPack {said['jetpack']}" if said.get("jetpack") else said.get("system") or UNSAID,
+        write_labels(device.labels) or UNSAID,
     ]
 
 

@@ -66,6 +66,7 @@ def device_document(device: control_pb2.Device) -> dict[str, Any]:
         "last_seen": device.last_seen,
         "certificate_expires": device.certificate_expires,
         "platform": dict(device.platform),
+        "labels": dict(device.labels),
     }
 
 
@@ -171,8 +172,8 @@ def _metric(name: str, value: float) -> str:
 
 def _open_round_line(current: control_pb2.OpenRound) -> str:
     parts = [f"{len(current.reported)} of {len(current.cohort)} updates"]
-    parts += [f"refused: {', '.join(current.refused)}"] if current.refused else []
-    parts += [f"lost: {', '.join(current.lost)}"] if current.lost else []
+    groups = {"refused": current.refused, "declined": current.declined, "lost": current.lost}
+    parts += [f"{what}: {', '.join(names)}" for what, names in groups.items() if names]
     return f"round {current.round}, attempt {current.attempt} is open: {'; '.join(parts)}"
 
 
@@ -189,6 +190,8 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "downlink_encoding": settings.downlink_encoding,
         "uplink_encoding": settings.uplink_encoding,
         "retention": {"last": settings.retention.last, "every": settings.retention.every},
+        "over_selection": settings.over_selection,
+        "labels": dict(settings.labels),
     }
 
 
@@ -203,6 +206,7 @@ def _open_round_document(current: control_pb2.OpenRound) -> dict[str, Any]:
         "cohort": list(current.cohort),
         "reported": list(current.reported),
         "refused": list(current.refused),
+        "declined": list(current.declined),
         "lost": list(current.lost),
     }
 

@@ -27,7 +27,16 @@ def start(
     minimum_devices: Annotated[int, typer.Option(help="Devices that must attend before a round opens.")] = 1,
     quorum: Annotated[str, typer.Option(help="Updates that a round needs: 3, 50% of the cohort, or all.")] = "50%",
     deadline: Annotated[float, typer.Option(help="Seconds that one round may take.")] = 3600.0,
-    grace: Annotated[float, typer.Option(help="Seconds that a device may be away before it counts as lost.")] = 60.0,
+    patience: Annotated[
+        float, typer.Option(help="Seconds without a sign of progress, after which a device counts as lost.")
+    ] = 120.0,
+    over_selection: Annotated[
+        str, typer.Option(help="Devices to draw beyond the cohort, which the round does not wait for: 30% of it.")
+    ] = "0%",
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="Draws only devices with this label, NAME=VALUE; may be repeated.", show_default=False),
+    ] = None,
     sampling: Annotated[
         str, typer.Option(help="How a cohort is drawn: uniform, or with probability by the devices' samples.")
     ] = "uniform",
@@ -51,14 +60,15 @@ def start(
 ) -> None:
     """Starts a run from a bundle.
 
-    Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --minimum-devices 4
+    Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --over-selection 30% --label site=berlin
     """
     from coordinator.commands.console import connect
     from coordinator.commands.printing import run_document, snapshot_line
     from coordinator.rounds.retention import Retention
-    from coordinator.rounds.settings import Settings, parse_amount, parse_sampling
+    from coordinator.rounds.settings import Settings, parse_amount, parse_fraction, parse_sampling
     from moonfed.bundle import read_bundle
     from moonfed.encodings import Encodings, parse_encoding
+    from moonfed.labels import parse_labels
 
     settings = Settings(
         rounds=rounds,
@@ -66,7 +76,9 @@ def start(
         minimum_devices=minimum_devices,
         quorum=parse_amount("quorum", quorum),
         deadline_seconds=deadline,
-        patience_seconds=grace,
+        patience_seconds=patience,
+        over_selection=parse_fraction("over_selection", over_selection),
+        labels=parse_labels(label or ()),
         seed=seed,
         sampling=parse_sampling(sampling),
         encodings=Encodings(

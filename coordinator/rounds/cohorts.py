@@ -26,7 +26,7 @@ def draw_cohort(
             return 0.0, digest
         return -math.log(_unit(digest)) / samples.get(device, usual), digest
 
-    return tuple(sorted(sorted(attending, key=rank)[: settings.cohort_size(len(attending))]))
+    return tuple(sorted(sorted(attending, key=rank)[: settings.drawn(len(attending))]))
 
 
 def _unit(digest: bytes) -> float:

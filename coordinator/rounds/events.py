@@ -70,11 +70,17 @@ class DeadlinePassed(InAttempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GracePassed(InAttempt):
-    """A device has been away for the grace time since its departure of that number."""
+class Stalled(InAttempt):
+    """A device has shown no sign of progress for as long as the run has patience."""
 
     device: str
-    departure: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed(InAttempt):
+    """A device that counts as lost shows progress again."""
+
+    device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +116,8 @@ Event = (
     | UpdateRefused
     | Declined
     | DeadlinePassed
-    | GracePassed
+    | Stalled
+    | Progressed
     | RetryTimePassed
     | Reduced
     | Damaged
@@ -132,7 +139,7 @@ class Assign(InAttempt):
     device: str
 
 
-TimedEvent = DeadlinePassed | GracePassed | RetryTimePassed
+TimedEvent = DeadlinePassed | RetryTimePassed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """The state machine of one run: an event goes in, the new state and commands come out; no clock, no I/O, no chance.
 
-A round opens when enough devices attend, with a cohort drawn from them. It closes as soon as every device of the
-cohort has reported, been refused, declined or been lost, or at the deadline. With a quorum of updates it is reduced,
-else it is abandoned and tried again under its number with the next attempt.
+A round opens when enough devices attend, with a cohort drawn from them, and perhaps more devices than that. It closes
+as soon as it has the cohort's number of updates, or every device has reported, been refused, declined or been lost, or
+at the deadline. With a quorum of updates it is reduced, else it is abandoned and tried again under its number with the
+next attempt.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from coordinator.rounds.events import (
     Discard,
     End,
     Event,
-    GracePassed,
     Lose,
     Open,
+    Progressed,
     Reduce,
     Reduced,
     ReducingFailed,
     Resumed,
     RetryTimePassed,
+    Stalled,
     StartTimer,
     StopRequested,
     UpdateAccepted,
@@ -40,7 +42,6 @@ from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import OpenRound, State
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 60.0
-RECONNECT_SECONDS = 90.0  # devices wait up to a minute between their attempts to reach a restarted coordinator
 
 
 Step = tuple[State, tuple[Command, ...]]
@@ -66,7 +67,7 @@ def _apply(settings: Settings, state: State, event: Event) -> Step:
         case Attended(device=device, samples=samples):
             return _attended(_informed(state, device, samples), device)
         case Departed(device=device):
-            return _departed(settings.patience_seconds, state, device)
+            return replace(state, attending=state.attending - {device}), ()
         case Resumed(attending=attending):
             for device, samples in attending.items():
                 state = _informed(state, device, samples)
@@ -95,18 +96,19 @@ def _in_round(state: State, current: OpenRound, event: Event) -> Step:
             settled = replace(_unsettled(current, device), refused=current.refused | {device})
         case Declined(device=device) if device in current.outstanding or device in current.lost:
             settled = replace(_unsettled(current, device), declined=current.declined | {device})
-        case GracePassed(device=device, departure=departure) if current.absences.get(device) == departure:
-            lost = replace(_unsettled(current, device), lost=current.lost | {device})
+        case Stalled(device=device) if device in current.outstanding:
+            lost = replace(current, lost=current.lost | {device})
             return replace(state, open=lost), (Lose(round=current.round, attempt=current.attempt, device=device),)
+        case Progressed(device=device) if device in current.lost:
+            settled = _unsettled(current, device)
         case _:
             return state, ()
     return replace(state, open=settled), ()
 
 
 def _unsettled(current: OpenRound, device: str) -> OpenRound:
-    """The round with that device neither refused, lost nor away."""
-    absences = {name: number for name, number in current.absences.items() if name != device}
-    return replace(current, refused=current.refused - {device}, lost=current.lost - {device}, absences=absences)
+    """The round with that device neither refused nor lost."""
+    return replace(current, refused=current.refused - {device}, lost=current.lost - {device})
 
 
 def _informed(state: State, device: str, samples: int) -> State:
@@ -125,34 +127,17 @@ def _attended(state: State, device: str) -> Step:
     return replace(state, open=_unsettled(current, device)), (assign,)
 
 
-def _departed(patience_seconds: float, state: State, device: str) -> Step:
-    if device not in state.attending:
-        return state, ()
-    state = replace(state, attending=state.attending - {device})
-    if state.open is None or state.open.reducing or device not in state.open.outstanding:
-        return state, ()
-    return _absent(patience_seconds, state, state.open, device)
-
-
-def _absent(patience_seconds: float, state: State, current: OpenRound, device: str) -> Step:
-    number = state.departures + 1  # an old timer must not end a later absence
-    current = replace(current, absences={**current.absences, device: number})
-    passed = GracePassed(round=current.round, attempt=current.attempt, device=device, departure=number)
-    return replace(state, open=current, departures=number), (StartTimer(seconds=patience_seconds, event=passed),)
-
-
 def _resumed(settings: Settings, state: State) -> Step:
-    """An open round's times start again; whoever of its cohort is here is assigned again, the others may come back."""
+    """An open round's deadline starts again; who of its cohort is here is assigned again, the others may come back."""
     current = state.open
     if current is None:
         return state, ()
     overdue = DeadlinePassed(round=current.round, attempt=current.attempt)
     commands: tuple[Command, ...] = (StartTimer(seconds=settings.deadline_seconds, event=overdue),)
-    grace = max(settings.patience_seconds, RECONNECT_SECONDS)
     for device in current.outstanding:
-        here = device in state.attending
-        state, more = _attended(state, device) if here else _absent(grace, state, state.open or current, device)
-        commands += more
+        if device in state.attending:
+            state, more = _attended(state, device)
+            commands += more
     return state, commands
 
 
@@ -171,7 +156,9 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
         case Damaged(devices=devices):  # the round closes once more, without them
             reported, refused = current.reported - set(devices), current.refused | set(devices)
             discards = tuple(Discard(round=current.round, attempt=current.attempt, device=name) for name in devices)
-            return replace(state, open=replace(current, reported=reported, refused=refused, reducing=False)), discards
+            # Who was not needed has been told so: nobody is waited for any more.
+            closed = replace(current, reported=reported, refused=refused, reducing=False, overdue=True)
+            return replace(state, open=closed), discards
         case ReducingFailed(reason=reason):
             return _abandoned(state, current, reason)
     return state, ()
@@ -180,7 +167,7 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
 def _proceed(settings: Settings, state: State) -> Step:
     """What follows from where the run stands: close the round, open the next one, or end."""
     if state.open:
-        if state.open.reducing or (state.open.outstanding and not state.open.overdue):
+        if state.open.reducing or not _is_complete(settings, state.open):
             return state, ()
         state, commands = _close(settings, state, state.open)
         state, more = (state, ()) if state.open else _proceed(settings, state)
@@ -204,8 +191,14 @@ def _open(settings: Settings, state: State) -> Step:
     return replace(state, open=OpenRound(round=round_, attempt=attempt, cohort=cohort)), tuple(commands)
 
 
+def _is_complete(settings: Settings, current: OpenRound) -> bool:
+    """Whether nothing more is waited for; devices drawn beyond the cohort may still be at work."""
+    enough = len(current.reported) >= settings.updates_wanted(len(current.cohort))
+    return enough or current.overdue or not current.outstanding
+
+
 def _close(settings: Settings, state: State, current: OpenRound) -> Step:
-    needed = settings.quorum.of(len(current.cohort))
+    needed = settings.quorum.of(settings.updates_wanted(len(current.cohort)))
     if len(current.reported) < needed:
         return _abandoned(state, current, f"{len(current.reported)} of the {needed} updates needed {shortage(current)}")
     devices = tuple(sorted(current.reported))

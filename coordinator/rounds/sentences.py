@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import OpenRound, State
 
 NAMES_SHOWN = 8
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NOBODY: Mapping[str, Any] = MappingProxyType({})
+SILENCE_SHOWN = 15.0  # seconds without a sign of progress, from which on they are told
 
 
 def objection(state: State, round_: int, attempt: int, device: str) -> str | None:
@@ -26,10 +28,13 @@ def objection(state: State, round_: int, attempt: int, device: str) -> str | Non
     return None
 
 
-def waiting(settings: Settings, state: State, misfits: Mapping[str, str] = NOTHING) -> str:
+def waiting(
+    settings: Settings, state: State, misfits: Mapping[str, str] = NOBODY, silence: Mapping[str, float] = NOBODY
+) -> str:
     """For whom or what the run waits, in one sentence; empty if for nothing.
 
     `misfits`: what the devices lack that attend and cannot take part, such as "without the encoding int8".
+    `silence`: for how many seconds the devices that the round waits for have shown no sign of progress, if known.
     """
     if state.status != "running":
         return ""
@@ -38,7 +43,7 @@ def waiting(settings: Settings, state: State, misfits: Mapping[str, str] = NOTHI
         if state.open.reducing or not late:
             return ""
         devices = f"{len(late)} of {len(state.open.cohort)} devices"
-        return f"round {state.open.round} waits for {devices}: {_listed(late, state.open.absences)}"
+        return f"round {state.open.round} waits for {devices}: {_listed(late, _absence(state, silence))}"
     if state.resting:
         return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts within a minute"
     here, needed = len(state.attending), settings.devices_needed
@@ -57,8 +62,8 @@ def shortage(current: OpenRound) -> str:
         "lost": current.lost,
         "late": current.outstanding,
     }
-    told = [f"{word}: {_listed(sorted(names), {})}" for word, names in groups.items() if names]
-    when = "by the deadline" if current.overdue else "when the last device had answered"
+    told = [f"{word}: {_listed(sorted(names))}" for word, names in groups.items() if names]
+    when = "by the deadline" if current.outstanding else "when the last device had answered"
     return f"{when}; {'; '.join(told)}"
 
 
@@ -74,10 +79,22 @@ def _left_out(misfits: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for device, lack in sorted(misfits.items()):
         groups.setdefault(lack, []).append(device)
-    return "".join(f"; left out: {_listed(devices, {})} ({lack})" for lack, devices in sorted(groups.items()))
+    return "".join(f"; left out: {_listed(devices)} ({lack})" for lack, devices in sorted(groups.items()))
 
 
-def _listed(names: Collection[str], away: Mapping[str, int]) -> str:
-    shown = [f"{name} (away)" if name in away else name for name in list(names)[:NAMES_SHOWN]]
+def _absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]:
+    """What there is to say of a device that the round waits for: that it is away, or silent for long."""
+
+    def remark(device: str) -> str:
+        seconds = silence.get(device, 0.0)
+        words = [] if device in state.attending else ["away"]
+        words += [f"no sign of progress for {seconds:.0f} s"] if seconds >= SILENCE_SHOWN else []
+        return f" ({', '.join(words)})" if words else ""
+
+    return remark
+
+
+def _listed(names: Collection[str], remark: Callable[[str], str] = lambda _: "") -> str:
+    shown = [f"{name}{remark(name)}" for name in list(names)[:NAMES_SHOWN]]
     rest = len(names) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput
+from moonfed.labels import check_labels
 
 Sampling = Literal["uniform", "samples"]
 MAX_SEED = 2**64 - 1
 MAX_NUMBER = 1_000_000  # of rounds or devices
+MAX_OVER_SELECTION = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ class Settings:
     """One run's settings.
 
     `cohort` is a share of the attending devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
-    that is away longer than `patience_seconds` counts as lost.
+    that shows no sign of progress for `patience_seconds` counts as lost. `over_selection`: devices drawn beyond the
+    cohort, as a fraction of it; the round closes with as many updates as the cohort has devices.
     """
 
     rounds: int
@@ -54,22 +58,29 @@ class Settings:
     minimum_devices: int = 1
     quorum: Amount = Amount(fraction=0.5)
     deadline_seconds: float = 3600.0
-    patience_seconds: float = 60.0
+    patience_seconds: float = 120.0
     seed: int = 0
     sampling: Sampling = "uniform"  # of a cohort; "samples": with probability by the devices' samples
     encodings: Encodings = field(default_factory=Encodings)  # of models on the wire
     retention: Retention = field(default_factory=Retention)
+    over_selection: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)  # that a device must have to be drawn
 
     def __post_init__(self) -> None:
         _whole("rounds", self.rounds)
         _whole("minimum_devices", self.minimum_devices)
         self.cohort.check("cohort")
         self.quorum.check("quorum")
-        _seconds("deadline_seconds", self.deadline_seconds, positive=True)
-        _seconds("patience_seconds", self.patience_seconds, positive=False)
+        _seconds("deadline_seconds", self.deadline_seconds)
+        _seconds("patience_seconds", self.patience_seconds)
         if not 0 <= self.seed <= MAX_SEED:
             raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0 to 2^64-1")
         parse_sampling(self.sampling)
+        if not 0 <= self.over_selection <= MAX_OVER_SELECTION:
+            raise InvalidInput(
+                f"over_selection is {self.over_selection}; it must be from 0 to {MAX_OVER_SELECTION:g} of the cohort"
+            )
+        check_labels(self.labels)
         if self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
             raise InvalidInput(f"quorum is {self.quorum}; it must be at most the cohort, {self.cohort}")
 
@@ -94,8 +105,19 @@ class Settings:
         return self.retention.at_least(self.models_needed)
 
     def cohort_size(self, attending: int) -> int:
-        """Devices drawn when that many attend; a fixed number is capped by those who are there."""
+        """A round's updates when that many devices attend; a fixed number is capped by those who are there."""
         return min(self.cohort.of(attending), attending)
+
+    def drawn(self, attending: int) -> int:
+        """Devices drawn when that many attend: the cohort, and what is drawn beyond it."""
+        return min(math.ceil(round(self.cohort_size(attending) * (1 + self.over_selection), 9)), attending)
+
+    def updates_wanted(self, drawn: int) -> int:
+        """With how many updates a round closes for which so many devices were drawn.
+
+        The cohort's size when they were drawn: it follows from their number, whether or not they were all who attended.
+        """
+        return max(math.floor(round(drawn / (1 + self.over_selection), 9)), self.cohort_size(drawn))
 
     def to_document(self) -> dict[str, Any]:
         """The settings as JSON values, for the store."""
@@ -136,6 +158,15 @@ def _whole(name: str, value: int) -> None:
         raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {MAX_NUMBER}")
 
 
-def _seconds(name: str, value: float, *, positive: bool) -> None:
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        raise InvalidInput(f"{name} is {value}; it must be a {'positive' if positive else 'non-negative'} number")
+def parse_fraction(field: str, text: str) -> float:
+    """A fraction as an operator writes it: `30%` or `0.3`."""
+    number, percent = text.strip(), text.strip().endswith("%")
+    try:
+        return float(number[:-1]) / 100 if percent else float(number)
+    except ValueError as error:
+        raise InvalidInput(f"{field} is {text!r}; it must be like 30% or 0.3") from error
+
+
+def _seconds(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInput(f"{name} is {value}; it must be a positive number")

@@ -22,7 +22,6 @@ class OpenRound:
     refused: Names = NOBODY
     declined: Names = NOBODY
     lost: Names = NOBODY
-    absences: Mapping[str, int] = field(default_factory=dict)  # who is away within the grace: number of the departure
     overdue: bool = False
     reducing: bool = False
 
@@ -46,7 +45,6 @@ class State:
     attempt: int = 1  # of the open round, or of the next one to open
     attending: Names = NOBODY
     samples: Mapping[str, int] = field(default_factory=dict)  # by device, those that are known
-    departures: int = 0
     open: OpenRound | None = None
     resting: bool = False  # between an abandoned round and the next attempt
     stopping: bool = False

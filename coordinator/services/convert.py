@@ -13,7 +13,7 @@ from coordinator.updates import UpdateHeader
 from moonfed import CONTRACT_VERSION, RELEASE
 from moonfed.blobs import BlobRef
 from moonfed.encodings import Encodings, parse_encoding
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.transport import from_message, to_message
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 
@@ -56,6 +56,7 @@ def introduction(device: str, request: fleet_pb2.AttendRequest) -> Introduction:
         platform=dict(request.platform),
         samples=request.samples,
         runs=tuple(request.runs),
+        labels=dict(request.labels),
         encodings=tuple(request.encodings),
     )
 
@@ -102,6 +103,8 @@ def settings(message: control_pb2.RunSettings) -> Settings:
             up=parse_encoding("uplink_encoding", message.uplink_encoding),
         ),
         retention=retention(message.retention) if message.HasField("retention") else Retention(),
+        over_selection=message.over_selection,
+        labels=dict(message.labels),
     )
 
 
@@ -164,6 +167,12 @@ def assignment(work: Assignment) -> fleet_pb2.AttendReply:
             counted_attempt=work.counted.attempt if work.counted else 0,
         )
     )
+
+
+def report_reply(problem: WrongState | None) -> fleet_pb2.ReportReply:
+    """Whether a device is to stop, why, and when it may be wanted again."""
+    seconds = problem.come_back_seconds if isinstance(problem, TooLate) else 0.0
+    return fleet_pb2.ReportReply(stop=problem is not None, reason=str(problem or ""), come_back_seconds=seconds)
 
 
 def resume(offsets: Mapping[str, int]) -> blob_pb2.Resume:
@@ -249,6 +258,7 @@ def device(record: DeviceRecord) -> control_pb2.Device:
         last_seen=record.last_seen,
         certificate_expires=record.certificate_expires,
         platform=dict(record.platform),
+        labels=dict(record.labels),
     )
 
 
@@ -266,6 +276,8 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         downlink_encoding=str(values.encodings.down),
         uplink_encoding=str(values.encodings.up),
         retention=control_pb2.Retention(last=values.retention.last, every=values.retention.every),
+        over_selection=values.over_selection,
+        labels=dict(values.labels),
     )
 
 
@@ -287,4 +299,5 @@ def _open_round(current: OpenRound) -> control_pb2.OpenRound:
         reported=sorted(current.reported),
         refused=sorted(current.refused),
         lost=sorted(current.lost),
+        declined=sorted(current.declined),
     )

@@ -37,17 +37,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Fetch(  # noqa: N802, D102
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[blob_pb2.Chunk]:
-        self._callers.device(context, request.device)
+        device = self._callers.device(context, request.device)
         async with aclosing(chunks(self._federation.directory.blobs, request)) as parts:
             async for part in parts:
                 yield part
+                self._federation.moved_bytes(device)
 
     async def Report(  # noqa: N802, D102
         self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportReply:
         device = self._callers.device(context, request.device)
-        reason = await self._federation.report(convert.attempt(request), device, request.fraction)
-        return fleet_pb2.ReportReply(stop=reason is not None, reason=reason or "")
+        return convert.report_reply(await self._federation.report(convert.attempt(request), device, request.fraction))
 
     async def Submit(  # noqa: N802, D102
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
@@ -58,10 +58,21 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         submission = await self._federation.submit(convert.update_header(device, header))
         try:
             yield fleet_pb2.SubmitReply(resume=convert.resume(submission.offsets))
-            await _receive(requests, submission)
+            await self._receive(requests, submission, device)
             yield convert.receipt(await submission.commit())
         finally:
             await submission.close()
+
+    async def _receive(
+        self, requests: AsyncIterator[fleet_pb2.SubmitRequest], submission: Submission, device: str
+    ) -> None:
+        """Takes parts until the commit. A device that dies ends the stream as one does that is done: nothing counts."""
+        async for request in requests:
+            self._federation.moved_bytes(device)
+            if request.HasField("commit"):
+                return
+            await submission.append(request.part.sha256, request.part.offset, request.part.data)
+        raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")
 
     async def Decline(  # noqa: N802, D102
         self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
@@ -78,12 +89,3 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             raise WrongState("this coordinator runs with --insecure: there are no certificates to renew")
         signed = await asyncio.to_thread(self._enrolment.renew, device, request.signing_request)
         return fleet_pb2.RenewReply(certificate=signed.certificate)
-
-
-async def _receive(requests: AsyncIterator[fleet_pb2.SubmitRequest], submission: Submission) -> None:
-    """Takes parts until the commit. A device that dies ends the stream like one that is done: only a commit counts."""
-    async for request in requests:
-        if request.HasField("commit"):
-            return
-        await submission.append(request.part.sha256, request.part.offset, request.part.data)
-    raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")

@@ -10,13 +10,19 @@ from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.store import Store
 
 
-def run_view(store: Store, record: RunRecord, state: State | None, misfits: Mapping[str, str] | None = None) -> RunView:
-    """A run; `state` is absent once the run has ended. `misfits`: see `sentences.waiting`. Blocking."""
+def run_view(
+    store: Store,
+    record: RunRecord,
+    state: State | None,
+    misfits: Mapping[str, str] = sentences.NOBODY,
+    silence: Mapping[str, float] = sentences.NOBODY,
+) -> RunView:
+    """A run; `state` is absent once the run has ended. `misfits` and `silence`: see `sentences.waiting`. Blocking."""
     newest = store.latest_round(record.run, "committed")
     return RunView(
         record=record,
         open_round=_open_round(store, record.run, state.open) if state and state.open else None,
-        waiting=sentences.waiting(record.settings, state, misfits or {}) if state else "",
+        waiting=sentences.waiting(record.settings, state, misfits, silence) if state else "",
         initial_metrics=store.metrics(record.run, 0),
         committed=newest.id.round if newest else 0,
         model=newest.model if newest else record.initial,

@@ -6,6 +6,7 @@ MoonfedError                 something moonfed can explain in one sentence
 ├── NotFound                 no such run, device, model or file
 ├── AlreadyExists            the name is taken, or a different update already stands
 ├── WrongState               not now: a stale round, a run that has ended
+│   └── TooLate              the round has closed, or never was: when to come back
 ├── Denied                   who you are is known, and you may not
 ├── Untrusted                the two sides do not trust each other: certificate, authority or join token
 ├── VersionMismatch          the two sides cannot understand each other; names both versions
@@ -40,6 +41,14 @@ class AlreadyExists(MoonfedError):
 
 class WrongState(MoonfedError):
     """The call does not fit the present state, such as an update for a round that has closed."""
+
+
+class TooLate(WrongState):
+    """The round is not open, or needs nothing more; in `come_back_seconds` the next one may open, 0 if nobody knows."""
+
+    def __init__(self, sentence: str, come_back_seconds: float = 0.0) -> None:
+        super().__init__(sentence)
+        self.come_back_seconds = come_back_seconds
 
 
 class Denied(MoonfedError):

@@ -6,6 +6,7 @@ An error that is not ours tells the caller nothing.
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import grpc
@@ -13,12 +14,14 @@ import grpc
 from moonfed import errors
 
 ERROR_KEY = "moonfed-error"
+COME_BACK_KEY = "moonfed-come-back-seconds"
 
 _CODES: dict[type[errors.MoonfedError], grpc.StatusCode] = {
     errors.SchemaMismatch: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.TooLate: grpc.StatusCode.FAILED_PRECONDITION,
     errors.WrongState: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Denied: grpc.StatusCode.PERMISSION_DENIED,
     errors.Untrusted: grpc.StatusCode.UNAUTHENTICATED,
@@ -39,8 +42,13 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[s
     """The status code, details and trailing metadata for an error."""
     for kind in type(error).__mro__:
         if kind in _CODES:
-            return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__),)
+            return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__), *_particulars(error))
     return grpc.StatusCode.INTERNAL, "the coordinator has a problem of its own; its log says more", ()
+
+
+def _particulars(error: BaseException) -> tuple[tuple[str, str], ...]:
+    """What an error says beside its sentence."""
+    return ((COME_BACK_KEY, f"{error.come_back_seconds:.3f}"),) if isinstance(error, errors.TooLate) else ()
 
 
 def error_name(error: grpc.RpcError) -> str | None:
@@ -54,10 +62,23 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
     call = cast(grpc.Call, error)  # what a client's call raises is both, which grpc's types do not say
     code = call.code()
     details = call.details() or code.name
-    if name := error_name(error):
+    name = error_name(error)
+    if name == errors.TooLate.__name__:
+        return errors.TooLate(details, _come_back_seconds(call))
+    if name:
         return _BY_NAME[name](details)
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return errors.VersionMismatch(
             f"this port does not know the call ({details}); is it the coordinator's port for it, and its version ours?"
         )
     return _BY_CODE.get(code, errors.MoonfedError)(details)
+
+
+def _come_back_seconds(call: grpc.Call) -> float:
+    """0 for anything that makes no sense."""
+    told = next((str(value) for key, value in call.trailing_metadata() or () if key == COME_BACK_KEY), "")
+    try:
+        seconds = float(told)
+    except ValueError:
+        return 0.0
+    return seconds if 0 <= seconds < math.inf else 0.0

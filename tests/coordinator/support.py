@@ -247,6 +247,7 @@ class Device:
         version: str = CONTRACT_VERSION,
         samples: int = 0,
         runs: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
         encodings: Sequence[str] = (),
     ) -> Attending:
         request = fleet_pb2.AttendRequest(
@@ -255,6 +256,7 @@ class Device:
             plan_interfaces=[interface],
             samples=samples,
             runs=runs,
+            labels=labels or {},
             encodings=encodings,
         )
         attending = Attending(self.fleet.Attend(request))
@@ -274,6 +276,14 @@ class Device:
             "metrics": {"loss": 1.0},
         }
         return fleet_pb2.SubmitHeader(**{**given, **fields})
+
+    def report(self, work: fleet_pb2.Assignment, fraction: float) -> fleet_pb2.ReportReply:
+        request = fleet_pb2.ReportRequest(
+            device=self.name, run=work.run, round=work.round, attempt=work.attempt, fraction=fraction
+        )
+        reply = ask(self.fleet.Report, request)
+        assert isinstance(reply, fleet_pb2.ReportReply)
+        return reply
 
     def submit(
         self,

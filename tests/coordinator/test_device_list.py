@@ -37,6 +37,7 @@ def test_a_jetson_shows_its_board_and_jetpack() -> None:
         "trains on": "cuda 12.6",
         "torch": "2.8.0",
         "system": "JetPack 6.2+b77",
+        "labels": "-",
     }
 
 

@@ -23,14 +23,15 @@ from coordinator.rounds.events import (
     Discard,
     End,
     Event,
-    GracePassed,
     Lose,
     Open,
+    Progressed,
     Reduce,
     Reduced,
     ReducingFailed,
     Resumed,
     RetryTimePassed,
+    Stalled,
     StartTimer,
     StopRequested,
     UpdateAccepted,
@@ -59,6 +60,10 @@ def attended(*names: str) -> list[Event]:
 
 def accepted(name: str, round_: int = 1, attempt: int = 1) -> Event:
     return UpdateAccepted(round=round_, attempt=attempt, device=name)
+
+
+def stalled(name: str) -> Event:
+    return Stalled(round=1, attempt=1, device=name)
 
 
 def timer(commands: list[Command], kind: type[Event]) -> Event:
@@ -132,9 +137,9 @@ def test_retries_grow_and_are_capped() -> None:
 
 
 def test_a_lost_device_that_comes_back_gets_its_assignment_again_and_counts() -> None:
-    state, commands = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
+    state, _ = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
     assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (away)"
-    state, commands = after(THREE, timer(commands, GracePassed), state=state)
+    state, commands = after(THREE, stalled("c"), state=state)
     assert commands == [Lose(round=1, attempt=1, device="c")]
     assert state.open
     assert state.open.lost == {"c"}
@@ -144,19 +149,55 @@ def test_a_lost_device_that_comes_back_gets_its_assignment_again_and_counts() ->
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"))]
 
 
-def test_a_grace_that_was_interrupted_does_not_end_a_later_absence() -> None:
-    state, commands = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
-    old = timer(commands, GracePassed)
-    state, _ = after(THREE, Attended(device="c"), Departed(device="c"), state=state)
-    assert after(THREE, old, state=state) == (state, [])
+def test_a_lost_device_that_shows_progress_is_waited_for_again() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), stalled("c"), Progressed(round=1, attempt=1, device="c"))
+    _, commands = after(THREE, accepted("a"), accepted("b"), state=state)
+    assert not commands, "it was not assigned again either: it is at work"
+
+
+def test_a_device_that_is_not_waited_for_cannot_be_lost() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), Declined(round=1, attempt=1, device="b"))
+    assert after(THREE, stalled("a"), stalled("b"), stalled("z"), state=state) == (state, [])
+    assert after(THREE, Stalled(round=1, attempt=2, device="c"), state=state) == (state, [])
 
 
 def test_a_round_whose_devices_are_all_lost_closes_early() -> None:
-    state, commands = after(THREE, *attended("a", "b", "c"))
-    for name in "abc":
-        state, commands = after(THREE, Departed(device=name), state=state)
-        state, commands = after(THREE, timer(commands, GracePassed), state=state)
+    _, commands = after(THREE, *attended("a", "b", "c"), stalled("a"), stalled("b"), stalled("c"))
     assert only(commands, Abandon)
+
+
+def test_who_is_silent_for_long_is_told() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
+    told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
+    away = "c (away, no sign of progress for 60 s)"
+    assert told == f"round 1 waits for 3 of 3 devices: a, b (no sign of progress for 42 s), {away}"
+
+
+FOUR = Settings(rounds=2, cohort=Amount(count=3), minimum_devices=4, quorum=Amount(count=2), over_selection=0.3)
+
+
+def test_an_over_selected_round_closes_with_the_cohorts_number_of_updates() -> None:
+    state, commands = after(FOUR, *attended("a", "b", "c", "d"))
+    assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c", "d")), "3.9 devices, rounded up"
+    state, commands = after(FOUR, accepted("d"), accepted("b"), state=state)
+    assert not commands
+    state, commands = after(FOUR, accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("b", "c", "d"))]
+    assert objection(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
+
+
+def test_the_quorum_is_of_the_cohort_and_not_of_all_who_were_drawn() -> None:
+    half = Settings(rounds=1, cohort=Amount(count=4), quorum=Amount(fraction=0.5), over_selection=1.0)
+    state, commands = after(half, Resumed(attending=dict.fromkeys("abcdefgh", 0)))
+    assert len(only(commands, Assign)) == 8
+    _, commands = after(half, accepted("a"), accepted("b"), DeadlinePassed(round=1, attempt=1), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
+
+
+def test_a_damaged_update_of_an_over_selected_round_is_not_made_up_for_by_those_who_were_sent_away() -> None:
+    state, _ = after(FOUR, *attended("a", "b", "c", "d"), accepted("a"), accepted("b"), accepted("c"))
+    _, commands = after(FOUR, Damaged(round=1, attempt=1, devices=("b",)), state=state)
+    assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
 
 
 def test_a_declined_device_is_final_and_a_refused_one_may_try_again() -> None:
@@ -221,10 +262,7 @@ def test_after_a_restart_the_open_round_goes_on() -> None:
     held = OpenRound(round=2, attempt=3, cohort=("a", "b", "c"), reported=frozenset("a"))
     state, commands = after(THREE, Resumed(), state=State(committed=1, attempt=3, open=held))
     assert timer(commands, DeadlinePassed) == DeadlinePassed(round=2, attempt=3)
-    assert {c.event.device for c in commands if isinstance(c, StartTimer) and isinstance(c.event, GracePassed)} == {
-        "b",
-        "c",
-    }
+    assert not only(commands, Lose)
     state, commands = after(THREE, *attended("a", "b"), state=state)
     assert commands == [Assign(round=2, attempt=3, device="b")]
     _, commands = after(THREE, accepted("b", 2, 3), Declined(round=2, attempt=3, device="c"), state=state)
@@ -316,7 +354,12 @@ class Runs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.settings = Settings(
-            rounds=3, cohort=Amount(fraction=0.6), minimum_devices=2, quorum=Amount(fraction=0.6), seed=5
+            rounds=3,
+            cohort=Amount(fraction=0.6),
+            minimum_devices=2,
+            quorum=Amount(fraction=0.6),
+            seed=5,
+            over_selection=0.5,
         )
         self.state = State()
         self.acknowledged: dict[tuple[int, int], set[str]] = {}
@@ -326,6 +369,7 @@ class Runs(RuleBasedStateMachine):
         self.reducing: Reduce | None = None
         self.committed: list[tuple[str, ...]] = []
         self.cohorts: dict[tuple[int, int], tuple[str, ...]] = {}
+        self.sizes: dict[tuple[int, int], int] = {}  # of the cohorts without those drawn beyond
         self.here: set[str] = set()
         self.stops_at_all = False
 
@@ -345,6 +389,8 @@ class Runs(RuleBasedStateMachine):
                 assert len(self.here) >= self.settings.minimum_devices
                 assert set(command.cohort) <= self.here
                 self.cohorts[key] = command.cohort
+                self.sizes[key] = math.ceil(0.6 * len(self.here))
+                assert len(command.cohort) == min(math.ceil(1.5 * self.sizes[key]), len(self.here))
             case StartTimer():
                 self.timers.append(command.event)
             case Assign():
@@ -356,7 +402,8 @@ class Runs(RuleBasedStateMachine):
                 whole = self.acknowledged.get(key, set()) - self.damaged.get(key, set())
                 assert set(command.devices) == whole, "each acknowledged update once"
                 assert len(command.devices) == len(set(command.devices))
-                assert len(command.devices) >= self.settings.quorum.of(len(self.cohorts[key]))
+                wanted = self.sizes[key]
+                assert self.settings.quorum.of(wanted) <= len(command.devices) <= wanted
                 self.reducing = command
             case Abandon():
                 key = (command.round, command.attempt)
@@ -388,6 +435,11 @@ class Runs(RuleBasedStateMachine):
 
     @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRefused, Declined]))
     def fails(self, device: str, kind: type[UpdateRefused | Declined]) -> None:
+        if self.state.open:
+            self.send(kind(round=self.state.open.round, attempt=self.state.open.attempt, device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([Stalled, Progressed]))
+    def stalls_or_progresses(self, device: str, kind: type[Stalled | Progressed]) -> None:
         if self.state.open:
             self.send(kind(round=self.state.open.round, attempt=self.state.open.attempt, device=device))
 

@@ -518,32 +518,6 @@ def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fl
     assert list(abandoned.missing) == ["cam-1", "cam-2"]
 
 
-def test_a_lost_device_is_done_without(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet, patience_seconds=0.1)
-    work = [one.assignment() for one in attending]
-    devices[0].submit(work[0], model_bytes(2.0))
-    attending[1].leave()
-    events = list(fleet.operator.watch("run"))
-    assert fleet.operator.rounds("run")[0].missing == ["cam-2"]
-    np.testing.assert_array_equal(model_values(fleet.operator.model(events[-1].run.model)), np.float32(2.0))
-
-
-def test_a_lost_device_that_comes_back_in_time_counts(
-    fleet: Fleet, until: Callable[[Callable[[], bool]], None]
-) -> None:
-    devices, attending = two_devices(fleet, patience_seconds=0.05)
-    attending[0].assignment()
-    work = attending[1].assignment()
-    attending[1].leave()
-    until(lambda: fleet.operator.run("run").open_round.lost == ["cam-2"])
-    assert devices[1].attend().assignment() == work, "its assignment comes again"
-    assert not fleet.operator.run("run").open_round.lost
-    devices[1].submit(work, model_bytes(1.0))
-    devices[0].submit(work, model_bytes(1.0))
-    list(fleet.operator.watch("run"))
-    assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
-
-
 def test_stopping_a_run_tells_its_devices_to_stop(fleet: Fleet) -> None:
     devices, attending = two_devices(fleet)
     work = attending[0].assignment()

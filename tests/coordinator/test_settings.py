@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
-from coordinator.rounds.settings import Amount, Settings, parse_amount
+from coordinator.rounds.settings import Amount, Settings, parse_amount, parse_fraction
 from moonfed.errors import InvalidInput
 
 
@@ -22,7 +22,11 @@ from moonfed.errors import InvalidInput
         ({"quorum": Amount(count=3), "cohort": Amount(count=2)}, "quorum is 3"),
         ({"deadline_seconds": 0.0}, "deadline_seconds is 0"),
         ({"deadline_seconds": float("inf")}, "deadline_seconds is inf"),
-        ({"patience_seconds": -1.0}, "patience_seconds is -1"),
+        ({"patience_seconds": 0.0}, "patience_seconds is 0"),
+        ({"over_selection": -0.1}, r"over_selection is -0.1; it must be from 0 to 10"),
+        ({"over_selection": float("nan")}, "over_selection is nan"),
+        ({"labels": {"": "berlin"}}, "label is '=berlin'"),
+        ({"labels": {f"n{number}": "x" for number in range(65)}}, "there are 65 labels"),
         ({"sampling": "size"}, "sampling is 'size'; it must be 'uniform' or 'samples'"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is"),
@@ -69,8 +73,31 @@ def test_a_round_that_may_open_can_reach_its_quorum(cohort: Amount, quorum: Amou
     assert needed == minimum or not reachable(needed - 1), "nobody waits for more than it takes"
 
 
+@given(amounts, strategies.floats(0, 3), strategies.integers(1, 40))
+def test_the_updates_that_close_a_round_follow_from_how_many_were_drawn(
+    cohort: Amount, beyond: float, attending: int
+) -> None:
+    settings = Settings(rounds=1, cohort=cohort, quorum=Amount(count=1), over_selection=beyond)
+    drawn, plain = settings.drawn(attending), settings.cohort_size(attending)
+    assert plain <= drawn <= attending
+    assert settings.updates_wanted(drawn) == plain
+
+
+@pytest.mark.parametrize(("text", "expected"), [("30%", 0.3), ("0.25", 0.25), ("0", 0.0), ("150 %", 1.5)])
+def test_fractions_as_operators_write_them(text: str, expected: float) -> None:
+    assert parse_fraction("over_selection", text) == pytest.approx(expected)
+    with pytest.raises(InvalidInput, match="over_selection is 'some'; it must be like 30%"):
+        parse_fraction("over_selection", "some")
+
+
 def test_settings_survive_the_store() -> None:
     settings = Settings(
-        rounds=3, cohort=Amount(count=2), quorum=Amount(fraction=0.3), seed=2**64 - 1, sampling="samples"
+        rounds=3,
+        cohort=Amount(count=2),
+        quorum=Amount(fraction=0.3),
+        seed=2**64 - 1,
+        sampling="samples",
+        over_selection=0.3,
+        labels={"site": "berlin"},
     )
     assert Settings.from_document(settings.to_document()) == settings

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.attendance import Assignment, Attendance, Ended, Introduction
 from coordinator.records import AttemptId, RunEvent
-from coordinator.rounds.events import DeadlinePassed, GracePassed, StartTimer, TimedEvent
+from coordinator.rounds.events import DeadlinePassed, RetryTimePassed, StartTimer, TimedEvent
 from coordinator.services import pace
 from coordinator.services.pace import paced
 from coordinator.timers import Timers
@@ -189,7 +189,7 @@ def test_a_timer_is_forgotten_once_it_has_fired_or_its_attempt_is_over() -> None
     async def scenario() -> None:
         fired: asyncio.Queue[TimedEvent] = asyncio.Queue()
         timers = Timers(fired.put_nowait)
-        soon = GracePassed(round=1, attempt=1, device="cam-1", departure=1)
+        soon = RetryTimePassed(round=1, attempt=1)
         timers.start(StartTimer(seconds=0, event=soon))
         timers.start(StartTimer(seconds=60, event=DeadlinePassed(round=1, attempt=1)))
         assert await fired.get() == soon

@@ -39,7 +39,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.refused = 0  # uploads
         self.resumed: list[int] = []  # bytes that were already here when an upload began
         self.renewed: list[bytes] = []  # certificates
-        self.stop_reason = ""
+        self.stop_reason, self.come_back_seconds = "", 0.0
         self.attend_error: MoonfedError | None = None
         self.submit_error: MoonfedError | None = None
         self.submit_problems: list[MoonfedError] = []  # that pass, one with each try
@@ -154,7 +154,9 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportReply:
         self._tell(lambda: self.reports.append(request))
-        return fleet_pb2.ReportReply(stop=bool(self.stop_reason), reason=self.stop_reason)
+        return fleet_pb2.ReportReply(
+            stop=bool(self.stop_reason), reason=self.stop_reason, come_back_seconds=self.come_back_seconds
+        )
 
     def Decline(  # noqa: N802
         self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext

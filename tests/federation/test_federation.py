@@ -102,7 +102,7 @@ def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
         federation.attend(name)
     federation.until_attending(3)
     # More rounds than are played: a device drops its models when the run ends.
-    settings = ("--rounds", "100", "--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--grace", "1")
+    settings = ("--rounds", "100", "--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--patience", "5")
     federation.start_run(bundle, "r", *settings)
     federation.until("r", lambda seen: seen.round == 1)
     federation.until("r", lambda seen: seen.open_round.round == 2)

@@ -1,0 +1,43 @@
+"""Labels: what a device is called besides its name, and what a run may pick its devices by, such as site=berlin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from moonfed.errors import InvalidInput
+
+MAX_LABELS, MAX_WORD = 64, 200  # of one device or run; characters of a name or value
+
+
+def parse_labels(words: Sequence[str]) -> dict[str, str]:
+    """Labels as people write them, each NAME=VALUE; InvalidInput for one that is not, or for two of one name."""
+    labels: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name in labels:
+            raise InvalidInput(f"label is {word!r}; it must be NAME=VALUE, such as site=berlin, once for each name")
+        labels[name] = value
+    check_labels(labels)
+    return labels
+
+
+def check_labels(labels: Mapping[str, str]) -> None:
+    """Raises InvalidInput for labels that nobody may have."""
+    if len(labels) > MAX_LABELS:
+        raise InvalidInput(f"there are {len(labels)} labels; it must be at most {MAX_LABELS}")
+    for name, value in labels.items():
+        if not all(0 < len(word) <= MAX_WORD and word.isprintable() for word in (name, value)):
+            raise InvalidInput(
+                f"label is {write_labels({name[:MAX_WORD]: value[:MAX_WORD]})!r}; "
+                f"name and value must be 1 to {MAX_WORD} printable characters"
+            )
+
+
+def write_labels(labels: Mapping[str, str]) -> str:
+    """Labels as people read them."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
+
+
+def lacking(labels: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Those wanted that are not among the labels."""
+    return {name: value for name, value in wanted.items() if labels.get(name) != value}
