@@ -54,6 +54,13 @@ def main() -> None:
 @app.command()
 def serve(
     state: Annotated[Path, typer.Option(help="The directory that holds everything; made if absent.")] = DEFAULT_STATE,
+    database: Annotated[
+        str,
+        typer.Option(
+            help="A PostgreSQL database: postgresql://USER@HOST/NAME. Else a file in --state.",
+            envvar="MOONFED_DATABASE",
+        ),
+    ] = "",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     fleet_port: Annotated[int, typer.Option(help="For devices and operators; 0: any free one.")] = 7443,
     enrolment_port: Annotated[int, typer.Option(help="For devices that are new; 0: any free one.")] = 7444,
@@ -77,6 +84,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = ServeSettings(
         state=state,
+        database=database,
         host=host,
         fleet_port=fleet_port,
         enrolment_port=enrolment_port,

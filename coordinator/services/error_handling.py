@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from coordinator.storage.full_disk import as_full_disk
+from coordinator.storage.passing_trouble import as_away, as_full_disk
 from moonfed.errors import MoonfedError
 from moonfed.status import to_status
 
@@ -72,7 +72,7 @@ async def _abort(context: Any, error: Exception) -> NoReturn:  # noqa: ANN401
         raise error
     if not isinstance(error, MoonfedError):
         _log.error("a call of %s failed", context.peer(), exc_info=error)
-        error = as_full_disk(error) or error
+        error = as_full_disk(error) or as_away(error) or error
     code, details, metadata = to_status(error)
     await context.abort(code, details[:MAX_DETAILS], metadata)
     raise asyncio.CancelledError  # abort has raised

@@ -18,14 +18,14 @@ _columns = tables.participants.c
 
 def drawn(connection: sql.Connection, run: str, cohort: Sequence[str]) -> None:
     """These devices are in a round's cohort."""
-    values = [{"run": run, "device": device, "round": 0, "attempt": 0} for device in cohort]
+    values = [{"run": run, "device": device, "round": 0, "attempt": 0} for device in sorted(cohort)]
     insert_or_ignore(connection, tables.participants, values)
 
 
 def counted(connection: sql.Connection, attempt: AttemptId, devices: Sequence[str]) -> None:
     """The updates of these devices are in a round's model."""
     place = {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
-    insert_or_replace(connection, tables.participants, [{**place, "device": device} for device in devices])
+    insert_or_replace(connection, tables.participants, [{**place, "device": device} for device in sorted(devices)])
 
 
 def all_of(connection: sql.Connection, run: str) -> set[str]:

@@ -12,6 +12,7 @@ import sqlalchemy as sql
 from coordinator.records import DeviceRecord
 from coordinator.storage import rows, tables
 from coordinator.storage.transactions import Transactions
+from coordinator.storage.upsert import insert_or_ignore
 from moonfed.errors import AlreadyExists
 
 
@@ -49,12 +50,14 @@ class Registry:
         """
         columns, now = tables.devices.c, time.time()
         query = sql.select(columns.public_key_sha256, columns.secret_sha256).where(columns.device == device)
+        token = sql.select(tables.tokens.c.uses_left).where(tables.tokens.c.secret_sha256 == secret_sha256)
         changes = {"certificate_expires": certificate_expires, "secret_sha256": secret_sha256}
         new = {"device": device, "enrolled": now, "last_seen": now, "platform": {}}
         with self._transactions.write() as connection:
-            held = connection.execute(query).first()
+            connection.execute(token.with_for_update())  # one enrolment at a time, of those with this token
+            held = connection.execute(query.with_for_update()).first()
             if held and held.public_key_sha256 != public_key_sha256:
-                raise AlreadyExists(f"there is already a device {device!r}; give another name")
+                raise _taken(device)
             asks_again = held is not None and held.secret_sha256 == secret_sha256
             if not asks_again and not _use_token(connection, secret_sha256):
                 return False
@@ -62,7 +65,10 @@ class Registry:
                 connection.execute(sql.update(tables.devices).where(columns.device == device).values(changes))
             else:
                 row = {**new, **changes, "public_key_sha256": public_key_sha256}
-                connection.execute(sql.insert(tables.devices).values(row))
+                try:
+                    connection.execute(sql.insert(tables.devices).values(row))
+                except sql.exc.IntegrityError as error:  # with another token, at the same time
+                    raise _taken(device) from error
         return True
 
     def renewed(self, device: str, public_key_sha256: str, certificate_expires: float) -> None:
@@ -82,7 +88,7 @@ class Registry:
                 sql.update(tables.devices).where(tables.devices.c.device == device).values(changes)
             )
             if not known.rowcount:
-                connection.execute(sql.insert(tables.devices).values({**new, **changes}))
+                insert_or_ignore(connection, tables.devices, [{**new, **changes}])
 
     def add_token(self, secret_sha256: str, uses: int, expires: float) -> None:
         """Keeps a new join token, by its secret's hash."""
@@ -97,6 +103,10 @@ class Registry:
         with self._transactions.read() as connection:
             row = connection.execute(query).first()
         return Token(uses_left=row.uses_left, expires=row.expires) if row else None
+
+
+def _taken(device: str) -> AlreadyExists:
+    return AlreadyExists(f"there is already a device {device!r}; give another name")
 
 
 def _use_token(connection: sql.Connection, secret_sha256: str) -> bool:

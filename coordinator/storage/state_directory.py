@@ -1,6 +1,6 @@
 """The state directory: where everything of a coordinator lies, and the lock that keeps a second one out.
 
-coordinator.db   runs, rounds, receipts, devices (coordinator.storage.database)
+coordinator.db   runs, rounds, receipts, devices, unless they lie on a PostgreSQL server
 blobs/           models, plans, graphs, manifests, by sha256
 spool/           updates of open rounds: RUN/ROUND-ATTEMPT/updates/DEVICE/ROLE
 authority/       the authority's and the server's keys and certificates
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coordinator.records import AttemptId
-from coordinator.storage.database import DATABASE_FILE, open_store
+from coordinator.storage import postgres, sqlite
 from coordinator.storage.pins import Pins
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory
@@ -87,25 +87,31 @@ class StateDirectory:
 
 
 @contextmanager
-def open_state(root: Path) -> Iterator[StateDirectory]:
+def open_state(root: Path, database: str = "") -> Iterator[StateDirectory]:
     """Opens a state directory, new or old, for this process alone.
 
-    Raises WrongState if another coordinator holds it, Corrupt if its database is damaged or gone.
+    `database`: a PostgreSQL server's; else SQLite's file in the directory. Raises WrongState if another coordinator
+    holds the directory, Corrupt if the database is damaged or gone, Unavailable if its server cannot be reached.
     """
     make_directories(root, mode=0o700)
     with _locked(root):
-        database = root / DATABASE_FILE
         # The database is whole before anything else is made, so a first start that was killed can be made again.
-        if _is_empty(database) and any((root / name).exists() for name in ("authority", "blobs")):
-            raise Corrupt(
-                f"{database} is gone or empty, though {root} was in use: restore the database from a backup, "
-                "or move the whole state directory away to start anew"
-            )
-        store = open_store(database)
+        used_before = any((root / name).exists() for name in ("authority", "blobs"))
+        store = postgres.open_store(database, used_before=used_before) if database else _open_file(root, used_before)
         try:
             yield StateDirectory(root=root, store=store, blobs=BlobDirectory(root / "blobs"))
         finally:
             store.close()
+
+
+def _open_file(root: Path, used_before: bool) -> Store:
+    path = root / sqlite.DATABASE_FILE
+    if _is_empty(path) and used_before:
+        raise Corrupt(
+            f"{path} is gone or empty, though {root} was in use: restore the database from a backup, "
+            "or move the whole state directory away to start anew"
+        )
+    return sqlite.open_store(path)
 
 
 def _is_empty(path: Path) -> bool:

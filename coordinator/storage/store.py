@@ -15,6 +15,7 @@ from coordinator.aggregation.offences import Offence
 from coordinator.records import Answer, AttemptId, RoundRecord, RunRecord
 from coordinator.rounds.retention import KEEP_ALL, Retention
 from coordinator.storage import blob_refs, participants, rows, tables
+from coordinator.storage.leases import Leases
 from coordinator.storage.registry import Registry
 from coordinator.storage.transactions import Transactions
 from coordinator.storage.upsert import insert_or_replace
@@ -26,10 +27,14 @@ RECEIPT_ROUNDS = 100  # of the newest ones a device's answer is kept, for whoeve
 
 
 class Store:
-    """A database whose schema is already there; `coordinator.storage.database` opens one."""
+    """A database whose schema is already there; `sqlite` and `postgres` beside this module open one.
 
-    def __init__(self, engine: sql.Engine) -> None:
+    `holder`: what this coordinator is called where others share the database; it then changes only its own runs.
+    """
+
+    def __init__(self, engine: sql.Engine, holder: str | None = None) -> None:
         self._transactions = Transactions(engine)
+        self.leases = Leases(self._transactions, holder)
         self.registry = Registry(self._transactions)
 
     def close(self) -> None:
@@ -54,6 +59,7 @@ class Store:
                 connection.execute(sql.insert(tables.runs).values(row))
             except sql.exc.IntegrityError as error:
                 raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
+            self.leases.take_in(connection, record.run)
             blob_refs.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **(bundle or {})})
             blob_refs.add(connection, record.run, tables.INITIAL, {MODEL: record.initial})
 
@@ -74,6 +80,7 @@ class Store:
     def end_run(self, run: str, status: str) -> None:
         """The run is finished or stopped."""
         with self._transactions.write() as connection:
+            self.leases.require(connection, run)
             connection.execute(sql.update(tables.runs).where(tables.runs.c.run == run).values(status=status))
 
     def delete_run(self, run: str) -> list[BlobRef]:
@@ -122,6 +129,7 @@ class Store:
             "bases": {},
         }
         with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
             connection.execute(sql.insert(tables.rounds).values(row))
             participants.drawn(connection, attempt.run, cohort)
 
@@ -145,6 +153,7 @@ class Store:
         found = [[offence.device, offence.what] for offence in offences]
         changes = {"counted": list(counted), "offences": found, "bases": dict(bases or {})}
         with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
             _close_round(connection, attempt, "committed", changes)
             participants.counted(connection, attempt, counted)
             blob_refs.add(connection, attempt.run, attempt.round, blobs)
@@ -156,6 +165,7 @@ class Store:
     def abandon_round(self, attempt: AttemptId, reason: str) -> None:
         """The round came to nothing."""
         with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
             _close_round(connection, attempt, "abandoned", {"reason": reason})
 
     def round(self, attempt: AttemptId) -> RoundRecord | None:
@@ -282,9 +292,15 @@ def _same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
 
 
 def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
+    """Closes an open round. Abandoning it once more changes nothing: it may have to be tried until it is known."""
     columns = tables.rounds.c
-    opened = connection.execute(sql.select(columns.opened).where(_same(tables.rounds, attempt))).scalar_one()
-    seconds = max(0.0, time.time() - opened)  # shown only; deadlines are timed by the monotonic clock
+    query = sql.select(columns.status, columns.opened).where(_same(tables.rounds, attempt))
+    found = connection.execute(query.with_for_update()).one()
+    if found.status == status == "abandoned":
+        return
+    if found.status != "open":
+        raise WrongState(f"{attempt} is {found.status}; it cannot be {status}")
+    seconds = max(0.0, time.time() - found.opened)  # shown only; deadlines are timed by the monotonic clock
     connection.execute(
         sql.update(tables.rounds).where(_same(tables.rounds, attempt)).values(status=status, seconds=seconds, **changes)
     )
@@ -318,5 +334,5 @@ def _metrics(connection: sql.Connection, run: str, first: int, last: int) -> dic
 
 
 def _put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Mapping[str, float]) -> None:
-    values = [{"run": run, "round": round_, "name": name, "value": value} for name, value in metrics.items()]
+    values = [{"run": run, "round": round_, "name": name, "value": value} for name, value in sorted(metrics.items())]
     insert_or_replace(connection, tables.metrics, values)

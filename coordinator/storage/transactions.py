@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import sqlalchemy as sql
 
 
 class Transactions:
-    """Any number of readers, and one writer at a time: one process owns the database, so writers queue here."""
+    """Any number of readers. Of SQLite's writers one at a time: one process owns the database, so they queue here.
+
+    PostgreSQL's writers run side by side (READ COMMITTED) and lock the rows that they have decided by.
+    """
 
     def __init__(self, engine: sql.Engine) -> None:
+        shared = engine.dialect.name == "postgresql"
         self._engine = engine
-        self._writing = threading.Lock()  # rather than fail on the database's own lock
+        self._reading = engine.execution_options(isolation_level="REPEATABLE READ") if shared else engine
+        # A lock of our own, rather than fail on the database's.
+        self._writing: AbstractContextManager[object] = nullcontext() if shared else threading.Lock()
 
     def read(self) -> AbstractContextManager[sql.Connection]:
         """A transaction that sees one state of the database."""
-        return self._engine.connect()
+        return self._reading.connect()
 
     @contextmanager
     def write(self) -> Iterator[sql.Connection]:
@@ -27,5 +33,5 @@ class Transactions:
             yield connection
 
     def close(self) -> None:
-        """Gives the database's files back."""
+        """Gives the database's files or connections back."""
         self._engine.dispose()

@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coordinator.authority import Authority
 from coordinator.enrolment import Enrolment
-from coordinator.storage.database import open_store
+from coordinator.storage.sqlite import open_store
 from moonfed.errors import AlreadyExists, InvalidInput, Untrusted
 from moonfed.identity import load_identity, new_key, signing_request, subject_of
 from moonfed.join_token import parse_token

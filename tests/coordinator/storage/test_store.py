@@ -1,26 +1,23 @@
-"""What every store must do; so far SQLite's."""
+"""What every store must do: on SQLite and on a real PostgreSQL server."""
 
 from __future__ import annotations
 
-import errno
-import shutil
-import sqlite3
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import sqlalchemy as sql
 
+from coordinator.aggregation.offences import Offence
 from coordinator.records import Answer, AttemptId, RunRecord
+from coordinator.rounds.retention import KEEP_ALL, Retention
 from coordinator.rounds.settings import Amount, Settings
-from coordinator.storage.database import open_store
-from coordinator.storage.full_disk import as_full_disk
-from coordinator.storage.store import Store
+from coordinator.storage import blob_refs
+from coordinator.storage.store import RECEIPT_ROUNDS, Store
 from coordinator.storage.views import recovered_state, run_view
-from moonfed.blobs import ref_of_bytes
-from moonfed.errors import AlreadyExists, Corrupt, NotFound, VersionMismatch
+from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.errors import AlreadyExists, NotFound, WrongState
+from tests.coordinator.storage.conftest import Open
 
 RUN = RunRecord(
     run="digits",
@@ -33,13 +30,6 @@ RUN = RunRecord(
 )
 FIRST = AttemptId(run="digits", round=1, attempt=1)
 MODEL = ref_of_bytes(b"model 1")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "coordinator.db")
-    yield opened
-    opened.close()
 
 
 def update(device: str, content: bytes = b"update", attempt: AttemptId = FIRST) -> Answer:
@@ -168,8 +158,8 @@ def test_the_global_state_is_kept_with_its_round(store: Store) -> None:
     assert (newest.blobs, newest.model) == (blobs, MODEL)
 
 
-def test_a_killed_coordinator_finds_its_round_again(tmp_path: Path) -> None:
-    first = open_store(tmp_path / "coordinator.db")
+def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
+    first = open_store()
     first.add_run(RUN)
     first.open_round(FIRST, ["a", "b", "c", "d"])
     first.abandon_round(FIRST, "because")
@@ -178,7 +168,9 @@ def test_a_killed_coordinator_finds_its_round_again(tmp_path: Path) -> None:
     first.put_answer(update("b", attempt=again))
     first.put_answer(Answer(id=again, device="c", outcome="declined", reason="busy"))
     first.put_answer(Answer(id=again, device="d", outcome="refused", reason="NaN"))
-    second = open_store(tmp_path / "coordinator.db")  # the first one was never closed, as after a kill
+    first.leases.release()
+    second = open_store()  # the first one was never closed, as after a kill
+    assert second.leases.take("digits")
     state = recovered_state(second, "digits")
     assert (state.committed, state.attempt) == (0, 2)
     assert state.open
@@ -193,8 +185,6 @@ def test_a_killed_coordinator_finds_its_round_again(tmp_path: Path) -> None:
     second.commit_round(again, ["b"], {"model": MODEL}, metrics={}, metrics_before={})
     state = recovered_state(second, "digits")
     assert (state.committed, state.attempt, state.open) == (1, 1, None)
-    first.close()
-    second.close()
 
 
 def test_the_attempt_after_an_abandoned_one_has_the_next_number(store: Store) -> None:
@@ -244,70 +234,168 @@ def test_a_device_is_heard_of(store: Store) -> None:
     assert device.last_seen >= device.enrolled > 0
 
 
-def test_it_is_durable_against_power_loss(tmp_path: Path, store: Store) -> None:
-    with store._transactions.read() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+def committed(store: Store, round_: int, retention: Retention = KEEP_ALL, run: str = "digits") -> list[BlobRef]:
+    """Commits a round with a model and the memory of a server rule; what is released."""
+    attempt = AttemptId(run=run, round=round_, attempt=1)
+    store.open_round(attempt, ["a"])
+    blobs = {"model": ref_of_bytes(b"model %d" % round_), "momentum": ref_of_bytes(b"momentum %d" % round_)}
+    return store.commit_round(attempt, ["a"], blobs, metrics={}, metrics_before={}, retention=retention)
 
 
-def test_a_full_database_is_told_from_other_trouble(tmp_path: Path) -> None:
-    engine = sql.create_engine(f"sqlite:///{tmp_path / 'full.db'}")
-    with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE t (content TEXT)")
-        connection.exec_driver_sql("PRAGMA max_page_count = 3")
-        with pytest.raises(sql.exc.OperationalError) as full:
-            connection.exec_driver_sql("INSERT INTO t VALUES (?)", ("x" * 100_000,))
-        with pytest.raises(sql.exc.OperationalError) as other:
-            connection.exec_driver_sql("SELECT * FROM nothing")
-    engine.dispose()
-    assert str(as_full_disk(full.value)) == "the disk is full"
-    assert as_full_disk(other.value) is None
-    assert as_full_disk(OSError(errno.EDQUOT, "quota"))
-    assert as_full_disk(OSError(errno.EIO, "input/output error")) is None
+def kept_models(store: Store, run: str = "digits") -> list[int]:
+    return [found.id.round for found in store.past_rounds(run, None, 1000) if found.model]
 
 
-def test_a_damaged_database_is_not_started_on(tmp_path: Path) -> None:
-    path = tmp_path / "coordinator.db"
-    store = open_store(path)
+@pytest.mark.parametrize(("last", "every"), [(1, 0), (3, 0), (2, 4), (5, 1), (40, 0)])
+def test_old_models_go_with_the_commit_and_their_rounds_stay(store: Store, last: int, every: int) -> None:
     store.add_run(RUN)
-    store.close()
-    content = bytearray(path.read_bytes())
-    content[100:] = b"\xff" * (len(content) - 100)
-    path.write_bytes(content)
-    with pytest.raises(Corrupt, match="restore it and its -wal file from a backup"):
-        open_store(path)
-    path.write_bytes(b"this is no database, it is a text that is long enough to be looked at" * 40)
-    with pytest.raises(Corrupt, match="restore it"):
-        open_store(path)
+    gone: list[BlobRef] = []
+    for round_ in range(1, 31):
+        gone += committed(store, round_, Retention(last=last, every=every))
+    expected = [round_ for round_ in range(1, 31) if round_ > 30 - last or (every and round_ % every == 0)]
+    assert kept_models(store) == expected
+    assert len(store.past_rounds("digits", None, 1000)) == 30
+    released = {ref_of_bytes(b"model %d" % round_) for round_ in range(1, 31) if round_ not in expected}
+    momenta = {ref_of_bytes(b"momentum %d" % round_) for round_ in range(1, 30)}
+    assert set(gone) == released | momenta
+    assert not any(store.refers_to(ref.sha256) for ref in gone)
+    assert store.refers_to(RUN.initial.sha256), "model 0 stays"
+    newest = store.latest_round("digits", "committed")
+    assert newest
+    assert set(newest.blobs) == {"model", "momentum"}
 
 
-def test_another_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
-    path = tmp_path / "coordinator.db"
-    open_store(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE schema SET version = 99")
-    connection.commit()
-    connection.close()
-    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 4"):
-        open_store(path)
+def test_pruning_by_hand_says_how_many_models_go(store: Store) -> None:
+    store.add_run(RUN)
+    for round_ in range(1, 11):
+        committed(store, round_)
+    models, released = store.prune_run("digits", Retention(last=2, every=5))
+    assert models == 7
+    assert {ref_of_bytes(b"model %d" % round_) for round_ in (1, 2, 3, 4, 6, 7, 8)} == set(released)
+    assert kept_models(store) == [5, 9, 10]
+    assert store.prune_run("digits", Retention(last=2, every=5)) == (0, [])
+    with pytest.raises(NotFound, match="'other'"):
+        store.prune_run("other", Retention())
 
 
-def test_a_kill_after_any_statement_of_the_first_start_leaves_a_database_that_opens(tmp_path: Path) -> None:
-    copies: list[Path] = []
-    (tmp_path / "first").mkdir()
+def test_what_another_run_needs_is_not_released(store: Store) -> None:
+    for run in ("digits", "other"):
+        store.add_run(replace(RUN, run=run), {"plan.pt": ref_of_bytes(b"plan")})
+        committed(store, 1, run=run)
+    store.end_run("digits", "finished")
+    assert store.delete_run("digits") == []
+    store.end_run("other", "stopped")
+    names = (b"manifest", b"initial", b"plan", b"model 1", b"momentum 1")
+    assert set(store.delete_run("other")) == {ref_of_bytes(name) for name in names}
+    assert store.runs() == []
 
-    def copy(*_: object) -> None:
-        copies.append(tmp_path / str(len(copies)))
-        shutil.copytree(tmp_path / "first", copies[-1])
 
-    sql.event.listen(sql.Engine, "after_cursor_execute", copy)
-    try:
-        open_store(tmp_path / "first" / "coordinator.db").close()
-    finally:
-        sql.event.remove(sql.Engine, "after_cursor_execute", copy)
-    assert len(copies) > 8, "there are nine statements at least: a table each, and the version"
-    for directory in copies:
-        store = open_store(directory / "coordinator.db")
-        store.add_run(RUN)
-        assert store.runs() == [RUN]
-        store.close()
+def test_only_a_run_that_has_ended_is_deleted_and_then_its_name_is_free(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+    store.put_answer(update("a"))
+    store.put_metrics("digits", 0, {"accuracy": 0.5})
+    with pytest.raises(WrongState, match="'digits' is running; stop it"):
+        store.delete_run("digits")
+    store.abandon_round(FIRST, "stopped")
+    store.end_run("digits", "stopped")
+    store.delete_run("digits")
+    with pytest.raises(NotFound, match="'digits'"):
+        store.delete_run("digits")
+    store.add_run(RUN)
+    assert store.past_rounds("digits", None, 9) == []
+    assert store.metrics("digits", 0) == {}
+    assert store.participants("digits") == set()
+
+
+def test_a_round_is_closed_once(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+    store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+    with pytest.raises(WrongState, match="is committed; it cannot be committed"):
+        store.commit_round(FIRST, [], {"model": ref_of_bytes(b"other")}, metrics={}, metrics_before={})
+    with pytest.raises(WrongState, match="is committed; it cannot be abandoned"):
+        store.abandon_round(FIRST, "because")
+    (found,) = store.past_rounds("digits", None, 9)
+    assert (found.counted, found.model) == (("a",), MODEL)
+    second = replace(FIRST, round=2)
+    store.open_round(second, ["a"])
+    store.abandon_round(second, "because")
+    store.abandon_round(second, "tried until it is known")
+    with pytest.raises(WrongState, match="is abandoned; it cannot be committed"):
+        store.commit_round(second, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+    assert store.past_rounds("digits", None, 9)[1].reason == "because"
+
+
+def test_offences_and_base_rounds_are_kept_with_the_round(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a", "b"])
+    offences = (Offence(device="b", what="its change was scaled down"),)
+    store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={}, offences=offences, bases={"a": 0})
+    found = store.round(FIRST)
+    assert found
+    assert (found.offences, found.bases) == (offences, {"a": 0})
+
+
+def test_receipts_of_long_ago_are_forgotten(store: Store) -> None:
+    store.add_run(RUN)
+    for round_ in range(1, RECEIPT_ROUNDS + 3):
+        attempt = replace(FIRST, round=round_)
+        store.open_round(attempt, ["a"])
+        store.put_answer(update("a", attempt=attempt))
+        store.commit_round(attempt, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+    blobs = update("a").blobs
+    held = [store.has_receipt(replace(FIRST, round=round_), "a", blobs) for round_ in range(1, RECEIPT_ROUNDS + 3)]
+    assert held == [False] * 2 + [True] * RECEIPT_ROUNDS
+    assert store.latest_counted("digits") == {"a": replace(FIRST, round=RECEIPT_ROUNDS + 2)}
+
+
+def test_names_are_in_the_order_of_their_bytes(store: Store) -> None:
+    names = ["Zebra", "_a", "a-b", "a.b", "ab", "a_b", "B"]
+    store.add_run(RUN)
+    store.open_round(FIRST, names)
+    for name in names:
+        store.registry.seen(name)
+        store.put_answer(update(name))
+    assert [device.device for device in store.registry.devices()] == sorted(names)
+    assert [answer.device for answer in store.answers(FIRST)] == sorted(names)
+
+
+def test_a_transaction_that_fails_in_the_middle_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+
+    def fail(*_: object) -> None:
+        raise OSError("a fault of the test's")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(blob_refs, "prune", fail)
+        with pytest.raises(OSError, match="a fault of the test's"):
+            store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={"loss": 1.0}, metrics_before={})
+    found = store.round(FIRST)
+    assert found
+    assert (found.status, found.blobs, store.metrics("digits", 1)) == ("open", {}, {})
+    assert store.latest_counted("digits") == {}
+    assert not store.refers_to(MODEL.sha256)
+
+
+def test_a_token_is_used_as_often_as_it_says_however_many_ask_at_once(store: Store) -> None:
+    store.registry.add_token("0" * 64, 5, time.time() + 60)
+    with ThreadPoolExecutor(8) as threads:
+        asked = [threads.submit(store.registry.enrol, f"cam-{n}", f"{n:064}", "0" * 64, 5.0) for n in range(16)]
+    assert sum(enrolled.result() for enrolled in asked) == 5
+    assert len(store.registry.devices()) == 5
+
+
+def test_a_device_that_answers_and_attends_many_times_at_once_is_one_row(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+    with ThreadPoolExecutor(8) as threads:
+        done = [threads.submit(store.registry.seen, "a", {"torch": "2.6"}) for _ in range(16)]
+        done += [threads.submit(store.put_answer, update("a")) for _ in range(16)]
+        done += [threads.submit(store.put_metrics, "digits", 0, {"b": 1.0, "a": 2.0}) for _ in range(16)]
+    for work in done:
+        work.result()
+    assert len(store.registry.devices()) == 1
+    assert store.answers(FIRST) == [update("a")]
+    assert store.metrics("digits", 0) == {"a": 2.0, "b": 1.0}

@@ -1,4 +1,4 @@
-"""Opens the coordinator's SQLite database: durable settings, the schema's version, and no silent fresh start."""
+"""The coordinator's database in a file of its state directory: SQLite with durable settings, checked when opened."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from coordinator.storage import tables
-from coordinator.storage.migration import migrate
+from coordinator.storage.schema import prepare
 from coordinator.storage.store import Store
-from moonfed.errors import Corrupt, VersionMismatch
+from moonfed.errors import Corrupt
 
 DATABASE_FILE = "coordinator.db"
 
 
 def open_store(path: Path) -> Store:
-    """The store in that file, created if there is none.
+    """The store in that file, created if there is none. One process uses it at a time.
 
     Raises Corrupt, with instructions, for a damaged database, and VersionMismatch for another release's schema.
     """
@@ -24,7 +23,9 @@ def open_store(path: Path) -> Store:
     sql.event.listen(engine, "connect", _configure)
     sql.event.listen(engine, "begin", _begin)
     try:
-        _prepare(engine, path)
+        with engine.begin() as connection:
+            _check(connection, path)
+            prepare(connection, str(path))
     except sql.exc.DatabaseError as error:
         engine.dispose()
         raise Corrupt(_instructions(path, str(error.orig))) from error
@@ -44,20 +45,10 @@ def _begin(connection: sql.Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _prepare(engine: sql.Engine, path: Path) -> None:
-    with engine.begin() as connection:
-        problem = connection.execute(sql.text("PRAGMA quick_check(1)")).scalar_one()
-        if problem != "ok":
-            raise Corrupt(_instructions(path, str(problem)))
-        if not sql.inspect(connection).has_table("schema"):
-            tables.metadata.create_all(connection)
-            connection.execute(sql.insert(tables.schema).values(version=tables.SCHEMA_VERSION))
-        version = migrate(connection, connection.execute(sql.select(tables.schema.c.version)).scalar_one())
-    if version != tables.SCHEMA_VERSION:
-        raise VersionMismatch(
-            f"{path} has schema version {version}; this release of moonfed reads version {tables.SCHEMA_VERSION}; "
-            "use the release that wrote it, or move the whole state directory away to start anew"
-        )
+def _check(connection: sql.Connection, path: Path) -> None:
+    problem = connection.execute(sql.text("PRAGMA quick_check(1)")).scalar_one()
+    if problem != "ok":
+        raise Corrupt(_instructions(path, str(problem)))
 
 
 def _instructions(path: Path, problem: str) -> str:

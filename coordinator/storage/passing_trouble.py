@@ -1,0 +1,34 @@
+"""Tells the troubles that pass, a full disk and a database server that is away, from every other."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+
+import sqlalchemy as sql
+
+from moonfed.errors import ResourceExhausted, Unavailable
+
+_POSTGRES_FULL = "53100"
+_SQLITE_FULL = "database or disk is full"  # its error code is told from Python 3.11 on only
+
+
+def as_full_disk(error: Exception) -> ResourceExhausted | None:
+    """The error to tell a caller if a disk or a quota is full, who may try again later; else None."""
+    file_failed = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    database_failed = isinstance(error, sql.exc.OperationalError) and str(error.orig) == _SQLITE_FULL
+    server_failed = isinstance(error, sql.exc.OperationalError) and _sqlstate(error) == _POSTGRES_FULL
+    return ResourceExhausted("the disk is full") if file_failed or database_failed or server_failed else None
+
+
+def as_away(error: Exception) -> Unavailable | None:
+    """The error to tell a caller if the database's server cannot be reached, who may try again later; else None."""
+    if not isinstance(error, sql.exc.OperationalError) or isinstance(error.orig, sqlite3.Error):
+        return None
+    away = error.connection_invalidated or _sqlstate(error) is None
+    return Unavailable("the coordinator's database cannot be reached at present") if away else None
+
+
+def _sqlstate(error: sql.exc.DBAPIError) -> str | None:
+    """PostgreSQL's code of what went wrong; None if the server could not say."""
+    return getattr(error.orig, "sqlstate", None)

@@ -1,0 +1,184 @@
+"""What is PostgreSQL's own: leases between coordinators, durability, and what is told of a server that is away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sql
+
+from coordinator.storage.leases import LeaseLost
+from coordinator.storage.passing_trouble import as_away, as_full_disk
+from coordinator.storage.postgres import open_store
+from coordinator.storage.store import Store
+from moonfed.errors import Corrupt, InvalidInput, Unavailable, VersionMismatch
+from tests.coordinator.storage.postgresql import Server
+from tests.coordinator.storage.test_store import FIRST, MODEL, RUN
+
+Two = tuple[Store, Store]
+
+
+@pytest.fixture
+def url(postgresql_server: Server) -> str:
+    return postgresql_server.new_database()
+
+
+@pytest.fixture
+def two(url: str) -> Iterator[Two]:
+    """Two coordinators on one database; the first has started a run and opened its first round."""
+    with ExitStack() as stack:
+        first, second = (open_store(url, used_before=False) for _ in range(2))
+        stack.callback(first.close)
+        stack.callback(second.close)
+        first.add_run(RUN)
+        first.open_round(FIRST, ["a"])
+        yield first, second
+
+
+def commit(store: Store) -> None:
+    store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+
+
+def test_only_the_holder_of_a_runs_lease_changes_it(two: Two) -> None:
+    first, second = two
+    assert not second.leases.take("digits")
+    forbidden: list[Callable[[], object]] = [
+        lambda: commit(second),
+        lambda: second.abandon_round(FIRST, "because"),
+        lambda: second.open_round(replace(FIRST, round=2), ["a"]),
+        lambda: second.end_run("digits", "stopped"),
+    ]
+    for change in forbidden:
+        with pytest.raises(LeaseLost, match="run 'digits' is another coordinator's now"):
+            change()
+    assert second.run("digits").status == "running", "it is served all the same"
+    commit(first)
+    assert (first.leases.held(), second.leases.held()) == ({"digits"}, set())
+
+
+def test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit(two: Two) -> None:
+    first, second = two
+    assert first.leases.take("digits", 0.2)
+    while not second.leases.take("digits"):
+        time.sleep(0.05)
+    with pytest.raises(LeaseLost):
+        commit(first)
+    assert not first.leases.take("digits")
+    commit(second)
+
+
+def test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_it(two: Two) -> None:
+    first, _ = two
+    assert first.leases.take("digits", 0.0)
+    with pytest.raises(LeaseLost):
+        commit(first)
+    assert first.leases.take("digits")
+    commit(first)
+
+
+def test_a_lease_cannot_be_taken_in_the_middle_of_its_holders_commit(two: Two) -> None:
+    first, second = two
+    assert first.leases.take("digits", 0.5)
+    taken: list[float] = []
+
+    def take() -> None:
+        while not second.leases.take("digits"):
+            time.sleep(0.02)
+        taken.append(time.monotonic())
+
+    with first._transactions.write() as connection:
+        first.leases.require(connection, "digits")
+        thread = threading.Thread(target=take)
+        thread.start()
+        time.sleep(1.0)  # the lease is over by now
+        committing = time.monotonic()
+        assert not taken
+    thread.join(20)
+    assert taken[0] >= committing
+
+
+def test_leases_that_are_given_back_are_free_at_once(two: Two) -> None:
+    first, second = two
+    first.leases.release()
+    assert second.leases.take("digits")
+
+
+def test_two_that_start_at_once_make_one_schema(postgresql_server: Server) -> None:
+    url, stores = postgresql_server.new_database(), []
+    threads = [threading.Thread(target=lambda: stores.append(open_store(url, used_before=False))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(stores) == 4
+    for store in stores:
+        assert store.runs() == []
+        store.close()
+
+
+def test_its_commits_are_durable_whatever_the_servers_default(url: str) -> None:
+    first = open_store(url, used_before=False)
+    with first._transactions.write() as connection:
+        name = connection.execute(sql.select(sql.func.current_database())).scalar_one()
+        connection.exec_driver_sql(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    first.close()
+    second = open_store(url, used_before=True)
+    with second._transactions.read() as connection:
+        assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+        assert connection.exec_driver_sql("SHOW transaction_isolation").scalar() == "repeatable read"
+    second.close()
+
+
+def test_tables_that_have_gone_are_not_made_anew(url: str) -> None:
+    with pytest.raises(Corrupt, match="has none of moonfed's tables, though the state directory was in use"):
+        open_store(url, used_before=True)
+    open_store(url, used_before=False).close()
+    open_store(url, used_before=True).close()
+
+
+def test_another_schema_is_refused_with_both_versions(url: str) -> None:
+    store = open_store(url, used_before=False)
+    with store._transactions.write() as connection:
+        connection.exec_driver_sql("UPDATE schema SET version = 99")
+    store.close()
+    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 4"):
+        open_store(url, used_before=True)
+
+
+def test_a_server_that_cannot_be_reached_is_one_sentence_without_the_password() -> None:
+    with pytest.raises(Unavailable) as away:
+        open_store("postgresql://me:secret@127.0.0.1:1/moonfed", used_before=False)
+    told = str(away.value)
+    assert told.startswith("the database postgresql://me:***@127.0.0.1:1/moonfed cannot be used: ")
+    assert "secret" not in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://me:secret@there/moonfed", "there:secret", "postgresql+psycopg2://a:secret@b/c"]
+)
+def test_another_url_is_refused_without_the_password(url: str) -> None:
+    with pytest.raises(InvalidInput, match="it must be like postgresql://USER@HOST/NAME") as refused:
+        open_store(url, used_before=False)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_connection_that_broke_is_told_from_other_trouble_and_made_again(url: str) -> None:
+    store = open_store(url, used_before=False)
+    with store._transactions.read() as connection:
+        ours = connection.execute(sql.select(sql.func.pg_backend_pid())).scalar_one()
+        with store._transactions.write() as other:
+            other.execute(sql.select(sql.func.pg_terminate_backend(ours)))
+        with pytest.raises(sql.exc.OperationalError) as broken:
+            connection.exec_driver_sql("SELECT 1")
+    assert str(as_away(broken.value)) == "the coordinator's database cannot be reached at present"
+    assert as_full_disk(broken.value) is None
+    assert store.runs() == []
+    with pytest.raises(sql.exc.ProgrammingError) as other_trouble, store._transactions.read() as connection:
+        connection.exec_driver_sql("SELECT * FROM nothing")
+    assert as_away(other_trouble.value) is None
+    store.close()

@@ -1,0 +1,75 @@
+"""What is SQLite's own: its durability, damage that is found, and the first start."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sql
+
+from coordinator.storage.passing_trouble import as_full_disk
+from coordinator.storage.sqlite import open_store
+from moonfed.errors import Corrupt
+from tests.coordinator.storage.test_store import RUN
+
+
+def test_it_is_durable_against_power_loss(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "coordinator.db")
+    with store._transactions.read() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+    store.close()
+
+
+def test_a_full_database_is_told_from_other_trouble(tmp_path: Path) -> None:
+    engine = sql.create_engine(f"sqlite:///{tmp_path / 'full.db'}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (content TEXT)")
+        connection.exec_driver_sql("PRAGMA max_page_count = 3")
+        with pytest.raises(sql.exc.OperationalError) as full:
+            connection.exec_driver_sql("INSERT INTO t VALUES (?)", ("x" * 100_000,))
+        with pytest.raises(sql.exc.OperationalError) as other:
+            connection.exec_driver_sql("SELECT * FROM nothing")
+    engine.dispose()
+    assert str(as_full_disk(full.value)) == "the disk is full"
+    assert as_full_disk(other.value) is None
+    assert as_full_disk(OSError(errno.EDQUOT, "quota"))
+    assert as_full_disk(OSError(errno.EIO, "input/output error")) is None
+
+
+def test_a_damaged_database_is_not_started_on(tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.db"
+    store = open_store(path)
+    store.add_run(RUN)
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[100:] = b"\xff" * (len(content) - 100)
+    path.write_bytes(content)
+    with pytest.raises(Corrupt, match="restore it and its -wal file from a backup"):
+        open_store(path)
+    path.write_bytes(b"this is no database, it is a text that is long enough to be looked at" * 40)
+    with pytest.raises(Corrupt, match="restore it"):
+        open_store(path)
+
+
+def test_a_kill_after_any_statement_of_the_first_start_leaves_a_database_that_opens(tmp_path: Path) -> None:
+    copies: list[Path] = []
+    (tmp_path / "first").mkdir()
+
+    def copy(*_: object) -> None:
+        copies.append(tmp_path / str(len(copies)))
+        shutil.copytree(tmp_path / "first", copies[-1])
+
+    sql.event.listen(sql.Engine, "after_cursor_execute", copy)
+    try:
+        open_store(tmp_path / "first" / "coordinator.db").close()
+    finally:
+        sql.event.remove(sql.Engine, "after_cursor_execute", copy)
+    assert len(copies) > 8, "there are nine statements at least: a table each, and the version"
+    for directory in copies:
+        store = open_store(directory / "coordinator.db")
+        store.add_run(RUN)
+        assert store.runs() == [RUN]
+        store.close()
