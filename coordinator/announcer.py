@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from coordinator.aggregation.offences import Offence
 from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView
 from coordinator.rounds.events import Abandon, Lose, Open
 from coordinator.watchers import Watchers
@@ -71,6 +72,11 @@ class Announcer:
         _log.info("%s committed with %d updates; %s", attempt, len(devices), told)
         self.watchers.tell(_event("round_committed", attempt, devices=devices, model=model))
         self.measured(attempt.round, metrics)
+
+    def offended(self, attempt: AttemptId, offences: Sequence[Offence]) -> None:
+        """What the defence did; it is kept with the round, and only logged here."""
+        for offence in offences:
+            _log.warning("%s: %s: %s", attempt, offence.device, offence.what)
 
     def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
         """There are new metrics of a global model."""

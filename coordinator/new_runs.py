@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from coordinator.aggregation.consistency import require_consistent
+from coordinator.aggregation.consistency import require_consistent, require_defensible
 from coordinator.enrolment import require_name
 from coordinator.records import RunRecord
 from coordinator.rounds.settings import Settings
@@ -82,3 +82,4 @@ def require_runnable(manifest: Manifest, settings: Settings) -> None:
             "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform"
         )
     require_consistent(manifest)
+    require_defensible(manifest, settings.defence, settings.fewest_updates)

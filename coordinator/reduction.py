@@ -10,10 +10,11 @@ from pathlib import Path
 
 from coordinator.aggregation.aggregate import aggregate
 from coordinator.aggregation.closed_round import ClosedRound, Contribution
+from coordinator.aggregation.offences import Offence
 from coordinator.keeping import attempt_id
 from coordinator.records import Answer, AttemptId
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
-from coordinator.rounds.retention import KEEP_ALL, Retention
+from coordinator.rounds.settings import Settings
 from coordinator.storage.housekeeping import discard
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import HOLDOUT_SAMPLES
@@ -38,6 +39,7 @@ class Reduction:
     """The outcome of a round."""
 
     blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what the next round needs beside it
+    offences: tuple[Offence, ...]  # what the run's defence did
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
 
@@ -47,26 +49,25 @@ def close_round(
     run: str,
     command: Reduce,
     manifest: Manifest,
+    settings: Settings,
     *,
-    seed: int,
     begun_with: Mapping[str, BlobRef],
-    retention: Retention = KEEP_ALL,
 ) -> Reduction | Damaged | ReducingFailed:
     """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking.
 
-    `begun_with`: the global state that the round's devices were given, by role; `retention`: which older global models
-    stay.
+    `begun_with`: the global state that the round's devices were given, by role.
     """
     attempt = attempt_id(run, command)
     try:
-        reduction = reduce_round(state, attempt, command.devices, manifest, seed=seed, begun_with=begun_with)
+        reduction = reduce_round(state, attempt, command.devices, manifest, settings, begun_with=begun_with)
         released = state.store.commit_round(
             attempt,
             command.devices,
             reduction.blobs,
             metrics=reduction.metrics,
             metrics_before=reduction.holdout,
-            retention=retention,
+            offences=reduction.offences,
+            retention=settings.models_kept,
         )
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
@@ -86,11 +87,11 @@ def reduce_round(
     attempt: AttemptId,
     devices: Sequence[str],
     manifest: Manifest,
+    settings: Settings,
     *,
-    seed: int,
     begun_with: Mapping[str, BlobRef],
 ) -> Reduction:
-    """What the bundle's rules make of these devices' updates, in this order.
+    """What the bundle's rules and the run's defence make of these devices' updates, in this order.
 
     Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round began with is damaged.
     """
@@ -101,15 +102,21 @@ def reduce_round(
     closed = ClosedRound(
         manifest=manifest,
         round=attempt.round,
-        seed=seed,
+        seed=settings.seed,
         admitted=max(state.store.registry.count(), len(devices)),
         begun_with={role: state.blobs.verified_path(ref) for role, ref in begun_with.items()},
         contributions=tuple(_contribution(state, answer) for answer in counted),
+        defence=settings.defence,
     )
     directory = state.spool(attempt) / "reduced"
     directory.mkdir(exist_ok=True)
-    blobs = {role: _keep(state, attempt, path) for role, path in aggregate(closed, directory).items()}
-    return Reduction(blobs=blobs, metrics=train_metrics(counted), holdout=holdout_metrics(counted))
+    aggregated = aggregate(closed, directory)
+    return Reduction(
+        blobs={role: _keep(state, attempt, path) for role, path in aggregated.files.items()},
+        offences=aggregated.offences,
+        metrics=train_metrics(counted),
+        holdout=holdout_metrics(counted),
+    )
 
 
 def _contribution(state: StateDirectory, answer: Answer) -> Contribution:

@@ -282,14 +282,13 @@ class RunDriver:
         session.offer(write_assignment(id_, command.device, self.record, self.manifest, self._standing))
 
     async def _reduce(self, command: Reduce) -> None:
-        seed, retention = self.record.settings.seed, self.record.settings.models_kept
-        begun_with = self._standing.blobs
-        work = (self._directory, self.record.run, command, self.manifest)
-        outcome = await asyncio.to_thread(close_round, *work, seed=seed, begun_with=begun_with, retention=retention)
+        work = (self._directory, self.record.run, command, self.manifest, self.record.settings)
+        outcome = await asyncio.to_thread(close_round, *work, begun_with=self._standing.blobs)
         if isinstance(outcome, Reduction):
             attempt, model = self._id(command), outcome.blobs[MODEL]
             keepers = command.devices if self.manifest.device_state else ()
             self._standing = self._standing.after(attempt, keepers, outcome.blobs)
+            self._announcer.offended(attempt, outcome.offences)
             self._announcer.committed(attempt, command.devices, model, outcome.metrics)
             if outcome.holdout:
                 self._announcer.measured(command.round - 1, outcome.holdout)

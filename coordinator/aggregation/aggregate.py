@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from coordinator.aggregation import adaptive, fedavgm, fednova, scaffold
 from coordinator.aggregation.closed_round import ClosedRound
+from coordinator.aggregation.defending import defend
+from coordinator.aggregation.offences import Offence
 from coordinator.aggregation.prototypes import next_prototypes
-from coordinator.aggregation.slices import SLICE, Memory, Slice, is_parameter, ranges, read, weighted_sum, writers
+from coordinator.aggregation.slices import SLICE, Memory, Slice, is_parameter, read, weighted_sum, writers
 from moonfed.manifest import MODEL, PROTOTYPES, VARIATE
 from moonfed.server_rules import AdaptiveRule, FedAvgM, FedNova, ServerRule
 from moonfed.tensors import model_size
 
 
-def aggregate(closed: ClosedRound, directory: Path, *, slice_elements: int = SLICE) -> dict[str, Path]:
-    """Writes the next global state into a directory; its files by role: the model, and all that the next round needs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregated:
+    """What a round's updates came to."""
 
-    Raises InvalidInput if the server rule's settings lead out of float32's range. The result depends on nothing but
-    the arguments, bit for bit, and not on `slice_elements`.
+    files: Mapping[str, Path]  # the next global state by role: the model, and all that the next round needs beside it
+    offences: tuple[Offence, ...]  # what the defence did
+
+
+def aggregate(closed: ClosedRound, directory: Path, *, slice_elements: int = SLICE) -> Aggregated:
+    """Writes the next global state into a directory.
+
+    Raises InvalidInput if the server rule's settings lead out of float32's range, or the defence needs more updates.
+    The result depends on nothing but the arguments, bit for bit; `slice_elements` decides how much memory it takes, and
+    about the last bit of what a defence measures of whole updates.
     """
     rule, downlink = closed.manifest.server_rule, closed.manifest.downlink
     roles = [MODEL, *remembered(rule), *(role for role in (VARIATE, PROTOTYPES) if role in downlink)]
     files = {role: directory / role for role in roles}
-    _next_model(closed, {role: files[role] for role in (MODEL, *remembered(rule))}, slice_elements)
+    offences = _next_model(closed, {role: files[role] for role in (MODEL, *remembered(rule))}, slice_elements)
     if VARIATE in files:
         scaffold.next_variate(closed, files[VARIATE], slice_elements)
     if PROTOTYPES in files:
-        next_prototypes(closed, files[PROTOTYPES])
-    return files
+        offences += next_prototypes(closed, files[PROTOTYPES])
+    return Aggregated(files=files, offences=offences)
 
 
 def remembered(rule: ServerRule) -> Mapping[str, float]:
@@ -42,18 +54,18 @@ def remembered(rule: ServerRule) -> Mapping[str, float]:
     return {}
 
 
-def _next_model(closed: ClosedRound, files: Mapping[str, Path], slice_elements: int) -> None:
-    """Parameters by the rule, statistics by the weighted mean."""
-    rule, specs = closed.manifest.server_rule, closed.manifest.tensors
-    size, weights = model_size(specs), closed.weights(rule.weighting)
+def _next_model(closed: ClosedRound, files: Mapping[str, Path], slice_elements: int) -> tuple[Offence, ...]:
+    """Parameters by the rule, statistics by the weighted mean, or what the defence puts in its place."""
+    specs, updates = closed.manifest.tensors, defend(closed, slice_elements)
     with writers(files, specs) as writing:
-        for start, stop in ranges(size, slice_elements):
-            mean = weighted_sum(closed.models, weights, size, start, stop) / sum(weights)
+        for start, stop in updates.ranges:
+            mean = updates.reduce(start, stop)
             parameter = is_parameter(specs, start, stop)
             moved, memory = _apply(closed, mean, start, stop)
             writing[MODEL].write(np.where(parameter, moved, mean))
             for role, values in memory.items():
                 writing[role].write(np.where(parameter, values, 0.0))
+    return updates.offences()
 
 
 def _apply(closed: ClosedRound, mean: Slice, start: int, stop: int) -> tuple[Slice, Memory]:

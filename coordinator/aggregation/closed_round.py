@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from coordinator.aggregation.defence import Defence
 from moonfed.manifest import MODEL, Manifest
 from moonfed.server_rules import Weighting
 
@@ -30,6 +31,7 @@ class ClosedRound:
     admitted: int  # N: devices that belong to the run, at least the contributions'
     begun_with: Mapping[str, Path]  # the global state, by role; what nobody has computed yet is absent
     contributions: tuple[Contribution, ...]  # in order of the devices' names
+    defence: Defence = field(default_factory=Defence)
 
     @property
     def models(self) -> list[Path]:

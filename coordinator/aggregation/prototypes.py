@@ -8,35 +8,76 @@ Legend: C classes, D width of a representation.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from coordinator.aggregation.closed_round import ClosedRound
-from coordinator.aggregation.slices import writers
+from coordinator.aggregation.defence import Reducer
+from coordinator.aggregation.offences import Offence
+from coordinator.aggregation.rows import longest, reduce_rows
+from coordinator.aggregation.slices import Slice, read, writers
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES
-from moonfed.tensors import Vector, open_model, split
+from moonfed.tensors import Vector, model_size, open_model, split
 
 COUNTS, MEANS, PRESENT = "counts", "means", "present"  # the tensors' names; `prototypes` is the fourth
+CLIPPED = "were scaled down"
+OBJECTED: Mapping[Reducer, str] = {
+    "mean": "",  # it has nothing against anybody
+    "median": "are far from the median",
+    "trimmed_mean": "are far from the trimmed mean",
+    "multi_krum": "were left out by multi_krum",
+    "geometric_median": "are far from the geometric median",
+}
+CLASSES_SHOWN = 5
 
 
-def next_prototypes(closed: ClosedRound, path: Path) -> None:
-    """Writes the next prototypes [C, D], and which classes have one [C], to that path."""
-    sharers = _sharers(closed)
-    drawn = [draw(closed, class_, devices) for class_, devices in enumerate(sharers)]
+def next_prototypes(closed: ClosedRound, path: Path) -> tuple[Offence, ...]:
+    """Writes the next prototypes [C, D], and which classes have one [C], to that path; what the defence did.
+
+    A class that fewer devices share than the defence's reducer needs has no prototype in this round.
+    """
     specs = closed.manifest.downlink[PROTOTYPES]
     shapes = {spec.name: spec.shape for spec in specs}
-    sums = np.zeros(shapes[PROTOTYPES])
-    for contribution in closed.contributions:
-        classes = [class_ for class_, devices in enumerate(drawn) if contribution.device in devices]
-        if classes:
-            sums[classes] += _class_means(closed, contribution.files[CLASS_MEANS])[MEANS][classes]
-    counted = np.array([len(devices) for devices in drawn], np.float64)
-    tensors = {PRESENT: np.minimum(counted, 1), PROTOTYPES: sums / np.maximum(counted, 1)[:, None]}
+    tensors = {PRESENT: np.zeros(shapes[PRESENT]), PROTOTYPES: np.zeros(shapes[PROTOTYPES])}
+    done = {told: defaultdict[str, list[str]](list) for told in (CLIPPED, *OBJECTED.values())}
+    for class_, sharers in enumerate(_sharers(closed)):
+        source = draw(closed, class_, sharers)
+        drawn = [device for device in sharers if device in source]
+        if not drawn or len(drawn) < closed.defence.updates_needed:
+            continue
+        rows, chosen = _rows(closed, frozenset(sharers), class_), [device in source for device in sharers]
+        reduced = reduce_rows(closed.defence, rows[chosen], longest(closed.defence, rows))
+        tensors[PRESENT][class_], tensors[PROTOTYPES][class_] = 1.0, reduced.result
+        for told, positions in ((CLIPPED, reduced.clipped), (OBJECTED[closed.defence.reducer], reduced.objected)):
+            for position in positions:
+                done[told][drawn[position]].append(closed.manifest.classes[class_])
     with writers({PROTOTYPES: path}, specs) as files:
         for spec in specs:
             files[PROTOTYPES].write(tensors[spec.name].ravel())
+    return tuple(
+        Offence(device=device, what=f"its means of {_listed(classes)} {told}")
+        for told, by_device in done.items()
+        for device, classes in sorted(by_device.items())
+    )
+
+
+def _rows(closed: ClosedRound, devices: Collection[str], class_: int) -> Slice:
+    """These devices' means of a class, [N, D], in the order of the contributions."""
+    specs = closed.manifest.uplink[CLASS_MEANS]
+    before = sum(spec.size for spec in specs if spec.name < MEANS)
+    width = next(spec.shape[1] for spec in specs if spec.name == MEANS)
+    start, size = before + class_ * width, model_size(specs)
+    files = [contribution.files[CLASS_MEANS] for contribution in closed.contributions if contribution.device in devices]
+    return np.stack([read(file, size, start, start + width) for file in files]).astype(np.float64)
+
+
+def _listed(classes: Sequence[str]) -> str:
+    shown = ", ".join(classes[:CLASSES_SHOWN])
+    more = f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else ""
+    return f"{'class' if len(classes) == 1 else 'classes'} {shown}{more}"
 
 
 def draw(closed: ClosedRound, class_: int, sharers: Collection[str]) -> frozenset[str]:

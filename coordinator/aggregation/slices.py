@@ -5,7 +5,8 @@ Sums are float64 and in the order given, so that the devices' order, not that of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -13,12 +14,13 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.errors import InvalidInput
-from moonfed.tensors import ITEM_SIZE, TensorSpec, header_bytes
+from moonfed.errors import Corrupt, InvalidInput
+from moonfed.tensors import ITEM_SIZE, Kind, TensorSpec, header_bytes
 
 SLICE = 1 << 20  # elements
 Slice = npt.NDArray[np.float64]
 Memory = Mapping[str, Slice]  # what a server rule remembers, by role
+Index = slice | npt.NDArray[np.bool_]  # of some elements of a slice
 
 
 def ranges(size: int, slice_elements: int) -> Iterator[tuple[int, int]]:
@@ -28,13 +30,18 @@ def ranges(size: int, slice_elements: int) -> Iterator[tuple[int, int]]:
 
 
 def read(path: Path, size: int, start: int, stop: int) -> npt.NDArray[np.float32]:
-    """Elements start to stop of a checked file of `size` elements. Mapped anew, so nothing stays resident."""
-    buffer = path.stat().st_size - ITEM_SIZE * size  # it is the file's end, whatever another writer's header holds
-    return np.memmap(path, dtype="<f4", mode="r", offset=buffer + ITEM_SIZE * start, shape=(stop - start,))
+    """Elements start to stop of a checked file of `size` elements. A short slice is mapped five times slower."""
+    values = np.empty(stop - start, "<f4")
+    with path.open("rb", buffering=0) as file:
+        file.seek(-ITEM_SIZE * (size - start), os.SEEK_END)  # the buffer ends the file, whatever the header holds
+        read_bytes = file.readinto(values.data)
+    if read_bytes != values.nbytes:
+        raise Corrupt(f"{path} ended after {read_bytes} of {values.nbytes} bytes")
+    return values
 
 
-def weighted_sum(paths: Sequence[Path], weights: Sequence[float], size: int, start: int, stop: int) -> Slice:
-    """The sum of weight times file over the elements start to stop."""
+def weighted_sum(paths: Sequence[Path], weights: Iterable[float | Slice], size: int, start: int, stop: int) -> Slice:
+    """The sum of weight times file over the elements start to stop; a weight may be one for each element."""
     sums, scaled = np.zeros(stop - start), np.empty(stop - start)
     for path, weight in zip(paths, weights, strict=True):
         np.multiply(read(path, size, start, stop), weight, out=scaled, dtype=np.float64)
@@ -50,6 +57,15 @@ def is_parameter(specs: Sequence[TensorSpec], start: int, stop: int) -> npt.NDAr
             mask[max(offset - start, 0) : max(offset + spec.size - start, 0)] = True
         offset += spec.size
     return mask
+
+
+def kinds(specs: Sequence[TensorSpec], start: int, stop: int) -> Iterator[tuple[Kind, Index]]:
+    """Which of the elements start to stop are of each kind; those that do not occur are left out."""
+    parameter = is_parameter(specs, start, stop)
+    if parameter.all() or not parameter.any():
+        yield ("parameter" if parameter.all() else "statistic"), slice(None)
+    else:
+        yield from (("parameter", parameter), ("statistic", ~parameter))
 
 
 class ModelWriter:

@@ -38,6 +38,7 @@ def round_document(round_: control_pb2.Round) -> dict[str, Any]:
         "reason": round_.reason,
         "metrics": dict(round_.metrics),
         "seconds": round_.seconds,
+        "offences": [{"device": offence.device, "what": offence.what} for offence in round_.offences],
     }
 
 
@@ -80,9 +81,13 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
     if rule:
         settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
         lines += [f"server rule {rule['name']}: {settings}"]
+    if run.settings.HasField("defence"):
+        lines += [_defence_line(run.settings.defence)]
     if rows:
         heads = ["round", "attempt", "status", "updates", "seconds", *metrics, "missing"]
         lines += ["", *table(heads, rows)]
+    if offences := _offence_lines(rounds):
+        lines += ["", *offences]
     if run.HasField("open_round"):
         lines += ["", _open_round_line(run.open_round)]
     return lines
@@ -192,7 +197,30 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "retention": {"last": settings.retention.last, "every": settings.retention.every},
         "over_selection": settings.over_selection,
         "labels": dict(settings.labels),
+        "defence": _defence_document(settings.defence) if settings.HasField("defence") else None,
     }
+
+
+def _defence_document(defence: control_pb2.Defence) -> dict[str, Any]:
+    return {
+        "weight_cap": defence.weight_cap,
+        "clip_norm": defence.clip_norm,
+        "clip_factor": defence.clip_factor,
+        "reducer": defence.reducer,
+        "byzantine": defence.byzantine,
+    }
+
+
+def _defence_line(defence: control_pb2.Defence) -> str:
+    told = [f"weight cap {100 * defence.weight_cap:g}%"] if defence.weight_cap else []
+    told += [f"clip norm {defence.clip_norm:g}"] if defence.clip_norm else []
+    told += [f"clip factor {defence.clip_factor:g}"] if defence.clip_factor else []
+    against = f" against {defence.byzantine} of a round's devices" if defence.byzantine else ""
+    return f"defence: {', '.join([*told, f'reducer {defence.reducer}{against}'])}"
+
+
+def _offence_lines(rounds: Sequence[control_pb2.Round]) -> list[str]:
+    return [f"round {round_.round}, {told.device}: {told.what}" for round_ in rounds for told in round_.offences]
 
 
 def _amount_text(amount: control_pb2.Amount) -> str:

@@ -46,6 +46,22 @@ def start(
     downlink_encoding: Annotated[
         str, typer.Option(help="Of global models on their way to devices: as for --uplink-encoding.")
     ] = "float32",
+    weight_cap: Annotated[
+        str,
+        typer.Option(help="The most that one device may weigh, such as 20%; else by its samples.", show_default=False),
+    ] = "",
+    clip_norm: Annotated[
+        float, typer.Option(help="L2 norm that bounds a device's change of the parameters; 0: none.")
+    ] = 0.0,
+    clip_factor: Annotated[
+        float, typer.Option(help="The same bound as a multiple of the median of the round's norms; 0: none.")
+    ] = 0.0,
+    reducer: Annotated[
+        str, typer.Option(help="mean, median, trimmed_mean, multi_krum or geometric_median of a round's updates.")
+    ] = "mean",
+    byzantine: Annotated[
+        int, typer.Option(help="Faulty or malicious devices of a round that the reducer must cope with.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' order of samples.")] = 0,
     keep_last: Annotated[int, typer.Option(help="Newest global models that are kept.")] = 20,
     keep_every: Annotated[int, typer.Option(help="Also that of every so-many-th round; 0: no others.")] = 100,
@@ -61,7 +77,9 @@ def start(
     """Starts a run from a bundle.
 
     Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --over-selection 30% --label site=berlin
+    Example: moonfed-coordinator run start digits.zip --quorum 5 --clip-factor 2.5 --reducer multi_krum --byzantine 1
     """
+    from coordinator.aggregation.defence import Defence, parse_reducer, parse_share
     from coordinator.commands.console import connect
     from coordinator.commands.printing import run_document, snapshot_line
     from coordinator.rounds.retention import Retention
@@ -86,6 +104,13 @@ def start(
             up=parse_encoding("uplink_encoding", uplink_encoding),
         ),
         retention=Retention(last=keep_last, every=keep_every),
+        defence=Defence(
+            weight_cap=parse_share("weight_cap", weight_cap),
+            clip_norm=clip_norm,
+            clip_factor=clip_factor,
+            reducer=parse_reducer(reducer),
+            byzantine=byzantine,
+        ),
     )
     opened = read_bundle(bundle)
     with connect(identity, insecure=insecure, address=coordinator) as console:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from coordinator.aggregation.defence import Defence
 from coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput
@@ -65,6 +66,7 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     over_selection: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)  # that a device must have to be drawn
+    defence: Defence = field(default_factory=Defence)
 
     def __post_init__(self) -> None:
         _whole("rounds", self.rounds)
@@ -83,6 +85,11 @@ class Settings:
         check_labels(self.labels)
         if self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
             raise InvalidInput(f"quorum is {self.quorum}; it must be at most the cohort, {self.cohort}")
+
+    @property
+    def fewest_updates(self) -> int:
+        """The smallest number of updates that a round may close with."""
+        return self.quorum.of(self.cohort_size(self.devices_needed))
 
     @property
     def devices_needed(self) -> int:
@@ -130,7 +137,8 @@ class Settings:
         encodings = Encodings.from_document(document.get("encodings", {}))  # runs of earlier releases have none
         # An older release's run was started when all of its models were kept.
         retention = Retention(**document["retention"]) if "retention" in document else KEEP_ALL
-        return cls(**{**document, **amounts, "encodings": encodings, "retention": retention})
+        defence = Defence(**document.get("defence", {}))
+        return cls(**{**document, **amounts, "encodings": encodings, "retention": retention, "defence": defence})
 
 
 def parse_amount(field: str, text: str) -> Amount:

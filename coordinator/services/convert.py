@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
+from coordinator.aggregation.defence import Defence, parse_reducer
 from coordinator.attendance import Assignment, Ended, Introduction
 from coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
 from coordinator.rounds.retention import Retention
@@ -105,6 +107,17 @@ def settings(message: control_pb2.RunSettings) -> Settings:
         retention=retention(message.retention) if message.HasField("retention") else Retention(),
         over_selection=message.over_selection,
         labels=dict(message.labels),
+        defence=_defence(message.defence),
+    )
+
+
+def _defence(message: control_pb2.Defence) -> Defence:
+    return Defence(
+        weight_cap=message.weight_cap,
+        clip_norm=message.clip_norm,
+        clip_factor=message.clip_factor,
+        reducer=parse_reducer(message.reducer or "mean"),
+        byzantine=message.byzantine,
     )
 
 
@@ -228,6 +241,7 @@ def round_message(record: RoundRecord) -> control_pb2.Round:
         reason=record.reason,
         metrics=dict(record.metrics),
         seconds=record.seconds,
+        offences=[control_pb2.Offence(device=offence.device, what=offence.what) for offence in record.offences],
     )
 
 
@@ -278,6 +292,7 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         retention=control_pb2.Retention(last=values.retention.last, every=values.retention.every),
         over_selection=values.over_selection,
         labels=dict(values.labels),
+        defence=control_pb2.Defence(**asdict(values.defence)) if values.defence else None,
     )
 
 

@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from coordinator.aggregation.aggregate import aggregate
 from coordinator.aggregation.closed_round import ClosedRound, Contribution
+from coordinator.aggregation.defence import Defence
+from coordinator.aggregation.offences import Offence
 from coordinator.aggregation.slices import SLICE
 from moonfed.blobs import ref_of_bytes
 from moonfed.manifest import FILES, InputSpec, LocalTraining, Manifest, PlanSpec
@@ -72,10 +74,12 @@ class Rounds:
     seed: int = 7
     slice_elements: int = SLICE
     done: int = 0
+    defence: Defence = field(default_factory=Defence)
     state: Mapping[str, Path] = field(init=False)
+    offences: tuple[Offence, ...] = ()
 
     def __post_init__(self) -> None:
-        self.state = {"model": write(self.directory / "start", self.start)}
+        self.state = {"model": write(self.directory / "start", self.start, self.manifest.tensors)}
 
     def next(
         self,
@@ -85,12 +89,23 @@ class Rounds:
         **uplink: tuple[Floats, Sequence[TensorSpec]],
     ) -> npt.NDArray[np.float64]:
         """Closes a round with one row of everything for each device; its model."""
+        self.close(self.closed(models, samples, steps, **uplink))
+        return values_of(self.state["model"], self.manifest.tensors)
+
+    def closed(
+        self,
+        models: Floats,
+        samples: Sequence[int],
+        steps: Sequence[int] | None = None,
+        **uplink: tuple[Floats, Sequence[TensorSpec]],
+    ) -> ClosedRound:
+        """The next round, its updates written."""
         self.done += 1
         place = self.directory / str(self.done)
         contributions = tuple(
             Contribution(
                 device=f"cam-{number}",
-                files={"model": write(place / f"{number}" / "model", models[number], padding=8 * number)}
+                files={"model": write(place / f"{number}" / "model", models[number], self.manifest.tensors, 8 * number)}
                 | {
                     role: write(place / f"{number}" / role, rows[number], specs)
                     for role, (rows, specs) in uplink.items()
@@ -100,16 +115,20 @@ class Rounds:
             )
             for number in range(len(models))
         )
-        closed = ClosedRound(
+        return ClosedRound(
             manifest=self.manifest,
             round=self.done,
             seed=self.seed,
             admitted=self.admitted or len(models),
             begun_with=self.state,
             contributions=contributions,
+            defence=self.defence,
         )
-        self.state = aggregate(closed, place, slice_elements=self.slice_elements)
-        return values_of(self.state["model"])
+
+    def close(self, closed: ClosedRound) -> None:
+        place = self.directory / str(self.done)
+        aggregated = aggregate(closed, place, slice_elements=self.slice_elements)
+        self.state, self.offences = aggregated.files, aggregated.offences
 
     def memory(self, role: str, specs: Sequence[TensorSpec] = SPECS) -> npt.NDArray[np.float64]:
         return values_of(self.state[role], specs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ RULES: list[ServerRule] = [
 ]
 
 
-def rounds(directory: Path, rule: ServerRule | None = None, start: float = 0.5, **fields: int) -> Rounds:
+def rounds(directory: Path, rule: ServerRule | None = None, start: float = 0.5, **fields: Any) -> Rounds:  # noqa: ANN401
     manifest = make_manifest(server_rule=rule or Mean())
     return Rounds(directory, manifest, np.full(SIZE, start, np.float32), **fields)
 

@@ -69,7 +69,8 @@ class Left:
 def reduced(left: Left) -> Reduction:
     """What the closed round comes to, as a coordinator reduces it before it commits it."""
     manifest, begun_with = support.make_bundle().manifest, {"model": left.record.initial}
-    return reduce_round(left.directory, FIRST, ["cam-1", "cam-2"], manifest, seed=7, begun_with=begun_with)
+    work = (left.directory, FIRST, ["cam-1", "cam-2"], manifest, left.record.settings)
+    return reduce_round(*work, begun_with=begun_with)
 
 
 @pytest.fixture

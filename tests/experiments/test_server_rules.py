@@ -73,13 +73,14 @@ def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> N
             models.append(state(file, manifest))
         directory = tmp_path / f"reduced-{round_}"
         directory.mkdir()
-        begun_with = aggregate(
+        aggregated = aggregate(
             ClosedRound(
                 manifest=manifest, round=round_, seed=0, admitted=2, begun_with=begun_with,
                 contributions=tuple(contributions),
             ),
             directory,
         )  # fmt: skip
+        begun_with = dict(aggregated.files)
 
         after = state(begun_with[MODEL], manifest)
         for name, found in after.items():
