@@ -12,6 +12,7 @@ from pathlib import Path
 from coordinator.assignments import Standing, load_standing
 from coordinator.attendance import Attendance, Ended, Introduction, Session, require_contract
 from coordinator.background import Background, in_thread
+from coordinator.elsewhere import ElsewhereRuns
 from coordinator.endings import announce, ending
 from coordinator.liveness import Liveness
 from coordinator.new_runs import add_run
@@ -45,7 +46,7 @@ class Federation:
         self._liveness = Liveness()
         self._desk = SubmissionDesk(directory, self._uploads, self._background)
         self._drivers: dict[str, RunDriver] = {}
-        self._suspended = SuspendedRuns(directory)
+        self._suspended, self._elsewhere = SuspendedRuns(directory), ElsewhereRuns(self._store)
         self._starting = asyncio.Lock()
         self._stopping = False
 
@@ -56,13 +57,14 @@ class Federation:
         attempts = [_attempt(run, state) for run, state in states.items() if state.open]
         await asyncio.to_thread(self.directory.forget_all_but, attempts)
         for record in running:
-            try:
-                loaded = await asyncio.to_thread(self._load, record)
-            except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
-                self._suspended.add(record, error)
-                continue
-            await self._drive(record, states[record.run], *loaded)
+            if await asyncio.to_thread(self._store.leases.take, record.run):
+                await self._resume(record, states[record.run])
+            else:
+                self._elsewhere.add(record.run)
         self._background.spawn(in_thread(sweep, self.directory))
+        if self._store.leases.shared:
+            watching = self._elsewhere.watch_leases(self._ours, self._lose, self._take_over)
+            self._background.spawn(watching)
 
     def dismiss(self) -> None:
         """The coordinator is about to stop: ends attendances and watches; nobody counts as lost for that."""
@@ -75,6 +77,10 @@ class Federation:
     async def close(self) -> None:
         """Stops driving; what matters is durable already."""
         await self._background.close()
+        try:
+            await asyncio.to_thread(self._store.leases.release)
+        except Exception:  # the database is away: our leases end by themselves
+            _log.exception("the leases of runs cannot be given back")
 
     # Devices
 
@@ -154,6 +160,8 @@ class Federation:
         """One run."""
         if run in self._suspended:
             return await asyncio.to_thread(self._suspended.view, run)
+        if run in self._elsewhere:
+            return await asyncio.to_thread(self._elsewhere.view, run)
         driver = await self._find_driver(run)
         return await (driver.view() if driver else asyncio.to_thread(self._past_view, run))
 
@@ -187,9 +195,8 @@ class Federation:
 
     async def watch(self, run: str) -> AsyncGenerator[RunEvent | RunView, None]:
         """A snapshot of the run, then what happens to it until it has ended; WrongState if it is suspended."""
-        if run in self._suspended:
-            yield await self.run(run)
-            raise self._suspended.problem(run)
+        if run in self._suspended or run in self._elsewhere:
+            yield await self.run(run)  # and then why there is no more to be seen
         driver = await self._find_driver(run)
         if driver is None:
             view = await self.run(run)
@@ -262,16 +269,44 @@ class Federation:
         return manifest, load_standing(self.directory, record, manifest)
 
     async def _find_driver(self, run: str) -> RunDriver | None:
-        """The driver of a running run, None for one that has ended; NotFound, or WrongState if it is suspended."""
+        """The driver of a running run, None for one that has ended.
+
+        Raises NotFound, WrongState if it is suspended, Unavailable if another coordinator drives it.
+        """
         if run in self._suspended:
             raise self._suspended.problem(run)
+        if run in self._elsewhere:
+            raise self._elsewhere.problem(run)
         driver = self._drivers.get(run)
         if driver is None:
-            await asyncio.to_thread(self._store.run, run)
+            record = await asyncio.to_thread(self._store.run, run)
+            if record.status == "running" and self._store.leases.shared:  # another coordinator has just started it
+                raise self._elsewhere.problem(run)
         elif driver.state.status != "running":
             self._drivers.pop(run, None)
             return None
         return driver
+
+    async def _resume(self, record: RunRecord, state: State) -> None:
+        try:
+            loaded = await asyncio.to_thread(self._load, record)
+        except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
+            self._suspended.add(record, error)
+        else:
+            await self._drive(record, state, *loaded)
+
+    def _ours(self) -> set[str]:
+        return {run for run in self._drivers if run not in self._elsewhere} | self._suspended.names
+
+    def _lose(self, run: str) -> None:
+        """Another coordinator has taken the run over, since we did not prolong its lease in time."""
+        self._suspended.forget(run)
+        if driver := self._drivers.pop(run, None):
+            driver.close(self._elsewhere.problem(run))
+
+    async def _take_over(self, run: str) -> None:
+        state = await asyncio.to_thread(recovered_state, self._store, run)
+        await self._resume(await asyncio.to_thread(self._store.run, run), state)
 
     async def _stop_suspended(self, run: str) -> None:
         await asyncio.to_thread(self._suspended.stop, run)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import sqlalchemy as sql
+
 from coordinator.aggregation.aggregate import aggregate
 from coordinator.aggregation.closed_round import ClosedRound, Contribution
 from coordinator.aggregation.offences import Offence
@@ -60,15 +62,7 @@ def close_round(
     attempt = attempt_id(run, command)
     try:
         reduction = reduce_round(state, attempt, command.devices, manifest, settings, begun_with=begun_with)
-        released = state.store.commit_round(
-            attempt,
-            command.devices,
-            reduction.blobs,
-            metrics=reduction.metrics,
-            metrics_before=reduction.holdout,
-            offences=reduction.offences,
-            retention=settings.models_kept,
-        )
+        released = _commit(state, attempt, command.devices, reduction, settings.models_kept)
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
     except Exception as error:
@@ -80,6 +74,27 @@ def close_round(
         state.pins.drop(attempt)
     discard(state, released)
     return reduction
+
+
+def _commit(
+    state: StateDirectory, attempt: AttemptId, devices: Sequence[str], reduction: Reduction, retention: Retention
+) -> list[BlobRef]:
+    """Records the round; the blobs that are not needed any more."""
+    try:
+        return state.store.commit_round(
+            attempt,
+            devices,
+            reduction.blobs,
+            metrics=reduction.metrics,
+            metrics_before=reduction.holdout,
+            offences=reduction.offences,
+            retention=retention,
+        )
+    except sql.exc.OperationalError:  # the connection may have broken after the commit and before its confirmation
+        found = state.store.round(attempt)
+        if found is None or found.status != "committed":
+            raise
+        return []
 
 
 def reduce_round(

@@ -45,6 +45,7 @@ from coordinator.rounds.events import (
     UpdateRefused,
 )
 from coordinator.rounds.state import OpenRound, State
+from coordinator.storage.leases import LeaseLost
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
 from coordinator.suiting import misfit
@@ -247,6 +248,8 @@ class RunDriver:
         try:
             for command in commands:
                 keep(self._directory.store, self.record.run, command)
+        except LeaseLost:  # trying again would not help
+            raise
         except Exception:
             _log.exception("run %r cannot go on; trying again in %g s", self.record.run, TROUBLE_SECONDS)
             return False

@@ -20,6 +20,11 @@ class SuspendedRuns:
         self._directory, self._store = directory, directory.store
         self._reasons: dict[str, str] = {}
 
+    @property
+    def names(self) -> set[str]:
+        """Of the suspended runs."""
+        return set(self._reasons)
+
     def __contains__(self, run: str) -> bool:
         return run in self._reasons
 
@@ -28,6 +33,10 @@ class SuspendedRuns:
         reason = f"suspended: {problem}; put the file back from a backup and start the coordinator again"
         self._reasons[record.run] = reason
         _alarm.critical("run %r is %s", record.run, reason)
+
+    def forget(self, run: str) -> None:
+        """The run is another coordinator's now."""
+        self._reasons.pop(run, None)
 
     def problem(self, run: str) -> WrongState:
         """What to tell those who want something of the run."""

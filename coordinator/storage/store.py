@@ -18,7 +18,7 @@ from coordinator.storage import blob_refs, participants, rows, tables
 from coordinator.storage.leases import Leases
 from coordinator.storage.registry import Registry
 from coordinator.storage.transactions import Transactions
-from coordinator.storage.upsert import insert_or_replace
+from coordinator.storage.upsert import insert_or_ignore, insert_or_replace
 from moonfed.blobs import BlobRef
 from moonfed.errors import AlreadyExists, NotFound, WrongState
 from moonfed.manifest import MANIFEST_FILE, MODEL
@@ -130,7 +130,7 @@ class Store:
         }
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
-            connection.execute(sql.insert(tables.rounds).values(row))
+            insert_or_ignore(connection, tables.rounds, [row])  # it may have to be tried until it is known
             participants.drawn(connection, attempt.run, cohort)
 
     def commit_round(

@@ -45,11 +45,11 @@ class Fleet:
 
 
 @contextmanager
-def fleet_in(directory: Path) -> Iterator[Fleet]:
+def fleet_in(directory: Path, **fields: Any) -> Iterator[Fleet]:  # noqa: ANN401 - of ServeSettings
     """A coordinator that goes on where the one before in that directory ended."""
     with ExitStack() as stack:
         state = directory / "state"
-        ports = stack.enter_context(support.coordinator_in_process(state))
+        ports = stack.enter_context(support.coordinator_in_process(state, **fields))
         calls = support.operator(state, ports.fleet)
         stack.enter_context(calls.channel)
         yield Fleet(state, ports, calls, stack, directory)

@@ -108,7 +108,7 @@ def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # no
     async def serve() -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
         settings = ServeSettings(state=state, fleet_port=0, enrolment_port=0, **fields)
-        with open_state(state) as directory:
+        with open_state(state, settings.database) as directory:
             async with running(settings, directory) as coordinator:
                 ready.put(coordinator.ports)
                 threading.Thread(target=lambda: (stop.wait(), loop.call_soon_threadsafe(stopped.set))).start()

@@ -1,0 +1,72 @@
+"""Coordinators on one PostgreSQL database: each run is one coordinator's, the others serve it without changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coordinator import elsewhere
+from coordinator.storage import postgres
+from moonfed.errors import Unavailable
+from moonfed.v1 import control_pb2
+from tests.coordinator.conftest import fleet_in
+from tests.coordinator.storage.postgresql import Server
+from tests.coordinator.support import ask, model_bytes
+
+Until = Callable[[Callable[[], bool]], None]
+
+
+@pytest.fixture
+def url(postgresql_server: Server) -> str:
+    return postgresql_server.new_database()
+
+
+def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "LEASE_SECONDS", 0.3)  # prolonged in time, or nothing could be committed
+    with fleet_in(tmp_path, database=url) as fleet:
+        assert not (fleet.state / "coordinator.db").exists()
+        device = fleet.device("cam-1")
+        attending = device.attend()
+        fleet.start("run", rounds=3)
+        for _ in range(3):
+            device.submit(attending.assignment(), model_bytes(2.0))
+        ended = list(fleet.operator.watch("run"))[-1].run
+        assert ended.status == control_pb2.RUN_STATUS_FINISHED
+        assert [list(entry.counted) for entry in fleet.operator.rounds("run")] == [["cam-1"]] * 3
+
+
+def test_a_killed_coordinators_round_goes_on(tmp_path: Path, url: str) -> None:
+    with fleet_in(tmp_path, database=url) as fleet:
+        devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
+        attending = [device.attend() for device in devices]
+        fleet.start("run", minimum_devices=2)
+        for stream in attending:
+            work = stream.assignment()
+        devices[0].submit(work, model_bytes(1.0))
+    with fleet_in(tmp_path, database=url) as again:
+        device = again.device("cam-3")
+        assert again.operator.run("run").open_round.reported == ["cam-1"]
+        del device
+
+
+def test_what_another_coordinator_drives_is_served_and_not_changed(
+    tmp_path: Path, url: str, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elsewhere, "LEASE_SECONDS", 0.3)
+    first = postgres.open_store(url, used_before=False)
+    with fleet_in(tmp_path, database=url) as fleet:
+        fleet.start("run")
+        first.leases.holder, ours = "another coordinator", first.leases.holder
+        with first._transactions.write() as connection:
+            connection.exec_driver_sql("UPDATE leases SET holder = 'another coordinator', expires = expires + 3600")
+        until(lambda: fleet.operator.run("run").waiting == "another coordinator drives this run")
+        with pytest.raises(Unavailable, match="'run' is driven by another coordinator at present"):
+            ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+        assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
+        attending = fleet.device("cam-1").attend()
+        first.leases.release()  # the other one has ended
+        assert attending.assignment().run == "run"
+        assert ours != "another coordinator"
+    first.close()
