@@ -16,6 +16,7 @@ from coordinator.aggregation.offences import Offence
 from coordinator.keeping import attempt_id
 from coordinator.records import Answer, AttemptId
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
+from coordinator.rounds.retention import Retention
 from coordinator.rounds.settings import Settings
 from coordinator.storage.housekeeping import discard
 from coordinator.storage.state_directory import StateDirectory
