@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import time
+from uuid import uuid4
 
 from coordinator.aggregation.consistency import require_consistent, require_defensible
+from coordinator.decoding import encode_global_model
 from coordinator.enrolment import require_name
 from coordinator.records import RunRecord
 from coordinator.rounds.settings import Settings
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.store import Store
 from coordinator.updates import check_model
-from moonfed.blobs import BlobRef
+from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.files import sync_file
 from moonfed.manifest import WEIGHTS_FILE, Manifest
 
 
@@ -32,10 +35,22 @@ def add_run(
         manifest = Manifest.from_bytes(directory.blobs.read(ref))
         directory.pins.add(owner, [blob.sha256 for blob in manifest.files.values()])
         record = _new_record(directory, name, ref, manifest, model_sha256, settings)
-        directory.store.add_run(record, manifest.files)
+        directory.store.add_run(record, manifest.files, _encoded(directory, owner, record, manifest))
     finally:
         directory.pins.drop(owner)
     return record
+
+
+def _encoded(directory: StateDirectory, owner: object, record: RunRecord, manifest: Manifest) -> dict[str, BlobRef]:
+    """The initial model as devices get it, if that is not the model's own file: a durable blob, by role."""
+    model, target = directory.blobs.verified_path(record.initial), directory.blobs.root / "incoming" / uuid4().hex
+    refs = {}
+    for role, path in encode_global_model(model, target, manifest, record.settings.encodings.down).items():
+        sync_file(path)
+        refs[role] = ref_of_file(path)
+        directory.pins.add(owner, [refs[role].sha256])
+        directory.blobs.put_file(path, refs[role])
+    return refs
 
 
 def _new_record(

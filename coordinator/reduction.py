@@ -13,6 +13,7 @@ import sqlalchemy as sql
 from coordinator.aggregation.aggregate import aggregate
 from coordinator.aggregation.closed_round import ClosedRound, Contribution
 from coordinator.aggregation.offences import Offence
+from coordinator.decoding import encode_global_model
 from coordinator.keeping import attempt_id
 from coordinator.records import Answer, AttemptId
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
@@ -22,9 +23,10 @@ from coordinator.storage.housekeeping import discard
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import HOLDOUT_SAMPLES
 from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import MoonfedError
 from moonfed.files import sync_file
-from moonfed.manifest import Manifest
+from moonfed.manifest import MODEL, Manifest
 
 _log = logging.getLogger(__name__)
 
@@ -127,8 +129,10 @@ def reduce_round(
     directory = state.spool(attempt) / "reduced"
     directory.mkdir(exist_ok=True)
     aggregated = aggregate(closed, directory)
+    model, encoded = aggregated.files[MODEL], directory / ENCODED_MODEL
+    files = {**aggregated.files, **encode_global_model(model, encoded, manifest, settings.encodings.down)}
     return Reduction(
-        blobs={role: _keep(state, attempt, path) for role, path in aggregated.files.items()},
+        blobs={role: _keep(state, attempt, path) for role, path in files.items()},
         offences=aggregated.offences,
         metrics=train_metrics(counted),
         holdout=holdout_metrics(counted),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from coordinator.announcer import Announcer
-from coordinator.assignments import Standing, write_assignment
+from coordinator.assignments import Standing, keeps_state, write_assignment
 from coordinator.attendance import Attendance, Session
 from coordinator.background import Background
 from coordinator.endings import announce
@@ -52,6 +52,7 @@ from coordinator.suiting import misfit
 from coordinator.tempo import Tempo
 from coordinator.timers import Timers
 from coordinator.watchers import Watcher
+from moonfed.blobs import BlobRef
 from moonfed.errors import MoonfedError, TooLate, WrongState
 from moonfed.manifest import MODEL, Manifest
 
@@ -180,6 +181,10 @@ class RunDriver:
     def _misfit(self, session: Session) -> str | None:
         return misfit(session.introduction, self.manifest, self.record.settings)
 
+    def begun_with(self, attempt: AttemptId) -> BlobRef:
+        """The global model that the open attempt's devices were given."""
+        return self._standing.blobs[MODEL]
+
     def objection(self, attempt: AttemptId, device: str) -> WrongState | None:
         """Why an update is not wanted now, and when the device may be; None if it is."""
         problem = sentences.objection(self.state, attempt.round, attempt.attempt, device)
@@ -289,7 +294,7 @@ class RunDriver:
         outcome = await asyncio.to_thread(close_round, *work, begun_with=self._standing.blobs)
         if isinstance(outcome, Reduction):
             attempt, model = self._id(command), outcome.blobs[MODEL]
-            keepers = command.devices if self.manifest.device_state else ()
+            keepers = command.devices if keeps_state(self.manifest, self.record.settings) else ()
             self._standing = self._standing.after(attempt, keepers, outcome.blobs)
             self._announcer.offended(attempt, outcome.offences)
             self._announcer.committed(attempt, command.devices, model, outcome.metrics)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from coordinator.background import Background, in_thread
+from coordinator.decoding import decode_update
 from coordinator.records import MAX_REASON, Answer
 from coordinator.run_driver import RunDriver
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.taking import take_files
 from coordinator.updates import UpdateHeader, check_files, check_header
 from coordinator.uploads import Upload, Uploads
+from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
 
+T = TypeVar("T")
 CHECKED_AT_ONCE = 2  # updates hashed and checked at the same time: bounds memory and leaves threads to the others
 
 
@@ -113,7 +116,9 @@ class SubmissionDesk:
         if driver is None:
             raise WrongState(f"run {header.id.run!r} has ended")
         driver.require_wanted(header.id, header.device)
-        if problem := await _problem(lambda: check_header(header, driver.manifest)):
+        wanted = driver.record.settings.encodings.up
+        problem = await _outcome(lambda: check_header(header, driver.manifest, wanted))
+        if isinstance(problem, MoonfedError):
             await _refuse(problem, driver, header)
         return driver
 
@@ -126,27 +131,40 @@ class SubmissionDesk:
                 driver.require_wanted(header.id, header.device)
                 found = await received()
                 files = {role: found[ref.sha256] for role, ref in header.blobs.items()}
-                problem = await _problem(lambda: check_files(files, driver.manifest))
+                decoded = await _outcome(lambda: self._check(driver, header, files))
             # The slot is free again: a run in trouble may keep us waiting, and others must not wait for that.
-            if problem:
-                await _refuse(problem, driver, header)
-            await driver.accept(_accepted(header), files)
+            if isinstance(decoded, MoonfedError):
+                await _refuse(decoded, driver, header)
+            refs = await in_thread(lambda: {role: ref_of_file(path) for role, path in decoded.items()})
+            await driver.accept(_accepted(header, refs), {**files, **decoded})
+            await in_thread(_free, [files[role] for role in decoded])
         except FileNotFoundError as error:  # the files went with their round
             driver.require_wanted(header.id, header.device)
             raise WrongState(f"the round of {header.id} has ended") from error
+
+    def _check(self, driver: RunDriver, header: UpdateHeader, files: Mapping[str, Path]) -> dict[str, Path]:
+        """The decoded files, by role, that take the place of received ones; raises what is wrong with the update."""
+        encodings, begun_with = driver.record.settings.encodings, driver.begun_with(header.id)
+        decoded = decode_update(self.directory, files, driver.manifest, encodings, begun_with)
+        check_files({**files, **decoded}, driver.manifest)
+        return decoded
 
     async def has_receipt(self, header: UpdateHeader) -> bool:
         """Whether this very update counts already; AlreadyExists if another one of its device does."""
         return await asyncio.to_thread(self.directory.store.has_receipt, header.id, header.device, header.blobs)
 
 
-async def _problem(check: Callable[[], None]) -> MoonfedError | None:
-    """What a check objects to, if it does."""
+async def _outcome(check: Callable[[], T]) -> T | MoonfedError:
+    """What a check returns, or what it objects to."""
     try:
-        await asyncio.to_thread(check)
+        return await asyncio.to_thread(check)
     except (InvalidInput, ResourceExhausted) as error:
         return error
-    return None
+
+
+def _free(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 async def _refuse(problem: MoonfedError, driver: RunDriver, header: UpdateHeader) -> NoReturn:
@@ -156,7 +174,7 @@ async def _refuse(problem: MoonfedError, driver: RunDriver, header: UpdateHeader
     raise problem
 
 
-def _accepted(header: UpdateHeader) -> Answer:
+def _accepted(header: UpdateHeader, decoded: Mapping[str, BlobRef]) -> Answer:
     return Answer(
         id=header.id,
         device=header.device,
@@ -165,4 +183,5 @@ def _accepted(header: UpdateHeader) -> Answer:
         steps=header.steps,
         metrics=header.metrics,
         blobs=header.blobs,
+        decoded=decoded,
     )

@@ -11,9 +11,11 @@ import numpy as np
 from coordinator.aggregation.prototypes import COUNTS
 from coordinator.records import MAX_SAMPLES, AttemptId
 from moonfed.blobs import BlobRef
+from moonfed.encoded_models import largest_file
+from moonfed.encodings import PLAIN, Encoding
 from moonfed.errors import InvalidInput, ResourceExhausted, SchemaMismatch
 from moonfed.manifest import CLASS_MEANS, MODEL, Manifest, Roles
-from moonfed.tensors import HEADER_ALLOWANCE, TensorSpec, file_size, open_model, require_finite, split
+from moonfed.tensors import TensorSpec, open_model, require_finite, split
 
 MAX_STEPS = 1_000_000_000
 MAX_METRICS, MAX_METRIC_NAME = 64, 64
@@ -31,19 +33,22 @@ class UpdateHeader:
     samples: int
     steps: int
     metrics: Mapping[str, float]
+    encoding: Encoding = PLAIN  # of the model
 
 
-def check_header(header: UpdateHeader, manifest: Manifest) -> None:
-    """Refuses what can be refused before a byte was sent.
+def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> None:
+    """Refuses what can be refused before a byte was sent. `wanted`: how the run wants models encoded.
 
-    Raises InvalidInput for roles that nobody asked for or that are missing, and for senseless numbers;
-    ResourceExhausted for a file that is larger than any with its role's tensors.
+    Raises InvalidInput for roles that nobody asked for or that are missing, for another encoding and for senseless
+    numbers; ResourceExhausted for a file that is larger than any with its role's tensors.
     """
     roles = update_roles(manifest)
     if sorted(header.blobs) != sorted(roles):
         raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(roles)}")
+    if header.encoding != wanted:
+        raise InvalidInput(f"encoding is {str(header.encoding)!r}; this run wants {str(wanted)!r}")
     for role, specs in roles.items():
-        limit = file_size(specs) + HEADER_ALLOWANCE
+        limit = largest_file(specs, wanted if role == MODEL else PLAIN)
         if header.blobs[role].size > limit:
             raise ResourceExhausted(f"the update's {role} has {header.blobs[role].size} bytes; {limit} are allowed")
     _check_range("samples", header.samples, MAX_SAMPLES)

@@ -7,9 +7,10 @@ import json
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from moonfed.blobs import BlobRef
+from moonfed.encodings import Encodings, parse_encoding
 from moonfed.errors import InvalidInput
 from moonfed.manifest import MODEL
 from moonfed.transport import from_message
@@ -32,11 +33,12 @@ class Assignment:
     views: int = 0
     counted_round: int = 0
     counted_attempt: int = 0
+    encodings: Encodings = field(default_factory=Encodings)  # of the blob "model", and of the update's
 
     def __post_init__(self) -> None:
-        for field in ("round", "attempt", "epochs", "batch_size"):
-            if getattr(self, field) < 1:
-                raise InvalidInput(f"{field} is {getattr(self, field)}; it must be a whole number from 1")
+        for name in ("round", "attempt", "epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} is {getattr(self, name)}; it must be a whole number from 1")
         if MODEL not in self.blobs:
             raise InvalidInput(f"the assignment has blobs {sorted(self.blobs)}; {MODEL!r} must be among them")
         if self.counted_round >= self.round:
@@ -66,6 +68,7 @@ class Assignment:
             sorted(self.hyperparameters.items()),
             self.seed,
             (self.counted_round, self.counted_attempt),
+            self.encodings.to_document(),
         ]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
@@ -85,6 +88,10 @@ def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
         views=message.views,
         counted_round=message.counted_round,
         counted_attempt=message.counted_attempt,
+        encodings=Encodings(
+            down=parse_encoding("downlink_encoding", message.downlink_encoding),
+            up=parse_encoding("uplink_encoding", message.uplink_encoding),
+        ),
     )
 
 

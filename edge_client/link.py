@@ -17,6 +17,7 @@ from edge_client.submission import Sending, submit
 from edge_client.throttle import Throttle, slowed
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
 from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.encodings import KNOWN
 from moonfed.errors import MoonfedError, TooLate, Unavailable
 from moonfed.identity import Identity, signing_request
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
@@ -96,6 +97,7 @@ class Link:
             samples=samples,
             runs=runs,
             labels=labels or {},
+            encodings=KNOWN,
         )
         try:
             replies = self._method(lambda fleet: fleet.Attend)(request, timeout=seconds)
@@ -142,12 +144,13 @@ class Link:
             run=run,
             round=round_number,
             attempt=attempt,
-            blobs={role: transport.to_message(ref) for role, ref in update.blobs.items()},
+            blobs={role: transport.to_message(ref) for role, (ref, _) in stored.outgoing.items()},
             samples=update.samples,
             steps=update.steps,
             metrics=update.metrics,
+            encoding=str(assignment.encodings.up),
         )
-        files = {ref: stored.file(role) for role, ref in update.blobs.items()}
+        files = dict(stored.outgoing.values())
         sending = Sending(files, self._up)
         upload = self._method(lambda fleet: fleet.Submit)
         try:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from moonfed.encodings import Encodings, parse_encoding
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
@@ -55,6 +57,16 @@ class Job:
     began: float | None = None  # when that was, by the machine's monotonic clock, which all its processes share
     counted_round: int = 0
     counted_attempt: int = 0
+    downlink_encoding: str = ""  # of the global model's file; see moonfed.encodings
+    uplink_encoding: str = ""  # that the update's model is handed in with
+
+    @property
+    def encodings(self) -> Encodings:
+        """Both, as values."""
+        return Encodings(
+            down=parse_encoding("downlink_encoding", self.downlink_encoding),
+            up=parse_encoding("uplink_encoding", self.uplink_encoding),
+        )
 
 
 def encode(kind: str, **fields: object) -> bytes:

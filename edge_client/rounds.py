@@ -8,15 +8,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from edge_client.encoding import decoded_model, encoded_update
 from edge_client.messages import Job
-from edge_client.state import RunState, StoredRound, Write
+from edge_client.state import MODEL_ERROR, RunState, StoredRound, Write
 from edge_client.training import Model, Progress, RoundSettings, Samples, Trained, train_round
 from moonfed import tensors
+from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.manifest import MODEL, Manifest
 from moonfed.plan import Plan
@@ -49,20 +52,25 @@ def train_job(
     least = max(1, manifest.plan.minimum_samples)
     if len(data) < least:
         raise InvalidInput(f"this device has {len(data)} samples to train on; the plan needs at least {least}")
-    trained = train_round(
-        plan,
-        data,
-        model=_load(Path(job.files[MODEL]), manifest.tensors),
-        previous_models=_previous_models(state, job, manifest),
-        received={**_global_state(job, manifest), **_device_state(state, job, manifest)},
-        settings=_settings(job, device),
-        holdout=holdout,
-        progress=progress,
-        accelerator=accelerator,
-        started=started,
-    )
-    _require_results(trained.results, manifest)
-    return _save(state, job, manifest, trained)
+    with state.scratch() if job.encodings.needed else nullcontext() as scratch:
+        begun_with = decoded_model(job, manifest, scratch) if scratch else Path(job.files[MODEL])
+        trained = train_round(
+            plan,
+            data,
+            model=_load(begun_with, manifest.tensors),
+            previous_models=_previous_models(state, job, manifest),
+            received={**_global_state(job, manifest), **_device_state(state, job, manifest)},
+            settings=_settings(job, device),
+            holdout=holdout,
+            progress=progress,
+            accelerator=accelerator,
+            started=started,
+        )
+        _require_results(trained.results, manifest)
+        files = {role: _writer(specs, trained.results[role]) for role, specs in _outgoing(manifest).items()}
+        if scratch and job.encodings.updates_encoded:
+            files |= encoded_update(files[MODEL], begun_with, state, job, manifest, scratch)
+        return _save(state, job, manifest, trained, files)
 
 
 def _settings(job: Job, device: str) -> RoundSettings:
@@ -121,12 +129,12 @@ def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Ma
                 )
 
 
-def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained) -> StoredRound:
+def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained, files: Mapping[str, Write]) -> StoredRound:
     return state.save(
         job.round,
         job.attempt,
-        files={role: _writer(specs, trained.results[role]) for role, specs in _outgoing(manifest).items()},
-        kept=list(manifest.device_state),
+        files=files,
+        kept=[*manifest.device_state, MODEL_ERROR, *([MODEL] if ENCODED_MODEL in files else [])],
         assignment=job.digest,
         samples=trained.samples,
         steps=trained.steps,

@@ -2,7 +2,8 @@
 
 A directory appears whole or not at all. It serves thrice: an update that was not acknowledged is submitted again
 without training; the newest models are the previous models of later rounds, whether they were counted or not; and
-the device state of the latest round that was counted is what the next one begins with.
+the device state of the latest round that was counted is what the next one begins with. Where a run's encoding rounds
+what is handed in, that is `encoded_model`; `model` then stays on the device, and so does `model_error`, what was lost.
 This module is used by the light parent process too, so it imports neither torch nor numpy.
 """
 
@@ -19,11 +20,13 @@ from itertools import islice
 from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import InvalidInput
 from moonfed.files import new_directory
 from moonfed.manifest import MODEL
 
 UPDATE_FILE = "update.json"
+MODEL_ERROR = "model_error"  # the role of what the encodings of counted updates have lost so far
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
 
@@ -39,7 +42,7 @@ class Update:
     seed: int
     assignment: str  # the digest of what was trained
     blobs: Mapping[str, BlobRef]  # by role: what is handed in
-    kept: Mapping[str, BlobRef]  # by role: the device state, which never leaves the device
+    kept: Mapping[str, BlobRef]  # by role: what never leaves the device, its state among it
     samples: int
     steps: int
     metrics: Mapping[str, float]
@@ -62,6 +65,12 @@ class StoredRound:
     def model_file(self) -> Path:
         """The trained model's."""
         return self.file(MODEL)
+
+    @property
+    def outgoing(self) -> dict[str, tuple[BlobRef, Path]]:
+        """What is handed in, by role: in the model's role the encoded one, where there is one."""
+        blobs = self.update.blobs
+        return {MODEL if role == ENCODED_MODEL else role: (ref, self.file(role)) for role, ref in blobs.items()}
 
     @property
     def place(self) -> tuple[int, int]:
@@ -102,6 +111,17 @@ class RunState:
             return {role: stored.file(role) for role in roles}
         log.warning("this device's state of round %d (attempt %d) is lost; it begins anew", round_number, attempt)
         return {}
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A directory for files on their way; it is gone afterwards, or after a kill when the device tidies up."""
+        directory = self.directory / ".scratch"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def forget_others(self, round_number: int, attempt: int) -> None:
         """Drops what another run of the same name left, and what claims to lie ahead of the assigned round."""

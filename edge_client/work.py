@@ -199,6 +199,8 @@ class Work:
             began=time.monotonic(),
             counted_round=assignment.counted_round,
             counted_attempt=assignment.counted_attempt,
+            downlink_encoding=str(assignment.encodings.down),
+            uplink_encoding=str(assignment.encodings.up),
         )
 
     def _seconds_left(self) -> float | None:

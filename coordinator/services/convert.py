@@ -79,6 +79,7 @@ def update_header(device: str, message: fleet_pb2.SubmitHeader) -> UpdateHeader:
         samples=message.samples,
         steps=message.steps,
         metrics=dict(message.metrics),
+        encoding=parse_encoding("encoding", message.encoding),
     )
 
 

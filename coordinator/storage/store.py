@@ -43,8 +43,16 @@ class Store:
 
     # Runs
 
-    def add_run(self, record: RunRecord, bundle: Mapping[str, BlobRef] | None = None) -> None:
-        """Keeps a new run, and that it refers to a bundle's files; AlreadyExists if the name is taken."""
+    def add_run(
+        self,
+        record: RunRecord,
+        bundle: Mapping[str, BlobRef] | None = None,
+        beside: Mapping[str, BlobRef] | None = None,
+    ) -> None:
+        """Keeps a new run, and that it refers to a bundle's files; AlreadyExists if the name is taken.
+
+        `beside`: what its initial global state has beside the model, by role.
+        """
         row = {
             "run": record.run,
             "created": record.created,
@@ -61,7 +69,12 @@ class Store:
                 raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
             self.leases.take_in(connection, record.run)
             blob_refs.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **(bundle or {})})
-            blob_refs.add(connection, record.run, tables.INITIAL, {MODEL: record.initial})
+            blob_refs.add(connection, record.run, tables.INITIAL, {MODEL: record.initial, **(beside or {})})
+
+    def initial_state(self, run: str) -> dict[str, BlobRef]:
+        """The global state that a run starts from, by role."""
+        with self._transactions.read() as connection:
+            return blob_refs.by_round(connection, run, tables.INITIAL, tables.INITIAL)[tables.INITIAL]
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""

@@ -19,6 +19,7 @@ from edge_client.state import RunState, StoredRound
 from experiments.fleet.engine import Engine
 from experiments.fleet.layout import Layout
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
+from moonfed.encodings import KNOWN
 from moonfed.errors import Corrupt, MoonfedError
 
 
@@ -55,6 +56,7 @@ class Fleet:
             plan_interfaces=(PLAN_INTERFACE,),
             platform={},
             samples=party.samples,
+            encodings=KNOWN,
         )
         async with self.federation.attend(introduction) as session:
             async for assignment in session.assignments():
@@ -68,12 +70,13 @@ class Fleet:
         header = UpdateHeader(
             id=assignment.id,
             device=party.name,
-            blobs=update.blobs,
+            blobs={role: ref for role, (ref, _) in stored.outgoing.items()},
             samples=update.samples,
             steps=update.steps,
             metrics=update.metrics,
+            encoding=assignment.encodings.up,
         )
-        await self.federation.take_update(header, {role: stored.file(role) for role in update.blobs})
+        await self.federation.take_update(header, {role: file for role, (_, file) in stored.outgoing.items()})
         self.delivered(party)
 
     def _max_steps(self, party: Party, assignment: Assignment) -> int | None:
@@ -140,6 +143,8 @@ async def trained(
         max_steps=max_steps,
         counted_round=assigned.counted_round,
         counted_attempt=assigned.counted_attempt,
+        downlink_encoding=str(assigned.encodings.down),
+        uplink_encoding=str(assigned.encodings.up),
     )
     try:
         seconds = await engine.train(party.number, job, party.samples)
@@ -166,4 +171,5 @@ def _assigned(assignment: Assignment) -> Assigned:
         views=assignment.views,
         counted_round=counted.round if counted else 0,
         counted_attempt=counted.attempt if counted else 0,
+        encodings=assignment.encodings,
     )

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from moonfed.compression import compress, decompress, largest_compressed
 from moonfed.encodings import BLOCK, Encoding, blocks, encoded_specs, scales_name, values_name
 from moonfed.errors import InvalidInput, SchemaMismatch
 from moonfed.quantisation import DTYPES, NO_SCALES, Floats, Numbers, quantise, restore
@@ -28,11 +29,7 @@ Read = Callable[[int], Floats]  # the next so many values
 def largest_file(specs: Sequence[TensorSpec], encoding: Encoding) -> int:
     """Bytes that a file with these tensors may have in an encoding, whoever wrote it."""
     plain = _largest_plain(specs, encoding)
-    if not encoding.compressed:
-        return plain
-    from moonfed.compression import largest_compressed
-
-    return largest_compressed(plain)
+    return largest_compressed(plain) if encoding.compressed else plain
 
 
 def encode_model(
@@ -169,8 +166,6 @@ def _to_be_compressed(target: Path, encoding: Encoding) -> Iterator[Path]:
     if not encoding.compressed:
         yield target
         return
-    from moonfed.compression import compress
-
     with _beside(target) as plain:
         yield plain
         compress(plain, target)
@@ -182,8 +177,6 @@ def _decompressed(source: Path, target: Path, specs: Sequence[TensorSpec], encod
     if not encoding.compressed:
         yield source
         return
-    from moonfed.compression import decompress
-
     with _beside(target) as plain:
         decompress(source, plain, _largest_plain(specs, encoding))
         yield plain

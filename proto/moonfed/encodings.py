@@ -19,6 +19,7 @@ from moonfed.errors import InvalidInput
 from moonfed.schema import BFLOAT16, FLOAT32, INT8, TensorSpec
 
 Number = Literal["float32", "bfloat16", "int8"]
+ENCODED_MODEL = "encoded_model"  # the role under which an encoded model is kept beside the model itself
 BLOCK = 256  # values of a tensor that share a scale
 COMPRESSED = "+zstd"
 _VALUES, _SCALES = "values:", "scales:"  # before a tensor's name in a file of int8, which so has no name twice
@@ -40,17 +41,20 @@ class Encoding:
         return self.number + COMPRESSED * self.compressed
 
 
+PLAIN = Encoding()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encodings:
     """A run's: of global models on their way down to devices, and of what comes up from them."""
 
-    down: Encoding = Encoding()
-    up: Encoding = Encoding()
+    down: Encoding = PLAIN
+    up: Encoding = PLAIN
 
     @property
     def needed(self) -> frozenset[str]:
         """What a device must know beside float32, which all do."""
-        return frozenset({str(self.down), str(self.up)} - {str(Encoding())})
+        return frozenset({str(self.down), str(self.up)} - {str(PLAIN)})
 
     @property
     def changes(self) -> bool:
@@ -60,6 +64,11 @@ class Encodings:
         change can be added to the coordinator's own, which was not.
         """
         return self.down.lossy or self.up.lossy
+
+    @property
+    def updates_encoded(self) -> bool:
+        """Whether what comes up is anything but the trained model's own file."""
+        return self.changes or self.up != PLAIN
 
     def to_document(self) -> dict[str, str]:
         """As JSON values."""
@@ -77,7 +86,7 @@ KNOWN = tuple(str(Encoding(number, compressed)) for number in get_args(Number) f
 def parse_encoding(field: str, text: str) -> Encoding:
     """An encoding by its name; nothing stands for float32. InvalidInput names the field."""
     if not text:
-        return Encoding()
+        return PLAIN
     if text not in KNOWN:
         raise InvalidInput(f"{field} is {text[:40]!r}; it must be one of {', '.join(KNOWN)}")
     name = text.removesuffix(COMPRESSED)

@@ -68,10 +68,10 @@ def model_values(content: bytes, specs: tuple[TensorSpec, ...] = SPECS) -> Vecto
 def make_bundle(
     name: str = "digits",
     interface: str = PLAN_INTERFACE,
-    start: float = 0.0,
+    start: Vector | float = 0.0,
     **fields: Any,  # noqa: ANN401
 ) -> Bundle:
-    """A bundle with a model of `start` everywhere; `fields` are its manifest's."""
+    """A bundle with a model of `start`, everywhere if it is a number; `fields` are its manifest's."""
     contents = {
         "plan.pt": b"a plan that no coordinator opens",
         "model.onnx": b"a graph that no coordinator opens",

@@ -28,7 +28,7 @@ from tests.coordinator import support
 from tests.faults.messages import JSON, all_spoilt, damaged, messages, spoilt
 
 BUNDLE = support.make_bundle(downlink=support.SCAFFOLD["downlink"], uplink=support.SCAFFOLD["uplink"])
-WORDS = ["", MODEL, "r", "cam-1", "loss", "holdout_samples", "0" * 64, BUNDLE.ref.sha256, "1.3"]
+WORDS = ["", MODEL, "r", "cam-1", "loss", "holdout_samples", "0" * 64, BUNDLE.ref.sha256, "1.3", "int8+zstd"]
 MODEL_FILE = support.model_bytes(1.0)
 REQUEST = signing_request(new_key(), "cam-1")
 HEADER = json.loads(header_bytes(support.SPECS)[8:])
@@ -45,7 +45,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @given(messages(fleet_pb2.SubmitHeader, WORDS))
 def test_the_header_of_an_update(message: fleet_pb2.SubmitHeader) -> None:
     with suppress(MoonfedError):
-        check_header(convert.update_header("cam-1", message), BUNDLE.manifest)
+        header = convert.update_header("cam-1", message)
+        check_header(header, BUNDLE.manifest, header.encoding)
 
 
 @EXAMPLES
