@@ -91,7 +91,8 @@ class Defence:
     @property
     def need(self) -> str:
         """How many updates the reducer needs, in words."""
-        return f"reducer {self.reducer!r} needs {self.updates_needed} to cope with {self.byzantine} byzantine devices"
+        noun = "device" if self.byzantine == 1 else "devices"
+        return f"reducer {self.reducer!r} needs {self.updates_needed} to cope with {self.byzantine} byzantine {noun}"
 
 
 def parse_reducer(text: str) -> Reducer:

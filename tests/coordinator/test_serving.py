@@ -332,6 +332,26 @@ def test_the_operators_commands(programs: Programs) -> None:
     assert "is missing" in programs.command("run", "start", str(bundle), "--from", str(wrong), code=2)
 
 
+def test_an_operator_starts_a_run_with_a_defence(programs: Programs) -> None:
+    programs.serve("--name", "localhost")
+    bundle = str(support.bundle_directory(programs.tmp / "bundle"))
+    asked = ("--weight-cap", "20%", "--clip-norm", "2", "--clip-factor", "3", "--reducer", "geometric_median")
+    words = ("run", "start", bundle, "--minimum-devices", "5", *asked, "--byzantine", "1")
+    started = json.loads(programs.command(*words, "--json"))
+    assert started["settings"]["defence"] == {
+        "weight_cap": 0.2, "clip_norm": 2.0, "clip_factor": 3.0, "reducer": "geometric_median", "byzantine": 1
+    }  # fmt: skip
+    line = (
+        "defence: weight cap 20%, clip norm 2, clip factor 3, reducer geometric_median against 1 of a round's devices"
+    )
+    assert line in programs.command("run", "show", "digits").splitlines()
+    told = programs.command("run", "start", bundle, "--reducer", "multi_krum", "--byzantine", "1", code=2)
+    assert "a round may close with 1 update; reducer 'multi_krum' needs 5 to cope with 1 byzantine device" in told
+    assert "weight_cap is 'much'" in programs.command("run", "start", bundle, "--weight-cap", "much", code=2)
+    undefended = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--json"))
+    assert undefended["settings"]["defence"] is None
+
+
 def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
