@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -55,6 +56,16 @@ class Identity:
                 f"the certificate of {self.name!r} expired on {self.expires:%Y-%m-%d %H:%M} UTC; "
                 "enrol again with a new join token"
             )
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no coordinator of this very authority would accept the certificate, as far as one can tell from here."""
+        held, authority = (x509.load_pem_x509_certificate(content) for content in (self.certificate, self.ca))
+        try:
+            held.verify_directly_issued_by(authority)
+        except (InvalidSignature, TypeError, ValueError):
+            return "it is signed by another authority"
+        return "it has expired" if self.expires <= datetime.now(timezone.utc) else None
 
     @property
     def renewal(self) -> datetime:

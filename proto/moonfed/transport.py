@@ -87,22 +87,22 @@ def client_options(proxy: str = "") -> tuple[tuple[str, int | str], ...]:
 def explain_unavailable(address: str, identity: Identity | None, proxy: str = "") -> MoonfedError:
     """Why a call came back UNAVAILABLE: Untrusted if trying again is pointless, else Unavailable."""
     if identity is None:
-        return _explain(address, None, "", proxy)
+        return _explain(address, None, None, proxy)
     context = ssl.create_default_context(cadata=identity.ca.decode())
     context.load_cert_chain(identity.directory / CERTIFICATE_FILE, identity.directory / KEY_FILE)
-    return _explain(address, context, "identity", proxy)
+    return _explain(address, context, identity, proxy)
 
 
 def explain_enrolment_unavailable(address: str, ca: bytes, proxy: str = "") -> MoonfedError:
     """The same for a caller that has no certificate yet, only its join token's authority (PEM)."""
-    return _explain(address, ssl.create_default_context(cadata=ca.decode()), JOIN_TOKEN, proxy)
+    return _explain(address, ssl.create_default_context(cadata=ca.decode()), None, proxy)
 
 
-def _explain(address: str, context: ssl.SSLContext | None, claim: str, proxy: str) -> MoonfedError:
-    reason = _look(address, context, claim, proxy)
+def _explain(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:
+    reason = _look(address, context, identity, proxy)
     if isinstance(reason, Untrusted):  # so does a coordinator look that is just going down: look again
         time.sleep(SECOND_LOOK_SECONDS)
-        reason = _look(address, context, claim, proxy)
+        reason = _look(address, context, identity, proxy)
     return reason
 
 
@@ -118,7 +118,7 @@ def _connect(address: str, proxy: str) -> socket.socket:
         raise Unavailable(f"the coordinator at {address} cannot be reached: {error.strerror or error}") from error
 
 
-def _look(address: str, context: ssl.SSLContext | None, claim: str, proxy: str) -> MoonfedError:
+def _look(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:
     host, _ = parse_address(address)
     try:
         raw = _connect(address, proxy)
@@ -130,10 +130,12 @@ def _look(address: str, context: ssl.SSLContext | None, claim: str, proxy: str) 
                 f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
             )
         context.set_alpn_protocols(["h2"])
-        return _probe(raw, context, host, address, claim)
+        return _probe(raw, context, host, address, identity)
 
 
-def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str, claim: str) -> MoonfedError:
+def _probe(
+    raw: socket.socket, context: ssl.SSLContext, host: str, address: str, identity: Identity | None
+) -> MoonfedError:
     try:
         with context.wrap_socket(raw, server_hostname=host) as secured:
             try:
@@ -142,8 +144,9 @@ def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str,
             except (ssl.SSLError, ConnectionResetError):
                 answer = b""
     except ssl.SSLCertVerificationError as error:
+        mine = "identity" if identity else JOIN_TOKEN
         return Untrusted(
-            f"the server at {address} is not the coordinator that this {claim} belongs to: {error.verify_message}"
+            f"the server at {address} is not the coordinator that this {mine} belongs to: {error.verify_message}"
         )
     except (ssl.SSLEOFError, ConnectionResetError, TimeoutError) as error:
         return Unavailable(f"the coordinator at {address} broke off: {_reason(error)}")
@@ -151,13 +154,24 @@ def _probe(raw: socket.socket, context: ssl.SSLContext, host: str, address: str,
         return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
     except OSError as error:
         return Unavailable(f"the coordinator at {address} broke off: {error}")
-    if not answer and claim == JOIN_TOKEN:
+    return _after_handshake(address, identity, silent=not answer)
+
+
+def _after_handshake(address: str, identity: Identity | None, *, silent: bool) -> MoonfedError:
+    """A server of our authority that says nothing refuses the certificate, or the connection broke at that moment.
+
+    gRPC refuses without a word, so only a reason that can be found here is proof enough to give up for good.
+    """
+    if not silent:
+        return Unavailable(f"the coordinator at {address} is reachable but did not answer the call")
+    if identity is None:
         return Untrusted(f"the server at {address} asks for a certificate; enrolment has a port of its own")
-    if not answer:
-        return Untrusted(
-            f"the coordinator at {address} refused this certificate: expired, or signed by another authority"
-        )
-    return Unavailable(f"the coordinator at {address} is reachable but did not answer the call")
+    if refusal := identity.refusal:
+        return Untrusted(f"the coordinator at {address} refused this certificate: {refusal}")
+    return Unavailable(
+        f"the coordinator at {address} broke off after the handshake; "
+        "if that goes on, compare this machine's clock with the coordinator's"
+    )
 
 
 def _reason(error: OSError) -> str:

@@ -265,13 +265,14 @@ def devices_at(coordinators: Coordinators, address: str = "") -> Iterator[list[L
             stack.callback(device.stop)
             device.start()
         yield devices
-    assert [problem for device in devices for problem in device.problems] == []
+    problems = [f"{device.name}: {problem}" for device in devices for problem in device.problems]
+    assert not problems, problems
 
 
 def whole_run(coordinators: Coordinators, name: str, rounds: int) -> None:
     """Asserts of a run that has ended that each round counted each device once, without another attempt."""
     listed = [(entry.round, entry.attempt, list(entry.counted)) for entry in coordinators.rounds(name)]
-    assert listed == [(round_, 1, sorted(SAMPLES)) for round_ in range(1, rounds + 1)]
+    assert listed == [(round_, 1, sorted(SAMPLES)) for round_ in range(1, rounds + 1)], listed
 
 
 def until(condition: Callable[[], bool]) -> None:

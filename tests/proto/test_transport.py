@@ -2,8 +2,11 @@
 
 import datetime
 import socket
+import ssl
+import threading
 from collections.abc import Iterator
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -216,6 +219,30 @@ def test_a_coordinator_that_is_away_is_not_final(served: Served) -> None:
         reason = explain_unavailable(f"127.0.0.1:{free.getsockname()[1]}", identity)
     assert isinstance(reason, errors.Unavailable)
     assert "cannot be reached" in str(reason)
+
+
+def test_a_connection_that_breaks_right_after_the_handshake_is_no_reason_to_give_up(
+    served: Served, tmp_path: Path
+) -> None:
+    key, certificate = served.authority.issue("server", "server")
+    (tmp_path / "both.pem").write_bytes(key + certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both.pem")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        identity = served.identity()
+
+        def break_off() -> None:
+            with suppress(OSError):  # the listener is shut down
+                while True:
+                    context.wrap_socket(listener.accept()[0], server_side=True).close()
+
+        breaking = threading.Thread(target=break_off)
+        breaking.start()
+        reason = explain_unavailable(f"127.0.0.1:{listener.getsockname()[1]}", identity)
+        listener.shutdown(socket.SHUT_RDWR)
+        breaking.join()
+    assert isinstance(reason, errors.Unavailable)
+    assert "broke off after the handshake" in str(reason)
 
 
 def test_an_error_keeps_its_class_and_sentence_over_the_wire(served: Served) -> None:
