@@ -65,18 +65,21 @@ class Announcer:
         self.watchers.tell(_event("round_abandoned", attempt, devices=command.missing, reason=command.reason))
 
     def committed(
-        self, attempt: AttemptId, devices: tuple[str, ...], model: BlobRef, metrics: Mapping[str, float]
+        self,
+        attempt: AttemptId,
+        devices: tuple[str, ...],
+        model: BlobRef,
+        metrics: Mapping[str, float],
+        offences: Sequence[Offence],
     ) -> None:
-        """A round has a new global model."""
-        told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
-        _log.info("%s committed with %d updates; %s", attempt, len(devices), told)
-        self.watchers.tell(_event("round_committed", attempt, devices=devices, model=model))
-        self.measured(attempt.round, metrics)
-
-    def offended(self, attempt: AttemptId, offences: Sequence[Offence]) -> None:
-        """What the defence did; it is kept with the round, and only logged here."""
+        """A round has a new global model; the offences' figures are in the log and with the round."""
         for offence in offences:
             _log.warning("%s: %s: %s", attempt, offence.device, offence.what)
+        told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
+        _log.info("%s committed with %d updates; %s", attempt, len(devices), told)
+        reason = f"offences of {', '.join(sorted({offence.device for offence in offences}))}" if offences else ""
+        self.watchers.tell(_event("round_committed", attempt, devices=devices, model=model, reason=reason))
+        self.measured(attempt.round, metrics)
 
     def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
         """There are new metrics of a global model."""

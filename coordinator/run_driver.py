@@ -296,8 +296,7 @@ class RunDriver:
             attempt, model = self._id(command), outcome.blobs[MODEL]
             keepers = command.devices if keeps_state(self.manifest, self.record.settings) else ()
             self._standing = self._standing.after(attempt, keepers, outcome.blobs)
-            self._announcer.offended(attempt, outcome.offences)
-            self._announcer.committed(attempt, command.devices, model, outcome.metrics)
+            self._announcer.committed(attempt, command.devices, model, outcome.metrics, outcome.offences)
             if outcome.holdout:
                 self._announcer.measured(command.round - 1, outcome.holdout)
             await self._deliver(Reduced(round=command.round, attempt=command.attempt))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from coordinator.commands.printed_defence import defence_document, defence_line, offence_lines, offences_document
 from moonfed.v1 import blob_pb2, control_pb2
 
 
@@ -38,7 +39,7 @@ def round_document(round_: control_pb2.Round) -> dict[str, Any]:
         "reason": round_.reason,
         "metrics": dict(round_.metrics),
         "seconds": round_.seconds,
-        "offences": [{"device": offence.device, "what": offence.what} for offence in round_.offences],
+        "offences": offences_document(round_),
     }
 
 
@@ -82,11 +83,11 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
         settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
         lines += [f"server rule {rule['name']}: {settings}"]
     if run.settings.HasField("defence"):
-        lines += [_defence_line(run.settings.defence)]
+        lines += [defence_line(run.settings.defence)]
     if rows:
         heads = ["round", "attempt", "status", "updates", "seconds", *metrics, "missing"]
         lines += ["", *table(heads, rows)]
-    if offences := _offence_lines(rounds):
+    if offences := offence_lines(rounds):
         lines += ["", *offences]
     if run.HasField("open_round"):
         lines += ["", _open_round_line(run.open_round)]
@@ -105,6 +106,7 @@ def event_line(event: control_pb2.RunEvent) -> str:
     attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
     where = f"round {event.round}{attempt}"
     metrics = ", ".join(f"{name} {_metric(name, value)}" for name, value in sorted(event.metrics.items()))
+    offences = f"; {event.reason}" if event.reason else ""
     lines = {
         "snapshot": lambda: snapshot_line(event.run),
         "waiting": lambda: event.reason,
@@ -114,7 +116,9 @@ def event_line(event: control_pb2.RunEvent) -> str:
         "update_refused": lambda: f"{where}: the update of {event.device} was refused: {event.reason}",
         "device_declined": lambda: f"{where}: {event.device} declined: {event.reason}",
         "device_lost": lambda: f"{where}: {event.device} is lost",
-        "round_committed": lambda: f"{where} committed with {len(event.devices)} updates: {event.model.sha256[:12]}",
+        "round_committed": lambda: (
+            f"{where} committed with {len(event.devices)} updates: {event.model.sha256[:12]}{offences}"
+        ),
         "round_abandoned": lambda: f"{where} abandoned: {event.reason}",
         "metrics": lambda: f"round {event.round}: {metrics or 'no metrics'}",
         "ended": lambda: snapshot_line(event.run),
@@ -197,30 +201,8 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "retention": {"last": settings.retention.last, "every": settings.retention.every},
         "over_selection": settings.over_selection,
         "labels": dict(settings.labels),
-        "defence": _defence_document(settings.defence) if settings.HasField("defence") else None,
+        "defence": defence_document(settings.defence) if settings.HasField("defence") else None,
     }
-
-
-def _defence_document(defence: control_pb2.Defence) -> dict[str, Any]:
-    return {
-        "weight_cap": defence.weight_cap,
-        "clip_norm": defence.clip_norm,
-        "clip_factor": defence.clip_factor,
-        "reducer": defence.reducer,
-        "byzantine": defence.byzantine,
-    }
-
-
-def _defence_line(defence: control_pb2.Defence) -> str:
-    told = [f"weight cap {100 * defence.weight_cap:g}%"] if defence.weight_cap else []
-    told += [f"clip norm {defence.clip_norm:g}"] if defence.clip_norm else []
-    told += [f"clip factor {defence.clip_factor:g}"] if defence.clip_factor else []
-    against = f" against {defence.byzantine} of a round's devices" if defence.byzantine else ""
-    return f"defence: {', '.join([*told, f'reducer {defence.reducer}{against}'])}"
-
-
-def _offence_lines(rounds: Sequence[control_pb2.Round]) -> list[str]:
-    return [f"round {round_.round}, {told.device}: {told.what}" for round_ in rounds for told in round_.offences]
 
 
 def _amount_text(amount: control_pb2.Amount) -> str:

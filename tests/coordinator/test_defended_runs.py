@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.datasets import load_iris
 
-from coordinator.commands.printing import round_document, run_lines
+from coordinator.commands.printing import event_line, round_document, run_lines
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import FedNova, Mean
 from moonfed.v1 import control_pb2
@@ -66,11 +66,13 @@ def poisoned(begun: F64, honest: F64) -> F64:
     return begun - 1000 * (honest - begun)
 
 
-def defended(fleet: Fleet, defence: Sent, name: str = "run") -> tuple[F64, list[control_pb2.Round]]:
-    """A run of some rounds with two poisoned devices of eight: its final model, and its rounds."""
+def defended(fleet: Fleet, defence: Sent) -> tuple[F64, list[control_pb2.Round], list[str]]:
+    """A run of some rounds with two poisoned devices of eight: final model, rounds, and what an operator watched."""
     devices = [fleet.device(device) for device in (*HONEST, *POISONED)]
     quorum = control_pb2.Amount(fraction=1.0)
-    fleet.start(name, ROUNDS, minimum_devices=8, quorum=quorum, defence=control_pb2.Defence(**defence))
+    fleet.start("run", ROUNDS, minimum_devices=8, quorum=quorum, defence=control_pb2.Defence(**defence))
+    watching = fleet.operator.watch("run")
+    next(watching)  # the snapshot: from here on everything is told
     attending = [device.attend() for device in devices]
     for _ in range(ROUNDS):
         for number, (device, one) in enumerate(zip(devices, attending, strict=True)):
@@ -79,8 +81,8 @@ def defended(fleet: Fleet, defence: Sent, name: str = "run") -> tuple[F64, list[
             sent = IRIS.train(begun, number)
             sent = poisoned(begun, sent) if device.name in POISONED else sent
             device.submit(work, model_bytes(sent.astype(np.float32)))
-    assert [event.kind for event in fleet.operator.watch(name)][-1] == control_pb2.EVENT_KIND_ENDED
-    return fetched(fleet, fleet.operator.run(name).model), fleet.operator.rounds(name)
+    lines = [event_line(event) for event in watching]
+    return fetched(fleet, fleet.operator.run("run").model), fleet.operator.rounds("run"), lines
 
 
 def fetched(fleet: Fleet, blob: Any) -> F64:  # noqa: ANN401
@@ -97,7 +99,7 @@ def honest_model() -> F64:
 
 def test_without_a_defence_two_poisoned_devices_ruin_the_model(fleet: Fleet) -> None:
     assert IRIS.accuracy(honest_model()) > 0.93
-    model, rounds = defended(fleet, {})
+    model, rounds, _ = defended(fleet, {})
     assert IRIS.accuracy(model) < 0.5
     assert not any(round_.offences for round_ in rounds)
 
@@ -114,7 +116,7 @@ def test_without_a_defence_two_poisoned_devices_ruin_the_model(fleet: Fleet) -> 
     ids=["median", "trimmed_mean", "multi_krum", "geometric_median", "the whole chain"],
 )
 def test_a_defence_keeps_the_model_and_names_the_offenders(fleet: Fleet, defence: Sent) -> None:
-    model, rounds = defended(fleet, defence)
+    model, rounds, _ = defended(fleet, defence)
     assert IRIS.accuracy(model) >= IRIS.accuracy(honest_model()) - 0.04
     for round_ in rounds:
         assert set(POISONED) <= {offence.device for offence in round_.offences}
@@ -122,23 +124,26 @@ def test_a_defence_keeps_the_model_and_names_the_offenders(fleet: Fleet, defence
 
 
 def test_a_norm_clip_bounds_how_far_poisoned_devices_get(fleet: Fleet) -> None:
-    model, rounds = defended(fleet, {"clip_norm": 2.0})
+    model, rounds, _ = defended(fleet, {"clip_norm": 2.0})
     assert np.linalg.norm(model[:15]) <= 2.0 * ROUNDS
     assert all(set(POISONED) <= {offence.device for offence in round_.offences} for round_ in rounds)
 
 
 def test_an_operator_is_shown_the_defence_and_the_offences(fleet: Fleet) -> None:
-    sent: Sent = {"clip_norm": 2.0, "reducer": "geometric_median", "byzantine": 2, "weight_cap": 0.25}
-    _, rounds = defended(fleet, sent)
+    sent: Sent = {"clip_norm": 20.0, "reducer": "geometric_median", "byzantine": 2, "weight_cap": 0.25}
+    _, rounds, watched = defended(fleet, sent)
     run = fleet.operator.run("run")
     lines = run_lines(run, None, rounds)
-    assert "defence: weight cap 25%, clip norm 2, reducer geometric_median against 2 of a round's devices" in lines
+    assert "defence: weight cap 25%, clip norm 20, reducer geometric_median against 2 of a round's devices" in lines
     told = [line for line in lines if line.startswith("round 2, cam-7: the change of its parameters was scaled down")]
     assert len(told) == 1
     assert {"device": "cam-7", "what": told[0].removeprefix("round 2, cam-7: ")} in round_document(rounds[1])[
         "offences"
     ]
     assert run.settings.defence == control_pb2.Defence(**sent)
+    committed = [line for line in watched if "committed" in line]
+    assert len(committed) == ROUNDS
+    assert all(line.endswith("; offences of cam-6, cam-7") for line in committed)
 
 
 def test_a_restarted_coordinator_defends_on(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -99,7 +99,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_DEVICE_LOST: _EventKind.ValueType  # 8
     """round, attempt, device"""
     EVENT_KIND_ROUND_COMMITTED: _EventKind.ValueType  # 9
-    """round, attempt, devices: the counted, model"""
+    """round, attempt, devices: the counted, model, reason: who offended"""
     EVENT_KIND_ROUND_ABANDONED: _EventKind.ValueType  # 10
     """round, attempt, devices: the missing, reason"""
     EVENT_KIND_METRICS: _EventKind.ValueType  # 11
@@ -127,7 +127,7 @@ EVENT_KIND_DEVICE_DECLINED: EventKind.ValueType  # 7
 EVENT_KIND_DEVICE_LOST: EventKind.ValueType  # 8
 """round, attempt, device"""
 EVENT_KIND_ROUND_COMMITTED: EventKind.ValueType  # 9
-"""round, attempt, devices: the counted, model"""
+"""round, attempt, devices: the counted, model, reason: who offended"""
 EVENT_KIND_ROUND_ABANDONED: EventKind.ValueType  # 10
 """round, attempt, devices: the missing, reason"""
 EVENT_KIND_METRICS: EventKind.ValueType  # 11
