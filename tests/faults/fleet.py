@@ -30,7 +30,7 @@ from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.tensors import TensorSpec, Vector, model_size
 from moonfed.v1 import control_pb2
 from tests.coordinator import support
-from tests.faults.program import Fault
+from tests.faults.program import CLOCK, Fault
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
@@ -97,20 +97,21 @@ class Coordinators:
     def log(self) -> str:
         return (self.tmp / "log").read_text()
 
-    def launch(self, fault: Fault | None = None) -> subprocess.Popen[str]:
+    def launch(self, fault: Fault | None = None, *, jumping_clock: bool = False) -> subprocess.Popen[str]:
         """Starts the process and does not wait for it."""
         command = [*self.program, "serve", "--state", str(self.state), "--json"]
         command += ["--fleet-port", str(self.ports[0]), "--enrolment-port", str(self.ports[1])]
         environment = ENVIRONMENT | (fault.environment() if fault else {})
+        environment |= {CLOCK: "jumping"} if jumping_clock else {}
         with (self.tmp / "log").open("a") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
             )
         return self.process
 
-    def serve(self, fault: Fault | None = None) -> None:
+    def serve(self, fault: Fault | None = None, *, jumping_clock: bool = False) -> None:
         """Starts the process and waits until it serves."""
-        process = self.launch(fault)
+        process = self.launch(fault, jumping_clock=jumping_clock)
         assert process.stdout
         assert json.loads(process.stdout.readline() or "{}"), self.log[-2000:]
 

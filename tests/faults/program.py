@@ -9,14 +9,17 @@ import errno
 import importlib
 import json
 import os
+import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-VARIABLE = "MOONFED_TEST_FAULT"
+VARIABLE, CLOCK = "MOONFED_TEST_FAULT", "MOONFED_TEST_CLOCK"
+YEARS = 10 * 365 * 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +78,12 @@ class Fault:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def let_the_clock_jump() -> None:
+    """From now on this process sees another year whenever it looks at the wall clock."""
+    real, chance = time.time, random.Random(1)
+    time.time = lambda: real() + chance.choice([-YEARS, 0.0, YEARS])
+
+
 def main() -> None:
     from coordinator import run_driver
     from coordinator.cli import main as run
@@ -82,6 +91,8 @@ def main() -> None:
     run_driver.TROUBLE_SECONDS = 0.1
     if told := os.environ.get(VARIABLE):
         Fault(**json.loads(told)).install()
+    if CLOCK in os.environ:
+        let_the_clock_jump()
     run()
 
 
