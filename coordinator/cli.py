@@ -61,6 +61,12 @@ def serve(
             envvar="MOONFED_DATABASE",
         ),
     ] = "",
+    blobs: Annotated[
+        str,
+        typer.Option(
+            help="An object store for models: s3://BUCKET/PREFIX. Else files in --state.", envvar="MOONFED_BLOBS"
+        ),
+    ] = "",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     fleet_port: Annotated[int, typer.Option(help="For devices and operators; 0: any free one.")] = 7443,
     enrolment_port: Annotated[int, typer.Option(help="For devices that are new; 0: any free one.")] = 7444,
@@ -85,6 +91,7 @@ def serve(
     settings = ServeSettings(
         state=state,
         database=database,
+        blobs=blobs,
         host=host,
         fleet_port=fleet_port,
         enrolment_port=enrolment_port,

@@ -135,9 +135,12 @@ class Federation:
 
     async def upload(self, refs: Sequence[BlobRef]) -> tuple[Upload, dict[str, int]]:
         """Starts, or goes on with, storing blobs; bytes already held of each."""
-        absent = {ref: self._blobs.root / "incoming" / ref.sha256 for ref in refs if not self._blobs.has(ref)}
+        absent = {ref: self._blobs.incoming(ref) for ref in await in_thread(self._lacking, refs)}
         upload, offsets = await self._uploads.begin(absent)
         return upload, {ref.sha256: ref.size for ref in refs} | offsets
+
+    def _lacking(self, refs: Sequence[BlobRef]) -> list[BlobRef]:
+        return [ref for ref in refs if not self._blobs.has(ref)]
 
     async def store(self, upload: Upload, refs: Sequence[BlobRef]) -> None:
         """Ends an upload: the blobs are checked, durable and can be fetched."""
@@ -289,6 +292,8 @@ class Federation:
 
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
+            kept = _attempt(record.run, state) if state.open else None
+            await in_thread(self.directory.forget_shared, record.run, kept)
             loaded = await asyncio.to_thread(self._load, record)
         except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
             self._suspended.add(record, error)

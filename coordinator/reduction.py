@@ -24,7 +24,7 @@ from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import HOLDOUT_SAMPLES
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.encodings import ENCODED_MODEL
-from moonfed.errors import MoonfedError
+from moonfed.errors import MoonfedError, NotFound
 from moonfed.files import sync_file
 from moonfed.manifest import MODEL, Manifest
 
@@ -188,5 +188,5 @@ def _is_whole(state: StateDirectory, answer: Answer) -> bool:
             ref_of_file(state.update_file(answer.id, answer.device, role)) == ref
             for role, ref in answer.spooled.items()
         )
-    except OSError:  # gone, or on a bad sector
+    except (OSError, NotFound):  # gone, or on a bad sector
         return False

@@ -41,6 +41,7 @@ class ServeSettings:
 
     state: Path
     database: str = ""  # a PostgreSQL server's; empty: SQLite's file in the state directory
+    blobs: str = ""  # an object store's; empty: files in the state directory
     host: str = "127.0.0.1"
     fleet_port: int = 7443
     enrolment_port: int = 7444
@@ -87,7 +88,7 @@ class Running:
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     """Serves until SIGTERM or SIGINT; `ready` is called when devices and operators can call."""
     # Outside the event loop: its end waits for the threads that still use the database.
-    with open_state(settings.state, settings.database) as directory:
+    with open_state(settings.state, settings.database, settings.blobs) as directory:
         asyncio.run(_serve(settings, directory, ready))
 
 

@@ -1,7 +1,7 @@
 """The state directory: where everything of a coordinator lies, and the lock that keeps a second one out.
 
 coordinator.db   runs, rounds, receipts, devices, unless they lie on a PostgreSQL server
-blobs/           models, plans, graphs, manifests, by sha256
+blobs/           models, plans, graphs, manifests, by sha256; copies of them if they lie in an object store
 spool/           updates of open rounds: RUN/ROUND-ATTEMPT/updates/DEVICE/ROLE
 authority/       the authority's and the server's keys and certificates
 operator/        an identity for the operator on this machine
@@ -21,7 +21,11 @@ from pathlib import Path
 
 from coordinator.records import AttemptId
 from coordinator.storage import postgres, sqlite
+from coordinator.storage.blob_store import BlobStore
+from coordinator.storage.object_blobs import ObjectBlobs
+from coordinator.storage.objects import Objects
 from coordinator.storage.pins import Pins
+from coordinator.storage.shared_spool import SharedSpool
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory
 from moonfed.errors import Corrupt, WrongState
@@ -34,7 +38,8 @@ class StateDirectory:
 
     root: Path
     store: Store
-    blobs: BlobDirectory
+    blobs: BlobStore
+    shared: SharedSpool | None = None  # with an object store: updates must be there before they are acknowledged
     pins: Pins = field(default_factory=Pins)
 
     def spool(self, attempt: AttemptId) -> Path:
@@ -42,8 +47,11 @@ class StateDirectory:
         return self.root / "spool" / attempt.run / f"{attempt.round}-{attempt.attempt}"
 
     def update_file(self, attempt: AttemptId, device: str, role: str) -> Path:
-        """One role's file of a device's checked update."""
-        return self.spool(attempt) / "updates" / device / role
+        """One role's file of a device's checked update, fetched if another coordinator has received it."""
+        path = self.spool(attempt) / "updates" / device / role
+        if self.shared and not path.exists():
+            self.shared.fetch(attempt, device, path)
+        return path
 
     def incoming(self, attempt: AttemptId, device: str) -> Path:
         """Where the blobs of a device's update lie while they are received, by sha256."""
@@ -69,14 +77,24 @@ class StateDirectory:
             else:
                 os.replace(checked[role], place / role)
         sync_directory(place)
+        if self.shared:
+            self.shared.put(attempt, device, [place / role for role in roles])
 
     def forget(self, attempt: AttemptId) -> None:
         """Deletes the spooled updates of an attempt that is over."""
         shutil.rmtree(self.spool(attempt), ignore_errors=True)
+        if self.shared:
+            self.shared.forget(attempt)
+
+    def forget_shared(self, run: str, attempt: AttemptId | None) -> None:
+        """Deletes what a killed coordinator left of a run in the object store, but for one attempt."""
+        if self.shared:
+            self.shared.forget_all_but(run, attempt)
 
     def forget_run(self, run: str) -> None:
         """Deletes what the spool holds of a run."""
         shutil.rmtree(self.root / "spool" / run, ignore_errors=True)
+        self.forget_shared(run, None)
 
     def forget_all_but(self, attempts: Collection[AttemptId]) -> None:
         """Deletes what a killed coordinator left of attempts that are over."""
@@ -87,11 +105,12 @@ class StateDirectory:
 
 
 @contextmanager
-def open_state(root: Path, database: str = "") -> Iterator[StateDirectory]:
+def open_state(root: Path, database: str = "", blobs: str = "") -> Iterator[StateDirectory]:
     """Opens a state directory, new or old, for this process alone.
 
-    `database`: a PostgreSQL server's; else SQLite's file in the directory. Raises WrongState if another coordinator
-    holds the directory, Corrupt if the database is damaged or gone, Unavailable if its server cannot be reached.
+    `database`: a PostgreSQL server's; else SQLite's file in the directory. `blobs`: an object store's; else files in
+    the directory. Raises WrongState if another coordinator holds the directory, Corrupt if the database is damaged or
+    gone, Unavailable if a server cannot be reached.
     """
     make_directories(root, mode=0o700)
     with _locked(root):
@@ -99,7 +118,12 @@ def open_state(root: Path, database: str = "") -> Iterator[StateDirectory]:
         used_before = any((root / name).exists() for name in ("authority", "blobs"))
         store = postgres.open_store(database, used_before=used_before) if database else _open_file(root, used_before)
         try:
-            yield StateDirectory(root=root, store=store, blobs=BlobDirectory(root / "blobs"))
+            if blobs:
+                objects = Objects(blobs)
+                copies = ObjectBlobs(objects, root / "blobs")
+                yield StateDirectory(root=root, store=store, blobs=copies, shared=SharedSpool(objects))
+            else:
+                yield StateDirectory(root=root, store=store, blobs=BlobDirectory(root / "blobs"))
         finally:
             store.close()
 

@@ -63,7 +63,7 @@ class Fleet:
                 await self._deliver(party, assignment)
 
     async def _deliver(self, party: Party, assignment: Assignment) -> None:
-        files = {role: self.directory.blobs.path(ref.sha256) for role, ref in assignment.blobs.items()}
+        files = {role: self.directory.blobs.local(ref) for role, ref in assignment.blobs.items()}
         budget = self._max_steps(party, assignment)
         stored, _ = await trained(self.engine, self.layout, party, _assigned(assignment), files, budget)
         update = stored.update

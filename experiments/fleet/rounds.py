@@ -96,7 +96,7 @@ class Scorer:
             self._tasks[round_] = asyncio.create_task(self._score(round_, model, seconds))
 
     async def _score(self, round_: int, model: BlobRef, seconds: float) -> None:
-        score = await self._engine.evaluate(self._directory.blobs.path(model.sha256))
+        score = await self._engine.evaluate(self._directory.blobs.local(model))
         known = await asyncio.to_thread(self._directory.store.metrics, RUN, round_)
         metrics = {name: value for name, value in known.items() if name not in SCORES}
         scores = {"accuracy": score["accuracy"], "loss": score["loss"], "seconds": seconds}

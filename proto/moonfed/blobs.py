@@ -160,6 +160,10 @@ class BlobDirectory:
             raise Corrupt(f"the stored blob {ref.sha256[:12]} has another sha256: {path} is damaged")
         return path
 
+    def local(self, ref: BlobRef) -> Path:
+        """The blob's file, not hashed once more; raises NotFound."""
+        return self.path(self.find(ref.sha256).sha256)
+
     def delete(self, sha256: str) -> None:
         """Deletes a blob; it is no matter if it is not here."""
         self.path(sha256).unlink(missing_ok=True)
@@ -175,9 +179,13 @@ class BlobDirectory:
             else:
                 path.unlink()
 
+    def incoming(self, ref: BlobRef) -> Path:
+        """The file that a blob is received into; `put_file` it when it is whole."""
+        return self.root / "incoming" / ref.sha256
+
     def receive(self, ref: BlobRef) -> Incoming:
         """Starts, or goes on with, receiving a blob; `put_file` its finished path."""
-        return Incoming(self.root / "incoming" / ref.sha256, ref)
+        return Incoming(self.incoming(ref), ref)
 
     def _place(self, ref: BlobRef) -> Path:
         path = self.path(ref.sha256)

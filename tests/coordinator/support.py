@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 
 from coordinator.server import Ports, ServeSettings, running
-from coordinator.storage.state_directory import open_state
+from coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE, transport
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle, write_bundle
@@ -105,18 +105,18 @@ def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # no
     ready: queue.Queue[Ports | BaseException] = queue.Queue()
     stop = threading.Event()
 
-    async def serve() -> None:
+    async def serve(settings: ServeSettings, directory: StateDirectory) -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-        settings = ServeSettings(state=state, fleet_port=0, enrolment_port=0, **fields)
-        with open_state(state, settings.database) as directory:
-            async with running(settings, directory) as coordinator:
-                ready.put(coordinator.ports)
-                threading.Thread(target=lambda: (stop.wait(), loop.call_soon_threadsafe(stopped.set))).start()
-                await stopped.wait()
+        async with running(settings, directory) as coordinator:
+            ready.put(coordinator.ports)
+            threading.Thread(target=lambda: (stop.wait(), loop.call_soon_threadsafe(stopped.set))).start()
+            await stopped.wait()
 
     def work() -> None:
         try:
-            asyncio.run(serve())
+            settings = ServeSettings(state=state, fleet_port=0, enrolment_port=0, **fields)
+            with open_state(state, settings.database, settings.blobs) as directory:
+                asyncio.run(serve(settings, directory))  # as in a process: its end waits for the threads
         except BaseException as error:
             ready.put(error)
 

@@ -215,8 +215,8 @@ def test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on(
     ref = bundle.ref if file == "manifest" else bundle.manifest.files[file]
     with open_state(state) as directory:
         left = Left(directory)
-        content = directory.blobs.path(ref.sha256).read_bytes()
-        directory.blobs.path(ref.sha256).write_bytes(content[:-1] + b"!")
+        content = directory.blobs.local(ref).read_bytes()
+        directory.blobs.local(ref).write_bytes(content[:-1] + b"!")
         other = support.make_bundle("other", start=3.0)
         for kept in other.contents.values():
             directory.blobs.put_bytes(kept)
@@ -244,14 +244,14 @@ def test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on(
         with pytest.raises(WrongState, match="run 'r' is suspended"):
             ask(device.fleet.Report, report)
     with open_state(state) as directory:
-        directory.blobs.path(ref.sha256).write_bytes(content)
+        directory.blobs.local(ref).write_bytes(content)
     expect_round_1(state)
 
 
 def test_a_suspended_run_can_be_stopped(state: Path) -> None:
     with open_state(state) as directory:
         Left(directory)
-        directory.blobs.path(support.make_bundle().ref.sha256).unlink()
+        directory.blobs.local(support.make_bundle().ref).unlink()
     with support.coordinator_in_process(state) as ports:
         calls = support.operator(state, ports.fleet)
         with calls.channel:

@@ -241,7 +241,7 @@ def test_a_run_whose_global_state_is_damaged_is_suspended(tmp_path: Path, role: 
             await asyncio.gather(*parties)
             newest = federation.directory.store.latest_round("run", "committed")
             assert newest
-            path = federation.directory.blobs.path(newest.blobs[role].sha256)
+            path = federation.directory.blobs.local(newest.blobs[role])
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         async with opened(state) as federation:
@@ -263,7 +263,7 @@ def test_global_state_that_is_damaged_during_a_round_makes_no_model(tmp_path: Pa
             await asyncio.gather(*parties)
             newest = federation.directory.store.latest_round("run", "committed")
             assert newest
-            federation.directory.blobs.path(newest.blobs["momentum"].sha256).write_bytes(b"damaged")
+            federation.directory.blobs.local(newest.blobs["momentum"]).write_bytes(b"damaged")
             parties = [asyncio.create_task(party(federation, name, tmp_path, 2)) for name in NAMES]
             event = await watched(federation, "round_abandoned", 2)
             assert isinstance(event, RunEvent)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coordinator import elsewhere
 from coordinator.storage import postgres
+from coordinator.storage.objects import Objects
+from moonfed import transport
 from moonfed.errors import Unavailable
+from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.coordinator.storage.postgresql import Server
-from tests.coordinator.support import ask, model_bytes
+from tests.coordinator.support import Device, ask, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -49,6 +55,36 @@ def test_a_killed_coordinators_round_goes_on(tmp_path: Path, url: str) -> None:
         device = again.device("cam-3")
         assert again.operator.run("run").open_round.reported == ["cam-1"]
         del device
+
+
+def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_received(
+    tmp_path: Path, url: str, bucket: str, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elsewhere, "LEASE_SECONDS", 0.6)
+    shared = {"database": url, "blobs": bucket}
+    with ExitStack() as stack:
+        with fleet_in(tmp_path / "a", **shared) as first:
+            devices = [first.device(name) for name in ("cam-1", "cam-2")]
+            attending = [device.attend() for device in devices]
+            first.start("run", minimum_devices=2)
+            works = [stream.assignment() for stream in attending]
+            shutil.copytree(first.state / "authority", tmp_path / "b" / "state" / "authority")
+            second = stack.enter_context(fleet_in(tmp_path / "b", **shared))
+            until(lambda: second.operator.run("run").waiting == "another coordinator drives this run")
+            devices[0].submit(works[0], model_bytes(1.0), samples=10)
+        identity = load_identity(tmp_path / "a" / "cam-2")
+        channel = stack.enter_context(transport.open_channel(f"127.0.0.1:{second.ports.fleet}", identity))
+        device = Device("cam-2", channel)
+        work = device.attend().assignment()
+        assert (work.round, work.attempt) == (1, 1), "the same attempt goes on"
+        device.submit(work, model_bytes(4.0), samples=30)
+        ended = list(second.operator.watch("run"))[-1].run
+        assert ended.status == control_pb2.RUN_STATUS_FINISHED
+        (only,) = second.operator.rounds("run")
+        assert only.counted == ["cam-1", "cam-2"]
+        found = model_values(second.operator.model(ended.model))
+        np.testing.assert_array_equal(found, np.float32((10 * 1.0 + 30 * 4.0) / 40))
+        assert not list(Objects(bucket).listed("spool/")), "nothing of the round is left"
 
 
 def test_what_another_coordinator_drives_is_served_and_not_changed(
