@@ -192,8 +192,8 @@ class Federation:
     async def prune_run(self, run: str, retention: Retention) -> tuple[int, int]:
         """Deletes old global models of a run: how many, and bytes freed. What a running run needs stays."""
         record = await asyncio.to_thread(self._store.run, run)
-        kept = retention.at_least(record.settings.models_needed) if record.status == "running" else retention
-        models, released = await in_thread(self._store.prune_run, run, kept)
+        needed = record.settings.models_needed if record.status == "running" else 1
+        models, released = await in_thread(self._store.prune_run, run, retention, needed)
         return models, await in_thread(discard, self.directory, released)
 
     async def watch(self, run: str) -> AsyncGenerator[RunEvent | RunView, None]:

@@ -43,7 +43,8 @@ def add_run(
 
 def _encoded(directory: StateDirectory, owner: object, record: RunRecord, manifest: Manifest) -> dict[str, BlobRef]:
     """The initial model as devices get it, if that is not the model's own file: a durable blob, by role."""
-    model, target = directory.blobs.verified_path(record.initial), directory.blobs.root / "incoming" / uuid4().hex
+    model = directory.blobs.verified_path(record.initial)
+    target = directory.blobs.incoming(record.initial).with_name(uuid4().hex)
     refs = {}
     for role, path in encode_global_model(model, target, manifest, record.settings.encodings.down).items():
         sync_file(path)

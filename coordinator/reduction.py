@@ -17,7 +17,6 @@ from coordinator.decoding import encode_global_model
 from coordinator.keeping import attempt_id
 from coordinator.records import Answer, AttemptId
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
-from coordinator.rounds.retention import Retention
 from coordinator.rounds.settings import Settings
 from coordinator.storage.housekeeping import discard
 from coordinator.storage.state_directory import StateDirectory
@@ -65,7 +64,7 @@ def close_round(
     attempt = attempt_id(run, command)
     try:
         reduction = reduce_round(state, attempt, command.devices, manifest, settings, begun_with=begun_with)
-        released = _commit(state, attempt, command.devices, reduction, settings.models_kept)
+        released = _commit(state, attempt, command.devices, reduction, settings)
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
     except Exception as error:
@@ -80,7 +79,7 @@ def close_round(
 
 
 def _commit(
-    state: StateDirectory, attempt: AttemptId, devices: Sequence[str], reduction: Reduction, retention: Retention
+    state: StateDirectory, attempt: AttemptId, devices: Sequence[str], reduction: Reduction, settings: Settings
 ) -> list[BlobRef]:
     """Records the round; the blobs that are not needed any more."""
     try:
@@ -91,7 +90,8 @@ def _commit(
             metrics=reduction.metrics,
             metrics_before=reduction.holdout,
             offences=reduction.offences,
-            retention=retention,
+            retention=settings.retention,
+            needed=settings.models_needed,
         )
     except sql.exc.OperationalError:  # the connection may have broken after the commit and before its confirmation
         found = state.store.round(attempt)

@@ -106,11 +106,6 @@ class Settings:
         """How many of the newest global models the open round's devices may ask for."""
         return 1
 
-    @property
-    def models_kept(self) -> Retention:
-        """The global models that stay while the run goes on."""
-        return self.retention.at_least(self.models_needed)
-
     def cohort_size(self, attending: int) -> int:
         """A round's updates when that many devices attend; a fixed number is capped by those who are there."""
         return min(self.cohort.of(attending), attending)

@@ -38,14 +38,15 @@ def any_to(connection: sql.Connection, sha256: str) -> bool:
     return connection.execute(sql.select(_columns.run).where(_columns.sha256 == sha256).limit(1)).first() is not None
 
 
-def prune(connection: sql.Connection, run: str, retention: Retention) -> tuple[int, list[BlobRef]]:
+def prune(connection: sql.Connection, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
     """Forgets the older global states of a run: how many models, and the blobs that nothing refers to any more.
 
-    Of what a global state holds beside the model (what server rules remember, prototypes) only the newest stays.
+    The `needed` newest ones stay whole; of others nothing stays beside the model (what server rules remember,
+    prototypes, the encoded model).
     """
     newest = connection.execute(sql.select(sql.func.max(_columns.round)).where(_columns.run == run)).scalar() or 0
     in_rounds = sql.and_(_columns.run == run, _columns.round > tables.INITIAL)
-    beside = sql.and_(_columns.role != MODEL, _columns.round < newest)
+    beside = sql.and_(_columns.role != MODEL, _columns.round <= newest - needed)
     old = sql.and_(_columns.role == MODEL, _columns.round <= newest - retention.last)
     if retention.every:
         old = sql.and_(old, _columns.round % retention.every != 0)

@@ -117,14 +117,14 @@ class Store:
                 connection.execute(sql.delete(table).where(table.c.run == run))
         return released
 
-    def prune_run(self, run: str, retention: Retention) -> tuple[int, list[BlobRef]]:
+    def prune_run(self, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
         """Forgets old global models: how many, and the blobs that nothing refers to any more; NotFound.
 
-        What a running run may still need is the caller's to see to.
+        `needed`: how many of the newest global states must stay whole.
         """
         with self._transactions.write() as connection:
             _required_status(connection, run)
-            return blob_refs.prune(connection, run, retention)
+            return blob_refs.prune(connection, run, retention.at_least(needed), needed)
 
     # Rounds
 
@@ -157,11 +157,13 @@ class Store:
         offences: Sequence[Offence] = (),
         bases: Mapping[str, int] | None = None,
         retention: Retention = KEEP_ALL,
+        needed: int = 1,
     ) -> list[BlobRef]:
         """The round's global state by role, who is in it, its metrics and more of the model before it, all at once.
 
         `bases`: the rounds that an asynchronous round's updates began with, by device. Returns the blobs of older
-        global states that nothing refers to any more: those that `retention` does not keep.
+        global states that nothing refers to any more: `retention` does not keep them, and the `needed` newest are
+        others.
         """
         found = [[offence.device, offence.what] for offence in offences]
         changes = {"counted": list(counted), "offences": found, "bases": dict(bases or {})}
@@ -173,7 +175,7 @@ class Store:
             _put_metrics(connection, attempt.run, attempt.round, metrics)
             _put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
             _forget_answers(connection, attempt.run, attempt.round - RECEIPT_ROUNDS)
-            return blob_refs.prune(connection, attempt.run, retention)[1]
+            return blob_refs.prune(connection, attempt.run, retention.at_least(needed), needed)[1]
 
     def abandon_round(self, attempt: AttemptId, reason: str) -> None:
         """The round came to nothing."""
