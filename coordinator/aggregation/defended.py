@@ -14,7 +14,7 @@ import numpy as np
 from coordinator.aggregation.changes import Changes, PerKind
 from coordinator.aggregation.coordinatewise import trimmed
 from coordinator.aggregation.defence import Defence
-from coordinator.aggregation.objections import far_off, objected
+from coordinator.aggregation.objections import Noted, far_off, gravest, objected
 from coordinator.aggregation.offences import Offence
 from coordinator.aggregation.reducers import BY_COORDINATES
 from coordinator.aggregation.slices import Index, Slice, kinds, ranges, weighted_sum
@@ -34,7 +34,7 @@ class Defended:
     weights: PerKind  # a, [N]; unused by reducers that go by coordinates
     scales: PerKind  # s, [N]
     slice_elements: int
-    noted: Sequence[Offence]  # before the reducer sees the first slice
+    noted: Sequence[Noted]  # before the reducer sees the first slice
     squares: dict[Kind, Slice] = field(default_factory=dict)  # of the distances from the result, by coordinates
 
     @property
@@ -52,13 +52,13 @@ class Defended:
         return self._mean(found, start, stop)
 
     def offences(self) -> tuple[Offence, ...]:
-        """What the defence did, in order of the devices' names; complete once `reduce` has seen all ranges once."""
+        """The gravest of what the defence did; complete once `reduce` has seen all ranges once."""
         far = [
-            Offence(device=self.devices[one.position], what=objected(NAMES[kind], self.defence.reducer, one))
+            objected(self.devices[one.position], NAMES[kind], self.defence.reducer, one)
             for kind, squares in self.squares.items()
             for one in far_off(np.sqrt(squares))
         ]
-        return tuple(sorted([*self.noted, *far], key=lambda offence: offence.device))
+        return gravest([*self.noted, *far])
 
     def _mean(self, found: Found, start: int, stop: int) -> Slice:
         """(Σ a_i·s_i·y_i + Σ a_i·(1 − s_i)·w) / Σ a_i, which is the weighted mean of the clipped models."""

@@ -14,8 +14,7 @@ from coordinator.aggregation import clipping
 from coordinator.aggregation.changes import Changes, PerKind
 from coordinator.aggregation.closed_round import ClosedRound
 from coordinator.aggregation.defended import NAMES, Defended
-from coordinator.aggregation.objections import clipped, objected
-from coordinator.aggregation.offences import Offence
+from coordinator.aggregation.objections import Noted, clipped, objected
 from coordinator.aggregation.reducers import INNER_PRODUCTS, weigh
 from coordinator.aggregation.slices import Slice
 from coordinator.aggregation.weight_cap import capped
@@ -37,10 +36,7 @@ def defend(closed: ClosedRound, slice_elements: int) -> Defended:
     weights: dict[Kind, Slice] = dict.fromkeys(NAMES, alpha)
     for kind, gram in grams.items():
         weights[kind], objections = weigh(defence, gram * np.outer(scales[kind], scales[kind]), alpha)
-        noted += [
-            Offence(device=devices[one.position], what=objected(NAMES[kind], defence.reducer, one))
-            for one in objections
-        ]
+        noted += [objected(devices[one.position], NAMES[kind], defence.reducer, one) for one in objections]
     return Defended(
         defence=defence,
         devices=devices,
@@ -67,15 +63,14 @@ def _norms(closed: ClosedRound, changes: Changes, grams: PerKind, slice_elements
     return {kind: np.sqrt(squares) for kind, squares in changes.squared_norms(slice_elements).items()}
 
 
-def _clip(closed: ClosedRound, norms: PerKind) -> tuple[PerKind, list[Offence]]:
+def _clip(closed: ClosedRound, norms: PerKind) -> tuple[PerKind, list[Noted]]:
     """What each change is multiplied by, [N], and whose was too long."""
-    defence, scales, noted = closed.defence, dict.fromkeys(NAMES, np.ones(len(closed.contributions))), list[Offence]()
+    defence, scales, noted = closed.defence, dict.fromkeys(NAMES, np.ones(len(closed.contributions))), list[Noted]()
     for kind, lengths in norms.items():
         clip_norm = defence.clip_norm if kind == "parameter" else 0.0  # statistics have other units
         longest = clipping.bound(lengths, clip_norm=clip_norm, clip_factor=defence.clip_factor)
         scales[kind] = clipping.scales(lengths, longest)
         for i in np.flatnonzero(lengths > longest):
-            what = clipped(NAMES[kind], float(lengths[i]), longest)
-            noted.append(Offence(device=closed.contributions[i].device, what=what))
+            noted.append(clipped(closed.contributions[i].device, NAMES[kind], float(lengths[i]), longest))
     scales["statistic"] = np.minimum(scales["statistic"], scales["parameter"])
     return scales, noted

@@ -16,6 +16,7 @@ import numpy as np
 
 from coordinator.aggregation.closed_round import ClosedRound
 from coordinator.aggregation.defence import Reducer
+from coordinator.aggregation.objections import Noted, gravest
 from coordinator.aggregation.offences import Offence
 from coordinator.aggregation.rows import longest, reduce_rows
 from coordinator.aggregation.slices import Slice, read, writers
@@ -57,10 +58,12 @@ def next_prototypes(closed: ClosedRound, path: Path) -> tuple[Offence, ...]:
     with writers({PROTOTYPES: path}, specs) as files:
         for spec in specs:
             files[PROTOTYPES].write(tensors[spec.name].ravel())
-    return tuple(
-        Offence(device=device, what=f"its means of {_listed(classes)} {told}")
-        for told, by_device in done.items()
-        for device, classes in sorted(by_device.items())
+    return gravest(
+        [
+            Noted(offence=Offence(device=device, what=f"its means of {_listed(found)} {told}"), gravity=len(found))
+            for told, by_device in done.items()
+            for device, found in by_device.items()
+        ]
     )
 
 

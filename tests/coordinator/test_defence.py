@@ -283,6 +283,18 @@ def test_who_is_clipped_is_told_with_the_figures(tmp_path: Path) -> None:
     assert offence.what == "the change of its parameters was scaled down from norm 92.74 to 2"
 
 
+def test_the_hundred_gravest_offences_of_a_round_are_kept(tmp_path: Path) -> None:
+    lengths = 1.0 + np.arange(130) / 100
+    lengths[7] = 50.0
+    models = np.full((130, SIZE), START)
+    models[:, PARAMETERS] += lengths[:, None]
+    played = rounds(tmp_path, Defence(clip_norm=0.1))
+    played.next(models, [1] * 130)
+    kept = {int(told.device.removeprefix("cam-")) for told in played.offences}
+    assert len(played.offences) == 100
+    assert kept == {7, *range(31, 130)}
+
+
 def test_a_variance_is_never_clipped_below_zero(tmp_path: Path) -> None:
     """A clipped statistic lies between what the round began with and what the device said."""
     models = np.full((5, SIZE), START)
