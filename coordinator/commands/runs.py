@@ -77,6 +77,7 @@ def start(
     """Starts a run from a bundle.
 
     Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --over-selection 30% --label site=berlin
+
     Example: moonfed-coordinator run start digits.zip --quorum 5 --clip-factor 2.5 --reducer multi_krum --byzantine 1
     """
     from coordinator.aggregation.defence import Defence, parse_reducer, parse_share
