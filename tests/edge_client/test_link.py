@@ -19,6 +19,7 @@ from edge_client.link import Link
 from edge_client.state import StoredRound
 from edge_client.submission import Sending, submit
 from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.encodings import Encoding, Encodings
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
 from moonfed.identity import new_key
 from moonfed.transport import to_message
@@ -212,6 +213,8 @@ def test_the_digest_of_an_assignment_covers_all_that_a_trained_model_depends_on(
         replace(assigned, views=2),
         replace(assigned, counted_round=2, counted_attempt=1),
         replace(assigned, counted_round=2, counted_attempt=2),
+        replace(assigned, encodings=Encodings(down=Encoding("int8"))),
+        replace(assigned, encodings=Encodings(up=Encoding("int8"))),
     ]
     budgets: list[tuple[int | None, float | None, str]] = [(None, None, ""), (3, None, ""), (4, None, "")]
     budgets += [(None, 3.0, ""), (None, 4.0, ""), (None, None, "22:00-06:00"), (None, None, "23:00-06:00")]
