@@ -24,14 +24,21 @@ def measure_fleet() -> list[Figure]:
     return fleet.measure_fleet()
 
 
+def measure_encodings() -> list[Figure]:
+    from benchmarks import encodings
+
+    return encodings.measure_encodings()
+
+
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "device": measure_device,
     "fleet": measure_fleet,
+    "encodings": measure_encodings,
     "cpu": measure_cpu,
     "cuda": measure_cuda,
     "footprint": measure_footprint,
 }
-ALL = ("device", "fleet")
+ALL = ("device", "fleet", "encodings")
 
 
 def main() -> None:

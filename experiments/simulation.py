@@ -16,12 +16,14 @@ from coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, Sampling, 
 from experiments.datasets import LOADERS, augmentation
 from experiments.partition import PartitionSettings
 from export.recipe import MethodSettings, read_settings
+from moonfed.encodings import PLAIN, Encodings, parse_encoding
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import ServerRule, read_server_rule
 
 Value = float | int | str | bool
 SOLO = "solo"  # the method that exchanges nothing
 TABLES = ("settings", "server")
+ENCODINGS = ("uplink_encoding", "downlink_encoding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class Simulation:
     server_rule: str = "mean"
     server: Mapping[str, Value] = field(default_factory=dict)
     stragglers: float = 0.0
+    uplink_encoding: str = str(PLAIN)  # of what comes up from parties, and of global models on their way down to them
+    downlink_encoding: str = str(PLAIN)
     train_samples: int = 0
     test_samples: int = 0
     seed: int = 0
@@ -73,6 +77,7 @@ class Simulation:
                 f"views is {self.method_settings.training.views}; it must be 0, since nothing is augmented: "
                 f"{self._why_plain()}"
             )
+        _ = self.encodings
         self._check_cohort(self.cohort_amount)
         self._check_server(self.rule)
 
@@ -98,6 +103,8 @@ class Simulation:
             ("cohort", self.cohort, "all"),
             ("sampling", self.sampling, "uniform"),
             ("stragglers", self.stragglers, 0.0),
+            ("uplink_encoding", self.uplink_encoding, str(PLAIN)),
+            ("downlink_encoding", self.downlink_encoding, str(PLAIN)),
         ):
             if value != allowed:
                 raise InvalidInput(f"{key} is {value!r}; with method 'solo', which exchanges nothing, leave it out")
@@ -123,6 +130,14 @@ class Simulation:
         return parse_amount("cohort", self.cohort)
 
     @property
+    def encodings(self) -> Encodings:
+        """What models are on their way between the coordinator and the parties."""
+        return Encodings(
+            down=parse_encoding("downlink_encoding", self.downlink_encoding),
+            up=parse_encoding("uplink_encoding", self.uplink_encoding),
+        )
+
+    @property
     def augmentation_name(self) -> str:
         """What the plan does to a batch, by `export.augmentation`'s names."""
         return augmentation(self.dataset) if self.augmentation else "none"
@@ -135,6 +150,9 @@ class Simulation:
     def to_document(self) -> dict[str, Any]:
         """The recipe as JSON values, numbers that were text included."""
         document = asdict(self)
+        for key in ENCODINGS:  # a recipe of before there were any is the same simulation
+            if document[key] == str(PLAIN):
+                del document[key]
         document |= {table: {key: _plain(value) for key, value in document[table].items()} for table in TABLES}
         return document | {"beta": float(self.beta), "stragglers": float(self.stragglers)}
 

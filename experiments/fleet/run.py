@@ -202,6 +202,7 @@ async def _start_once(
         deadline_seconds=FOREVER,
         patience_seconds=FOREVER,
         seed=simulation.seed,
+        encodings=simulation.encodings,
         retention=KEEP_ALL,  # scoring may be far behind
     )
     await federation.start_run(RUN, bundle.ref.sha256, "", settings)

@@ -318,3 +318,22 @@ def test_the_largest_party_goes_first_and_scoring_last() -> None:
 def test_a_wrong_engine_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         EngineSettings(**keys)
+
+
+def test_parties_may_exchange_encoded_models_and_learn_the_same(tmp_path: Path) -> None:
+    models = {}
+    for name, up, down in (("plain", "float32", "float32"), ("encoded", "int8", "bfloat16+zstd")):
+        simulation = Simulation(
+            dataset="digits", method="scaffold", uplink_encoding=up, downlink_encoding=down, **QUICK
+        )
+        result = run_simulation(simulation, tmp_path / name, engine=TWO)
+        specs = read_bundle(result.bundle).manifest.tensors
+        with open_state(tmp_path / name / "coordinator") as directory:
+            answers = directory.store.answers(AttemptId(run="simulation", round=2, attempt=1))
+        assert result.model
+        sent = [answer.blobs["model"].size / result.model.stat().st_size for answer in answers]
+        assert all(ratio <= 0.27 for ratio in sent) == (name == "encoded")
+        models[name] = np.array(open_model(result.model, specs))
+    start = np.array(open_model(tmp_path / "plain" / "bundle" / WEIGHTS_FILE, specs))
+    difference = np.linalg.norm(models["encoded"] - models["plain"])
+    assert 0 < difference < 0.05 * np.linalg.norm(models["plain"] - start)

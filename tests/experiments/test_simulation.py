@@ -86,6 +86,7 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
         ({"cohort": "some"}, "cohort is 'some'; it must be like 10, 20% or all"),
         ({"sampling": "size"}, "sampling is 'size'; it must be one of uniform, samples"),
         ({"sampling": "samples"}, "counts a party's size twice"),
+        ({"uplink_encoding": "int4"}, "uplink_encoding is 'int4'; it must be one of float32, float32+zstd"),
         ({"server_rule": "median"}, "server_rule is 'median'"),
         ({"server_rule": "fedavgm", "server": {"server_momentum": 1.5}}, "server_momentum is 1.5"),
         ({"server": {"server_momentum": 0.5}}, "server setting 'server_momentum'"),
