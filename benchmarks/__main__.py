@@ -1,6 +1,6 @@
 """Runs every benchmark, or the named ones: `python -m benchmarks [NAME …]`. Results go to build/bench/NAME.json.
 
-`device` is `cpu`, `cuda` and `footprint` in one report; each of them can be named as well.
+`device` is `cpu`, `cuda` and `footprint` in one report, `coordinator` has `encodings` in it; each can be named as well.
 """
 
 import sys
@@ -24,6 +24,12 @@ def measure_fleet() -> list[Figure]:
     return fleet.measure_fleet()
 
 
+def measure_coordinator() -> list[Figure]:
+    from benchmarks import coordinator
+
+    return [*coordinator.measure_coordinator(), *measure_encodings()]
+
+
 def measure_encodings() -> list[Figure]:
     from benchmarks import encodings
 
@@ -33,12 +39,13 @@ def measure_encodings() -> list[Figure]:
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "device": measure_device,
     "fleet": measure_fleet,
+    "coordinator": measure_coordinator,
     "encodings": measure_encodings,
     "cpu": measure_cpu,
     "cuda": measure_cuda,
     "footprint": measure_footprint,
 }
-ALL = ("device", "fleet", "encodings")
+ALL = ("device", "fleet", "coordinator")
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from moonfed.errors import MoonfedError
@@ -16,12 +17,17 @@ P = ParamSpec("P")
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Runs blocking work; whoever is cancelled meanwhile still leaves after its end, with nothing left under way."""
-    thread = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    thread = start_in_thread(work, *args, **kwargs)
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
         await asyncio.wait([thread])
         raise
+
+
+def start_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+    """Begins blocking work; without a task and a context of its own, which cost as much as a small piece of work."""
+    return asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
 
 
 class Background:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from moonfed.files import sync_file
 from moonfed.manifest import MODEL, Manifest
 
 _log = logging.getLogger(__name__)
+HASHED_AT_ONCE = 4
 
 
 class DamagedUpdates(Exception):
@@ -115,7 +117,7 @@ def reduce_round(
     """
     answers = {answer.device: answer for answer in state.store.answers(attempt)}
     counted = [answers[device] for device in devices]
-    if damaged := [answer.device for answer in counted if not _is_whole(state, answer)]:
+    if damaged := _damaged(state, counted):
         raise DamagedUpdates(damaged)
     closed = ClosedRound(
         manifest=manifest,
@@ -180,6 +182,13 @@ def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
     weight = sum(weight for weight, _ in pairs)
     mean = sum(weight * value for weight, value in pairs) / weight if weight > 0 else math.nan
     return mean if math.isfinite(mean) else None
+
+
+def _damaged(state: StateDirectory, answers: Sequence[Answer]) -> list[str]:
+    """The devices whose spooled files are not what was acknowledged."""
+    with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # the one pass over all updates that takes the processor long
+        whole = threads.map(lambda answer: _is_whole(state, answer), answers)
+        return [answer.device for answer, is_whole in zip(answers, whole, strict=True) if not is_whole]
 
 
 def _is_whole(state: StateDirectory, answer: Answer) -> bool:

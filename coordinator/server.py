@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from coordinator.allocator import bound_arenas
 from coordinator.authority import Authority
 from coordinator.enrolment import Enrolment
 from coordinator.federation import Federation
@@ -87,6 +88,7 @@ class Running:
 
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     """Serves until SIGTERM or SIGINT; `ready` is called when devices and operators can call."""
+    bound_arenas()
     # Outside the event loop: its end waits for the threads that still use the database.
     with open_state(settings.state, settings.database, settings.blobs) as directory:
         asyncio.run(_serve(settings, directory, ready))

@@ -20,7 +20,7 @@ from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
 
 T = TypeVar("T")
-CHECKED_AT_ONCE = 2  # updates hashed and checked at the same time: bounds memory and leaves threads to the others
+CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time: leaves threads to the others
 
 
 class Submission:
@@ -157,7 +157,7 @@ class SubmissionDesk:
 async def _outcome(check: Callable[[], T]) -> T | MoonfedError:
     """What a check returns, or what it objects to."""
     try:
-        return await asyncio.to_thread(check)
+        return await in_thread(check)
     except (InvalidInput, ResourceExhausted) as error:
         return error
 

@@ -24,13 +24,13 @@ class Upload:
     async def open(self) -> dict[str, int]:
         """Opens the files; bytes already held of each, by sha256."""
         async with self._busy:
-            for ref, path in self._files.items():
-                self._require_open()
-                await in_thread(self._open, ref, path)
+            self._require_open()
+            await in_thread(self._open)
         return {sha256: incoming.offset for sha256, incoming in self._incoming.items()}
 
-    def _open(self, ref: BlobRef, path: Path) -> None:
-        self._incoming[ref.sha256] = Incoming(path, ref)
+    def _open(self) -> None:
+        for ref, path in self._files.items():
+            self._incoming[ref.sha256] = Incoming(path, ref)
 
     async def append(self, sha256: str, offset: int, data: bytes) -> None:
         """Adds the next bytes of one file."""
@@ -57,9 +57,12 @@ class Upload:
         async with self._busy:
             if not self._closed:
                 self._closed = True
-                for file in self._incoming.values():
-                    await in_thread(file.close)
+                await in_thread(self._close)
                 self._uploads.forget(self)  # not earlier: until here it may still write
+
+    def _close(self) -> None:
+        for file in self._incoming.values():
+            file.close()
 
     def _require_open(self) -> None:
         if self._closed:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.tensors import ITEM_SIZE, Kind, TensorSpec, header_bytes
 
-SLICE = 1 << 20  # elements
+SLICE = 1 << 16  # elements: a slice, its scaled copy and the sums stay in the processor's cache
 Slice = npt.NDArray[np.float64]
 Memory = Mapping[str, Slice]  # what a server rule remembers, by role
 Index = slice | npt.NDArray[np.bool_]  # of some elements of a slice

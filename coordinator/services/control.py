@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 import grpc
@@ -14,6 +14,7 @@ from coordinator.services import convert
 from coordinator.services.blobs import chunks
 from coordinator.services.caller import Callers
 from coordinator.services.pace import paced
+from coordinator.services.turns import Turns
 from coordinator.uploads import Upload
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
@@ -24,12 +25,13 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     def __init__(self, federation: Federation, callers: Callers, enrolment: Enrolment | None) -> None:
         self._federation, self._callers, self._enrolment = federation, callers, enrolment
+        self._down, self._up = Turns(), Turns()
 
     async def Upload(  # noqa: N802, D102 - named and described in the .proto
         self, request_iterator: AsyncIterator[control_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.UploadReply]:
         self._callers.operator(context)
-        requests = paced(request_iterator)
+        requests = paced(request_iterator, self._up)
         refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
         upload, offsets = await self._federation.upload(refs)
         try:
@@ -44,7 +46,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[blob_pb2.Chunk]:
         self._callers.operator(context)
-        async with aclosing(chunks(self._federation.directory.blobs, request)) as parts:
+        async with aclosing(chunks(self._federation.directory.blobs, request, self._down)) as parts:
             async for part in parts:
                 yield part
 
@@ -129,10 +131,11 @@ class ControlService(control_pb2_grpc.ControlServicer):
         return control_pb2.CreateTokenReply(token=str(token), expires=expires)
 
 
-async def _receive(requests: AsyncIterator[control_pb2.UploadRequest], upload: Upload) -> None:
+async def _receive(requests: AsyncGenerator[control_pb2.UploadRequest, None], upload: Upload) -> None:
     """Takes parts until the commit; without one nothing counts."""
     async for request in requests:
         if request.HasField("commit"):
+            await requests.aclose()  # its turn is over
             return
         await upload.append(request.part.sha256, request.part.offset, request.part.data)
     raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 import grpc
@@ -14,6 +14,7 @@ from coordinator.services import convert
 from coordinator.services.blobs import chunks
 from coordinator.services.caller import Callers
 from coordinator.services.pace import paced
+from coordinator.services.turns import Turns
 from coordinator.submissions import Submission
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
@@ -24,6 +25,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     def __init__(self, federation: Federation, callers: Callers, enrolment: Enrolment | None) -> None:
         self._federation, self._callers, self._enrolment = federation, callers, enrolment
+        self._down, self._up = Turns(), Turns()
 
     async def Attend(  # noqa: N802, D102 - named and described in the .proto
         self, request: fleet_pb2.AttendRequest, context: grpc.ServicerContext
@@ -38,7 +40,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[blob_pb2.Chunk]:
         device = self._callers.device(context, request.device)
-        async with aclosing(chunks(self._federation.directory.blobs, request)) as parts:
+        async with aclosing(chunks(self._federation.directory.blobs, request, self._down)) as parts:
             async for part in parts:
                 yield part
                 self._federation.moved_bytes(device)
@@ -52,7 +54,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Submit(  # noqa: N802, D102
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.SubmitReply]:
-        requests = paced(request_iterator)
+        requests = paced(request_iterator, self._up)
         header = (await anext(requests, fleet_pb2.SubmitRequest())).header
         device = self._callers.device(context, header.device)
         submission = await self._federation.submit(convert.update_header(device, header))
@@ -64,12 +66,13 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             await submission.close()
 
     async def _receive(
-        self, requests: AsyncIterator[fleet_pb2.SubmitRequest], submission: Submission, device: str
+        self, requests: AsyncGenerator[fleet_pb2.SubmitRequest, None], submission: Submission, device: str
     ) -> None:
         """Takes parts until the commit. A device that dies ends the stream as one does that is done: nothing counts."""
         async for request in requests:
             self._federation.moved_bytes(device)
             if request.HasField("commit"):
+                await requests.aclose()  # its turn is over
                 return
             await submission.append(request.part.sha256, request.part.offset, request.part.data)
         raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")

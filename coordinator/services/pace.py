@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TypeVar
 
+from coordinator.services.turns import Turns
 from moonfed.errors import Unavailable
 
 PART_SECONDS = 120.0  # for the next message, which is at most a part of 1 MiB: 9 KB/s
@@ -13,16 +14,23 @@ STREAM_SECONDS = 4 * 3600.0  # for all of them
 T = TypeVar("T")
 
 
-async def paced(messages: AsyncIterator[T]) -> AsyncIterator[T]:
-    """The messages, as long as they come in time; Unavailable once they do not, since what was sent can be resumed."""
-    clock = asyncio.get_running_loop().time
+async def paced(messages: AsyncIterator[T], turns: Turns) -> AsyncGenerator[T, None]:
+    """The messages, as long as they come in time; Unavailable once they do not, since what was sent can be resumed.
+
+    They come in turn with those of other streams. To be closed as soon as no more are wanted.
+    """
+    clock, turn = asyncio.get_running_loop().time, turns.new()
     end = clock() + STREAM_SECONDS
-    while True:
-        left = min(PART_SECONDS, end - clock())
-        try:
-            message = await asyncio.wait_for(anext(messages), left)
-        except StopAsyncIteration:
-            return
-        except asyncio.TimeoutError:
-            raise Unavailable("the upload took too long; send it again, it goes on where it broke off") from None
-        yield message
+    try:
+        while True:
+            await turn.next()
+            try:
+                async with asyncio.timeout(min(PART_SECONDS, end - clock())):
+                    message = await anext(messages)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise Unavailable("the upload took too long; send it again, it goes on where it broke off") from None
+            yield message
+    finally:
+        turn.end()

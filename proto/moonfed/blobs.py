@@ -14,7 +14,7 @@ from pathlib import Path
 from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted
 from moonfed.files import make_directories, sync_directory, sync_file, write_durably
 
-READ_SIZE = 1 << 20  # bytes read at once when hashing
+READ_SIZE = 1 << 18  # bytes read at once when hashing: they stay in the processor's cache
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -39,16 +39,25 @@ def ref_of_bytes(content: bytes) -> BlobRef:
 
 def ref_of_file(path: Path) -> BlobRef:
     """The name and length of a file's content, read in pieces."""
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while piece := file.read(READ_SIZE):
-            digest.update(piece)
-            size += len(piece)
+    digest, size = _digest(path)
     return BlobRef(digest.hexdigest(), size)
 
 
+def _digest(path: Path) -> tuple[hashlib._Hash, int]:
+    """Of a file's content, and its length."""
+    digest, size, piece = hashlib.sha256(), 0, memoryview(bytearray(READ_SIZE))
+    with path.open("rb", buffering=0) as file:
+        while read := file.readinto(piece):
+            digest.update(piece[:read])
+            size += read
+    return digest, size
+
+
 class Incoming:
-    """A blob that is being received into a file, resumable until it is whole. Leaving `with` keeps what there is."""
+    """A blob that is being received into a file, resumable until it is whole. Leaving `with` keeps what there is.
+
+    Its bytes are hashed as they come; what an earlier try left is read back once.
+    """
 
     def __init__(self, path: Path, ref: BlobRef) -> None:
         self.path, self.ref = path, ref
@@ -57,17 +66,14 @@ class Incoming:
         if self._file.tell() > ref.size:  # left over from something else: start again
             self._file.truncate(0)
             self._file.seek(0)
+        self.offset = self._file.tell()  # bytes held so far
+        self._digest = _digest(path)[0] if self.offset else hashlib.sha256()
 
     def __enter__(self) -> Incoming:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def offset(self) -> int:
-        """Bytes held so far."""
-        return self._file.tell()
 
     def append(self, offset: int, data: bytes) -> None:
         """Adds the next bytes.
@@ -83,14 +89,17 @@ class Incoming:
             self._file.write(data)
         except OSError as error:
             raise _disk_error(error) from error
+        self._digest.update(data)
+        self.offset += len(data)
 
     def finish(self) -> Path:
         """Checks length and sha256, makes the bytes durable and returns their file; a wrong blob's file is removed."""
-        held = self.offset
         self.close()
-        if held != self.ref.size:
-            raise InvalidInput(f"blob {self.ref.sha256[:12]} has {held} of {self.ref.size} bytes; send the rest first")
-        if ref_of_file(self.path) != self.ref:
+        if self.offset != self.ref.size:
+            raise InvalidInput(
+                f"blob {self.ref.sha256[:12]} has {self.offset} of {self.ref.size} bytes; send the rest first"
+            )
+        if self._digest.hexdigest() != self.ref.sha256:
             self.path.unlink()
             raise Corrupt(f"the bytes received as blob {self.ref.sha256[:12]} have another sha256; send them again")
         sync_file(self.path)

@@ -46,6 +46,8 @@ SERVER_OPTIONS = (
     ("grpc.keepalive_time_ms", 2 * KEEPALIVE_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
+    ("grpc.http2.bdp_probe", 0),  # else every stream may send some megabytes ahead of what is read of it
+    ("grpc.max_receive_message_length", 2 * PART_SIZE),
 )
 
 Request = TypeVar("Request")

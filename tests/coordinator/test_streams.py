@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,9 @@ from coordinator.attendance import Assignment, Attendance, Ended, Introduction
 from coordinator.records import AttemptId, RunEvent
 from coordinator.rounds.events import DeadlinePassed, RetryTimePassed, StartTimer, TimedEvent
 from coordinator.services import pace
+from coordinator.services import turns as turns_module
 from coordinator.services.pace import paced
+from coordinator.services.turns import SLOW_SECONDS, Turns
 from coordinator.timers import Timers
 from coordinator.uploads import Uploads
 from coordinator.watchers import PROGRESS_LENGTH, QUEUE_LENGTH, Watchers
@@ -211,7 +214,7 @@ def test_a_stream_that_falls_silent_or_never_ends_is_given_up(monkeypatch: pytes
     async def heard(pauses: list[float]) -> int:
         received: list[float] = []
         with suppress(Unavailable):
-            await collect(paced(messages(pauses)), received)
+            await collect(paced(messages(pauses), Turns()), received)
         return len(received)
 
     assert asyncio.run(heard([0, 0, 0])) == 3
@@ -219,6 +222,60 @@ def test_a_stream_that_falls_silent_or_never_ends_is_given_up(monkeypatch: pytes
     assert asyncio.run(heard([0, 0, 60, 0])) == 2
     monkeypatch.setattr(pace, "STREAM_SECONDS", 0.2)
     assert 0 < asyncio.run(heard([0.05] * 1000)) < 1000
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_streams_take_turns_and_the_slow_ones_keep_nobody_waiting(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> bool:
+        turns = Turns(places=1)
+        first, second = turns.new(), turns.new()
+        await first.next()
+        waiting = asyncio.create_task(second.next())
+        await asyncio.sleep(3 * SLOW_SECONDS)
+        let_in = waiting.done()
+        first.end()
+        await waiting
+        return let_in
+
+    monkeypatch.setattr(time, "process_time", time.monotonic if busy else lambda: 1.0)
+    assert asyncio.run(scenario()) is not busy, "only who is slow although there is nothing else to do makes room"
+
+
+def test_a_turn_ends_for_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stream(turns: Turns, name: str, order: list[str]) -> None:
+        turn = turns.new()
+        for _ in range(20):
+            await turn.next()
+            order.append(name)
+            await asyncio.sleep(0.01)
+        turn.end()
+
+    async def scenario() -> str:
+        order: list[str] = []
+        turns = Turns(places=1)
+        await asyncio.gather(stream(turns, "a", order), stream(turns, "b", order))
+        return "".join(order)
+
+    monkeypatch.setattr(time, "process_time", time.monotonic)
+    monkeypatch.setattr(turns_module, "TURN_SECONDS", 60.0)
+    assert asyncio.run(scenario()) == 20 * "a" + 20 * "b"
+    monkeypatch.setattr(turns_module, "TURN_SECONDS", 0.02)
+    assert "ba" in asyncio.run(scenario())
+
+
+def test_a_stream_that_ends_gives_its_place_back() -> None:
+    async def messages() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    async def scenario() -> None:
+        turns = Turns(places=1)
+        for _ in range(3):
+            received = paced(messages(), turns)
+            assert await anext(received) == 1
+            await received.aclose()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
 
 
 def test_a_part_of_an_unknown_blob_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""A fleet that trains nothing: what loads a coordinator in its benchmarks, and the bare server beside it."""

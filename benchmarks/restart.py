@@ -1,0 +1,81 @@
+"""How soon a killed coordinator serves again that has much on record."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from benchmarks.load.served import Model, served
+from benchmarks.report import Figure, say
+from coordinator.new_runs import add_run
+from coordinator.records import Answer, AttemptId, RunRecord
+from coordinator.rounds.settings import Settings
+from coordinator.storage import tables
+from coordinator.storage.sqlite import DATABASE_FILE
+from coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.blobs import BlobRef
+from moonfed.v1 import control_pb2
+
+MODEL = Model(megabytes=0.37)
+COHORT = tuple(f"device-{number}" for number in range(10))
+
+
+def measure_restart(runs: int, rounds: int) -> Figure:
+    """All runs go on, each of them in the middle of a round."""
+    say(f"coordinator: a restart with {runs} runs and {rounds} rounds on record")
+    with tempfile.TemporaryDirectory(prefix="moonfed-bench-") as name:
+        directory = Path(name)
+        state = directory / "state"
+        _fill(state, directory, runs, rounds // runs)
+        with served(state, directory / "logs") as coordinator:
+            coordinator.process.kill()
+            coordinator.process.wait()
+            began = time.perf_counter()
+            with served(state, directory / "logs-2") as again:
+                seconds = time.perf_counter() - began
+                found = again.console.ask(again.console.control.ListRuns, control_pb2.ListRunsRequest()).runs
+    if [run.round for run in found if run.open_round.cohort] != [rounds // runs] * runs:
+        raise RuntimeError(f"not every run goes on: {found}")
+    return Figure(name=f"restart after kill -9, {runs} runs, {rounds} rounds", value=seconds, unit="s", at_most=3)
+
+
+def _fill(state: Path, directory: Path, runs: int, rounds: int) -> None:
+    bundle = MODEL.bundle(directory)
+    with open_state(state) as opened:
+        for content in bundle.contents.values():
+            opened.blobs.put_bytes(content)
+        record = add_run(opened, "run-0", bundle.ref.sha256, "", Settings(rounds=rounds + 1))
+        for round_ in range(1, rounds + 1):
+            _record_round(opened, record, round_)
+        opened.store.open_round(AttemptId(run="run-0", round=rounds + 1, attempt=1), COHORT)
+    _multiply(state / DATABASE_FILE, runs)
+
+
+def _record_round(opened: StateDirectory, record: RunRecord, round_: int) -> None:
+    attempt = AttemptId(run=record.run, round=round_, attempt=1)
+    opened.store.open_round(attempt, COHORT)
+    for device in COHORT:
+        blobs = {"model": BlobRef(f"{round_:064x}", record.initial.size)}
+        opened.store.put_answer(
+            Answer(id=attempt, device=device, outcome="accepted", samples=100, steps=10, blobs=blobs)
+        )
+    opened.store.commit_round(attempt, COHORT, {"model": record.initial}, metrics={"loss": 1.0}, metrics_before={})
+
+
+def _multiply(database: Path, runs: int) -> None:
+    """Copies what is on record of the one run, under other names: the coordinator's own way would take an hour."""
+    with closing(sqlite3.connect(database)) as connection:
+        for number in range(1, runs):
+            for table in tables.metadata.sorted_tables:
+                others = [column.name for column in table.columns if column.name != "run"]
+                if len(others) < len(table.columns):
+                    names = ", ".join(others)
+                    connection.execute(
+                        f"INSERT INTO {table.name} (run, {names}) SELECT ?, {names} "  # noqa: S608 - our own names
+                        f"FROM {table.name} WHERE run = 'run-0'",
+                        (f"run-{number}",),
+                    )
+        connection.commit()

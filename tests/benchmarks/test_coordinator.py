@@ -1,0 +1,28 @@
+"""The coordinator's benchmark at its smallest, with real processes: every row is there, and counts what it says."""
+
+from __future__ import annotations
+
+from benchmarks.coordinator import Extent, measure_coordinator
+from benchmarks.load.served import Model
+
+SMALLEST = Extent(
+    model=Model(megabytes=1.0), small=Model(megabytes=0.1), devices=2, many=3, fleet=12, turns=1, runs=2, rounds=4
+)
+NAMES = {
+    "a round without training, 2 devices, 1 MB down and up": "at most 4.5",
+    "a bare script with the same TLS, hashing and fsync": "",
+    "round / bare script": "at most 1.5",
+    "the coordinator's peak memory, 2 devices": "at most 153",
+    "the coordinator's peak memory, 3 devices": "at most 153",
+    "peak memory, 3 / 2 devices": "",
+    "a round without training, 12 devices, 0.1 MB down and up": "at most 10",
+    "memory for each idle device": "at most 150",
+    "restart after kill -9, 2 runs, 4 rounds": "at most 3",
+}
+
+
+def test_the_rows() -> None:
+    figures = measure_coordinator(SMALLEST)
+    assert {figure.name: figure.target for figure in figures} == NAMES
+    assert all(figure.value is not None for figure in figures)
+    assert all((figure.value or 0) > 0 for figure in figures if figure.name != "memory for each idle device")
