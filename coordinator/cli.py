@@ -67,6 +67,10 @@ def serve(
             help="An object store for models: s3://BUCKET/PREFIX. Else files in --state.", envvar="MOONFED_BLOBS"
         ),
     ] = "",
+    disk_budget: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="What --state may hold, such as 100GB; uploads are refused beyond it."),
+    ] = "",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     fleet_port: Annotated[int, typer.Option(help="For devices and operators; 0: any free one.")] = 7443,
     enrolment_port: Annotated[int, typer.Option(help="For devices that are new; 0: any free one.")] = 7444,
@@ -86,12 +90,14 @@ def serve(
 
     from coordinator.server import ServeSettings
     from coordinator.server import serve as run_server
+    from moonfed.sizes import parse_size
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = ServeSettings(
         state=state,
         database=database,
         blobs=blobs,
+        disk_budget=parse_size("disk-budget", disk_budget, "100GB") if disk_budget else None,
         host=host,
         fleet_port=fleet_port,
         enrolment_port=enrolment_port,

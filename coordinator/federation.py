@@ -136,6 +136,7 @@ class Federation:
     async def upload(self, refs: Sequence[BlobRef]) -> tuple[Upload, dict[str, int]]:
         """Starts, or goes on with, storing blobs; bytes already held of each."""
         absent = {ref: self._blobs.incoming(ref) for ref in await in_thread(self._lacking, refs)}
+        await in_thread(self.directory.budget.require, sum(ref.size for ref in absent))
         upload, offsets = await self._uploads.begin(absent)
         return upload, {ref.sha256: ref.size for ref in refs} | offsets
 

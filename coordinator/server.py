@@ -43,6 +43,7 @@ class ServeSettings:
     state: Path
     database: str = ""  # a PostgreSQL server's; empty: SQLite's file in the state directory
     blobs: str = ""  # an object store's; empty: files in the state directory
+    disk_budget: int | None = None  # bytes that the state directory may hold
     host: str = "127.0.0.1"
     fleet_port: int = 7443
     enrolment_port: int = 7444
@@ -90,7 +91,7 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     """Serves until SIGTERM or SIGINT; `ready` is called when devices and operators can call."""
     bound_arenas()
     # Outside the event loop: its end waits for the threads that still use the database.
-    with open_state(settings.state, settings.database, settings.blobs) as directory:
+    with open_state(settings.state, settings.database, settings.blobs, settings.disk_budget) as directory:
         asyncio.run(_serve(settings, directory, ready))
 
 

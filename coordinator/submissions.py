@@ -120,6 +120,9 @@ class SubmissionDesk:
         problem = await _outcome(lambda: check_header(header, driver.manifest, wanted))
         if isinstance(problem, MoonfedError):
             await _refuse(problem, driver, header)
+        # No refusal of the update: the device tries again, perhaps when there is room.
+        if self.directory.budget.limited:
+            await in_thread(self.directory.budget.require, sum(ref.size for ref in header.blobs.values()))
         return driver
 
     async def count(

@@ -9,10 +9,11 @@ from typing import NoReturn
 
 import typer
 
-from edge_client.settings import DeviceSettings, parse_size
+from edge_client.settings import DeviceSettings
 from moonfed.cli import new_app, print_json, run_program
 from moonfed.labels import parse_labels
 from moonfed.proxy import insist_on_proxy, parse_proxy
+from moonfed.sizes import parse_size
 
 NAME = "moonfed-client"
 HELP = """A device of a moonfed federation: trains on data that never leave it.

@@ -16,6 +16,7 @@ from edge_client.places import Memory, Place
 from moonfed.errors import ResourceExhausted
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Manifest, Roles
 from moonfed.schema import TensorSpec, model_size
+from moonfed.sizes import human
 
 FLOAT = 4  # bytes
 LABEL = 8  # an int64
@@ -192,12 +193,3 @@ def require_fits(need: Need, available: Available, limit: int | None) -> None:
 def _exhausted(total: int, parts: Mapping[str, int], there: str) -> ResourceExhausted:
     listed = ", ".join(f"{name} {human(part)}" for name, part in parts.items() if part)
     return ResourceExhausted(f"the round needs about {human(total)} ({listed}); {there}")
-
-
-def human(count: int) -> str:
-    """Bytes for people: 3.1 GB, 48 MB, 6 KB; powers of ten, as `--max-memory` takes them."""
-    for unit, power in (("GB", 9), ("MB", 6), ("KB", 3)):
-        if count >= 10**power:
-            value = count / 10**power
-            return f"{value:.1f} {unit}" if unit == "GB" else f"{value:.0f} {unit}"
-    return f"{count} bytes"

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from edge_client.memory import Need, human
+from edge_client.memory import Need
 from edge_client.profile import Profile, Times
 from moonfed.cli import print_json
+from moonfed.sizes import human
 
 
 def print_profile(found: Profile, *, as_json: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -22,22 +21,6 @@ SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
 # threads would wait for each other in one arena.
 FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator gives up an upload that stands still for two minutes
-MOST_BYTES = 10**18  # more than any machine has
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
-
-
-def parse_size(option: str, text: str, example: str) -> int:
-    """Bytes in text such as 4GB (10^9), 512MiB (2^20) or 65536; InvalidInput names the option and a fitting example."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or (found[3] and not found[2]):
-        raise InvalidInput(f"{option} is {text!r}; it must be a size such as {example}")
-    power = " KMGT".index(found[2].upper() or " ")
-    size = float(found[1]) * (1024 if found[3] else 1000) ** power
-    if size < 1:
-        raise InvalidInput(f"{option} is {text!r}; it must be at least one byte")
-    if size > MOST_BYTES:
-        raise InvalidInput(f"{option} is {text!r}; it must be at most {MOST_BYTES} bytes")
-    return int(size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

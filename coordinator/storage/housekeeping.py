@@ -33,6 +33,7 @@ def discard(state: StateDirectory, blobs: Iterable[BlobRef]) -> int:
             state.pins.unless_pinned(ref.sha256, delete)
         except OSError:  # it stays for the next sweep: nothing depends on its going
             _log.exception("blob %s cannot be deleted", ref.sha256[:12])
+    state.budget.freed()
     return freed
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from coordinator.records import AttemptId
 from coordinator.storage import postgres, sqlite
 from coordinator.storage.blob_store import BlobStore
+from coordinator.storage.disk_budget import DiskBudget
 from coordinator.storage.object_blobs import ObjectBlobs
 from coordinator.storage.objects import Objects
 from coordinator.storage.pins import Pins
@@ -39,6 +40,7 @@ class StateDirectory:
     root: Path
     store: Store
     blobs: BlobStore
+    budget: DiskBudget
     shared: SharedSpool | None = None  # with an object store: updates must be there before they are acknowledged
     pins: Pins = field(default_factory=Pins)
 
@@ -105,12 +107,14 @@ class StateDirectory:
 
 
 @contextmanager
-def open_state(root: Path, database: str = "", blobs: str = "") -> Iterator[StateDirectory]:
+def open_state(
+    root: Path, database: str = "", blobs: str = "", disk_budget: int | None = None
+) -> Iterator[StateDirectory]:
     """Opens a state directory, new or old, for this process alone.
 
     `database`: a PostgreSQL server's; else SQLite's file in the directory. `blobs`: an object store's; else files in
-    the directory. Raises WrongState if another coordinator holds the directory, Corrupt if the database is damaged or
-    gone, Unavailable if a server cannot be reached.
+    the directory. `disk_budget`: bytes that the directory may hold. Raises WrongState if another coordinator holds the
+    directory, Corrupt if the database is damaged or gone, Unavailable if a server cannot be reached.
     """
     make_directories(root, mode=0o700)
     with _locked(root):
@@ -118,12 +122,13 @@ def open_state(root: Path, database: str = "", blobs: str = "") -> Iterator[Stat
         used_before = any((root / name).exists() for name in ("authority", "blobs"))
         store = postgres.open_store(database, used_before=used_before) if database else _open_file(root, used_before)
         try:
+            budget = DiskBudget(root, disk_budget)
             if blobs:
                 objects = Objects(blobs)
-                copies = ObjectBlobs(objects, root / "blobs")
-                yield StateDirectory(root=root, store=store, blobs=copies, shared=SharedSpool(objects))
+                copies, shared = ObjectBlobs(objects, root / "blobs"), SharedSpool(objects)
+                yield StateDirectory(root=root, store=store, blobs=copies, budget=budget, shared=shared)
             else:
-                yield StateDirectory(root=root, store=store, blobs=BlobDirectory(root / "blobs"))
+                yield StateDirectory(root=root, store=store, blobs=BlobDirectory(root / "blobs"), budget=budget)
         finally:
             store.close()
 

@@ -115,7 +115,7 @@ def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # no
     def work() -> None:
         try:
             settings = ServeSettings(state=state, fleet_port=0, enrolment_port=0, **fields)
-            with open_state(state, settings.database, settings.blobs) as directory:
+            with open_state(state, settings.database, settings.blobs, settings.disk_budget) as directory:
                 asyncio.run(serve(settings, directory))  # as in a process: its end waits for the threads
         except BaseException as error:
             ready.put(error)

@@ -324,8 +324,15 @@ def test_the_operators_commands(programs: Programs) -> None:
     assert json.loads(programs.command("run", "list", "--json"))[0]["round"] == 1
     assert "finished" in programs.command("run", "list")
     assert json.loads(programs.command("device", "list", "--json"))[0]["device"] == "cam-1"
+    assert json.loads(programs.command("run", "show", "digits", "--json"))["settings"]["retention"]["last"] == 20
+    assert "keep_last is 0" in programs.command("run", "prune", "digits", "--keep-last", "0", code=2)
+    assert "deleted 0 global models" in programs.command("run", "prune", "digits", "--keep-last", "1")
+    assert "disk-budget is 'much'" in programs.command("serve", "--disk-budget", "much", code=2)
     assert "no run 'other'" in programs.command("run", "stop", "other", code=3)
     assert "cohort is 'many'" in programs.command("run", "start", str(bundle), "--cohort", "many", code=2)
+    programs.command("run", "delete", "digits", "--yes")
+    assert json.loads(programs.command("run", "list", "--json")) == []
+    assert "no run 'digits'" in programs.command("run", "delete", "digits", "--yes", code=3)
     assert "is not a bundle" in programs.command("run", "start", str(programs.tmp / "nothing"), code=3)
     wrong = programs.tmp / "wrong.safetensors"
     wrong.write_bytes(model_bytes(1.0, support.SPECS[:1]))
@@ -392,7 +399,7 @@ def test_every_command_has_help_with_an_example(programs: Programs) -> None:
         "serve",
         "token create",
         "device list",
-        *(f"run {word}" for word in (["start", "list", "show", "watch", "stop"])),
+        *(f"run {word}" for word in (["start", "list", "show", "watch", "stop", "prune", "delete"])),
     ]
     for command in [*commands, "", "run", "token", "device"]:
         done = subprocess.run(

@@ -18,7 +18,6 @@ from edge_client.child import Child
 from edge_client.memory import (
     PROGRAM_BYTES,
     Need,
-    human,
     reference_bytes,
     representation_width,
     require_fits,
@@ -33,6 +32,7 @@ from export.recipe import Recipe
 from moonfed.blobs import BlobDirectory
 from moonfed.errors import ResourceExhausted
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
+from moonfed.sizes import human
 from moonfed.tensors import TensorSpec
 from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.coordinator import Coordinator

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from edge_client.settings import MEMORY_FORMATS, PRECISIONS, DeviceSettings, parse_size
+from edge_client.settings import MEMORY_FORMATS, PRECISIONS, DeviceSettings
 from moonfed import plan
 from moonfed.errors import InvalidInput
+from moonfed.sizes import parse_size
 
 USUAL: dict[str, Any] = {
     "state": "state",

@@ -1,0 +1,90 @@
+"""A bound on what the state directory may hold: a warning before it is reached, and no more uploads once it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from moonfed.errors import ResourceExhausted
+from moonfed.sizes import human
+
+WARN_AT = 0.8  # of the budget
+MEASURED_SECONDS = 10.0  # for which a measurement stands; a directory is walked for it
+_log = logging.getLogger(__name__)
+
+
+class DiskBudget:
+    """The bytes of all files below a directory, and what was admitted since they were counted last. Blocking."""
+
+    def __init__(self, root: Path, limit: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._root, self._limit, self._clock = root, limit, clock
+        self._lock = threading.Lock()
+        self._used, self._measured = 0, -MEASURED_SECONDS
+        self._warned = False
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a bound at all."""
+        return self._limit is not None
+
+    def require(self, size: int) -> None:
+        """Admits an upload of that many bytes; raises ResourceExhausted if they would pass the budget."""
+        if self._limit is None:
+            return
+        with self._lock:
+            now = self._clock()
+            if now - self._measured >= MEASURED_SECONDS:
+                self._used, self._measured = used_bytes(self._root), now
+            self._warn(self._limit)
+            if self._used + size > self._limit:
+                raise ResourceExhausted(
+                    f"the coordinator's disk budget of {human(self._limit)} is used up: {human(self._used)} are held, "
+                    f"{human(size)} more are asked for"
+                )
+            self._used += size
+
+    def freed(self) -> None:
+        """Something was deleted: what is held is to be counted anew."""
+        with self._lock:
+            self._measured = -MEASURED_SECONDS
+
+    def _warn(self, limit: int) -> None:
+        """Once each time that the line is passed."""
+        passed = self._used >= WARN_AT * limit
+        if passed and not self._warned:
+            _log.warning(
+                "%s holds %s of the disk budget of %s; uploads are refused when it is used up: prune or delete runs, "
+                "or raise --disk-budget",
+                self._root,
+                human(self._used),
+                human(limit),
+            )
+        self._warned = passed
+
+
+def used_bytes(root: Path) -> int:
+    """The bytes of all files below a directory; those that go meanwhile are not counted."""
+    total, directories = 0, [str(root)]
+    while directories:
+        size, below = _look(directories.pop())
+        total += size
+        directories += below
+    return total
+
+
+def _look(directory: str) -> tuple[int, list[str]]:
+    """The bytes of the files in a directory, and the directories in it."""
+    total, below = 0, []
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                below.append(entry.path)
+            else:
+                with suppress(FileNotFoundError):
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total, below
