@@ -23,7 +23,7 @@ from moonfed.blobs import BlobRef
 from moonfed.errors import AlreadyExists, NotFound, WrongState
 from moonfed.manifest import MANIFEST_FILE, MODEL
 
-RECEIPT_ROUNDS = 100  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
+RECEIPT_ROUNDS = 20  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
 
 
 class Store:
@@ -174,7 +174,7 @@ class Store:
             blob_refs.add(connection, attempt.run, attempt.round, blobs)
             _put_metrics(connection, attempt.run, attempt.round, metrics)
             _put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
-            _forget_answers(connection, attempt.run, attempt.round - RECEIPT_ROUNDS)
+            _forget_answers(connection, attempt.run, attempt.round - max(RECEIPT_ROUNDS, needed))
             return blob_refs.prune(connection, attempt.run, retention.at_least(needed), needed)[1]
 
     def abandon_round(self, attempt: AttemptId, reason: str) -> None:
