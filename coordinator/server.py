@@ -23,6 +23,7 @@ from coordinator.services.control import ControlService
 from coordinator.services.enrolment import EnrolmentService
 from coordinator.services.error_handling import ErrorInterceptor
 from coordinator.services.fleet import FleetService
+from coordinator.services.limits import Gate
 from coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
@@ -110,7 +111,8 @@ async def running(settings: ServeSettings, directory: StateDirectory) -> AsyncIt
     """A coordinator that serves for as long as the context lasts."""
     federation = Federation(directory)
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.root / "authority")
-    fleet, enrolment = _new_server(), _new_server()
+    gate = Gate()
+    fleet, enrolment = _new_server(gate), _new_server(gate)
     try:
         ports = _open_ports(settings, authority, fleet, enrolment)
         if authority is None:
@@ -131,8 +133,8 @@ async def running(settings: ServeSettings, directory: StateDirectory) -> AsyncIt
         await federation.close()
 
 
-def _new_server() -> grpc.aio.Server:
-    return grpc.aio.server(interceptors=[ErrorInterceptor()], options=SERVER_OPTIONS)
+def _new_server(gate: Gate) -> grpc.aio.Server:
+    return grpc.aio.server(interceptors=[ErrorInterceptor(gate)], options=SERVER_OPTIONS)
 
 
 def _open_ports(

@@ -1,21 +1,26 @@
-"""Turns errors into gRPC statuses, in one place: an interceptor around every method of every service."""
+"""Lets calls in and turns errors into gRPC statuses, in one place: an interceptor around every service's methods."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from functools import partial
 from typing import Any, NoReturn
 
 import grpc
 
+from coordinator.services.limits import Gate
 from coordinator.storage.passing_trouble import as_away, as_full_disk
 from moonfed.errors import MoonfedError
+from moonfed.identity import subject_of
 from moonfed.status import to_status
 
 _log = logging.getLogger(__name__)
 Handler = Any  # grpc.RpcMethodHandler, whose types are not told
+Admit = Callable[[Any], AbstractContextManager[None]]
+GATED = ("/moonfed.v1.Fleet/", "/moonfed.v1.Enrolment/")
 MAX_DETAILS = 2000  # characters; a device's own tensor names may be long
 _FACTORIES = (
     ("unary_unary", grpc.unary_unary_rpc_method_handler),
@@ -25,7 +30,10 @@ _FACTORIES = (
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
-    """Errors of ours become their status; any other is logged and tells the caller nothing."""
+    """Errors of ours become their status; any other is logged and tells the caller nothing. The gate is for devices."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
 
     async def intercept_service(
         self,
@@ -34,33 +42,46 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     ) -> Handler:
         """The method's handler, wrapped."""
         handler = await continuation(handler_call_details)
+        gated = handler_call_details.method.startswith(GATED)
+        admit = partial(_admit, self._gate) if gated else _free
         for kind, factory in _FACTORIES:
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
                 return factory(
-                    wrap(getattr(handler, kind)),
+                    wrap(getattr(handler, kind), admit),
                     request_deserializer=handler.request_deserializer,
                     response_serializer=handler.response_serializer,
                 )
         return handler
 
 
-def _wrapped_call(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _admit(gate: Gate, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
+    certificates: Sequence[bytes] = context.auth_context().get("x509_pem_cert", ())
+    return gate.call(subject_of(certificates[0])[1] if certificates else str(context.peer()))
+
+
+def _free(_context: object) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _wrapped_call(method: Callable[..., Awaitable[Any]], admit: Admit) -> Callable[..., Awaitable[Any]]:
     async def call(request: object, context: Any) -> Any:  # noqa: ANN401 - any method's messages
         try:
-            return await method(request, context)
+            with admit(context):
+                return await method(request, context)
         except Exception as error:
             await _abort(context, error)
 
     return call
 
 
-def _wrapped_stream(method: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
+def _wrapped_stream(method: Callable[..., Any], admit: Admit) -> Callable[..., AsyncIterator[Any]]:
     async def stream(request: object, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
         try:
-            async with aclosing(method(request, context)) as replies:
-                async for reply in replies:
-                    yield reply
+            with admit(context):
+                async with aclosing(method(request, context)) as replies:
+                    async for reply in replies:
+                        yield reply
         except Exception as error:
             await _abort(context, error)
 

@@ -14,6 +14,7 @@ MoonfedError                 something moonfed can explain in one sentence
 ├── ResourceExhausted        a size, a disk or a quota is full
 ├── TrainingFailed           the plan or the training process failed on this device
 └── Unavailable              the other side cannot be reached at present
+    └── Overloaded           it has too much to do, or one caller asks too much of it
 
 They carry no transport codes: moonfed.status maps them to gRPC and back, moonfed.cli to exit codes.
 """
@@ -77,6 +78,10 @@ class TrainingFailed(MoonfedError):
 
 class Unavailable(MoonfedError):
     """The other side cannot be reached at present; the same call may succeed later."""
+
+
+class Overloaded(Unavailable):
+    """The other side has too much to do, or this caller asks too much of it; the same call may succeed later."""
 
 
 def told_by_a_process(name: str, sentence: str) -> MoonfedError:

@@ -28,11 +28,13 @@ _CODES: dict[type[errors.MoonfedError], grpc.StatusCode] = {
     errors.VersionMismatch: grpc.StatusCode.UNIMPLEMENTED,
     errors.Corrupt: grpc.StatusCode.DATA_LOSS,
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TrainingFailed: grpc.StatusCode.ABORTED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
 }
 _BY_NAME = {kind.__name__: kind for kind in _CODES}
 _BY_CODE = {code: kind for kind, code in _CODES.items()} | {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
     grpc.StatusCode.CANCELLED: errors.Unavailable,
 }

@@ -1,0 +1,78 @@
+"""Keeps devices, one or all of them together, from asking more than the coordinator can answer: a flood, or a loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from moonfed.errors import Overloaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of calls to Fleet or Enrolment. Health and Control stay free, so that a flood can be seen and dealt with."""
+
+    calls: int = 10_000  # at once; a device that waits for work makes one, of about 100 kB
+    calls_of_one: int = 32  # at once, of one caller
+    per_second: float = 50.0  # that one caller may begin, in the long run
+    burst: int = 500  # and in a moment
+
+
+@dataclass(slots=True)
+class _Caller:
+    """What one caller has under way, and what it may still begin."""
+
+    calls: int
+    left: float
+    seen: float  # when `left` was right
+
+
+class Gate:
+    """Lets calls in; a caller is a certificate's name, or a connection where there are no certificates."""
+
+    def __init__(self, limits: Limits = Limits(), clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
+        self._calls = 0
+        self._callers: dict[str, _Caller] = {}
+
+    @contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """One call, as long as the context lasts; Overloaded says when to come back."""
+        caller = self._admitted(name)
+        self._calls += 1
+        caller.calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            caller.calls -= 1
+            if not caller.calls and len(self._callers) > self._limits.calls:
+                self._forget()
+
+    def _admitted(self, name: str) -> _Caller:
+        limits, now = self._limits, self._clock()
+        if self._calls >= limits.calls:
+            raise Overloaded(f"the coordinator has {self._calls} calls to answer, as many as it may; come back later")
+        caller = self._callers.setdefault(name, _Caller(0, limits.burst, now))
+        if caller.calls >= limits.calls_of_one:
+            raise Overloaded(
+                f"{name!r} has {caller.calls} calls under way, as many as one may; end one, then come back"
+            )
+        caller.left = min(limits.burst, caller.left + (now - caller.seen) * limits.per_second)
+        caller.seen = now
+        if caller.left < 1:
+            seconds = (1 - caller.left) / limits.per_second
+            raise Overloaded(
+                f"{name!r} calls too often: {limits.per_second:g} times a second is allowed; "
+                f"come back in {seconds:.2f} s"
+            )
+        caller.left -= 1
+        return caller
+
+    def _forget(self) -> None:
+        """Whoever has nothing under way and has not called for long is as good as new."""
+        full = self._clock() - self._limits.burst / self._limits.per_second
+        for name in [name for name, caller in self._callers.items() if not caller.calls and caller.seen < full]:
+            del self._callers[name]
