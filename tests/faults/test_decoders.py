@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import pickle
+import zipfile
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -168,3 +171,27 @@ def test_a_signing_request(authority: Authority, data: st.DataObject) -> None:
     with suppress(InvalidInput):
         signed = authority.sign(request, "cam-2", "device", timedelta(days=1))
         assert b"BEGIN CERTIFICATE" in signed.certificate
+
+
+class Trap:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_what_would_run_if_it_were_loaded_is_refused_unopened(tmp_path: Path) -> None:
+    pickled = pickle.dumps(Trap(tmp_path / "sprung"))
+    archive = tmp_path / "plan.pt"  # as TorchScript and torch.save write theirs: a zip file with a pickle in it
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr("archive/data.pkl", pickled)
+    for content in (pickled, archive.read_bytes()):
+        (tmp_path / "model").write_bytes(content)
+        with pytest.raises(SchemaMismatch):
+            check_files({MODEL: tmp_path / "model"}, support.make_bundle().manifest)
+        with pytest.raises(InvalidInput):
+            Manifest.from_bytes(content)
+    assert not (tmp_path / "sprung").exists()

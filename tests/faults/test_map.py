@@ -1,0 +1,145 @@
+"""The map of the faults that docs/faults.md lists: which tests fail when the defence against one is taken out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS_DIRECTORY = Path(__file__).parents[1]
+DOCUMENT = TESTS_DIRECTORY.parent / "docs" / "faults.md"
+ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
+TESTS: dict[int, list[str]] = {
+    1: [
+        "coordinator.test_serving::test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_rounds",
+        "faults.test_sigkill_loop::test_a_run_over_many_kills_ends_with_the_undisturbed_model",
+    ],
+    2: [
+        "coordinator.test_recovery::test_killed_between_the_spooled_update_and_its_receipt",
+        "coordinator.test_recovery::test_killed_while_reducing_before_the_commit",
+        "faults.test_failpoints::test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned",
+        "faults.test_failpoints::test_a_kill_as_a_run_starts_leaves_none_or_one",
+        "faults.test_failpoints::test_a_kill_before_or_after_any_commit_point_costs_no_update",
+    ],
+    3: [
+        "coordinator.storage.test_postgres::test_its_commits_are_durable_whatever_the_servers_default",
+        "coordinator.storage.test_sqlite::test_it_is_durable_against_power_loss",
+        "faults.test_power_loss::test_what_was_acknowledged_survives_a_power_loss",
+    ],
+    4: [
+        "coordinator.test_service_updates::test_an_upload_goes_on_where_it_broke_off",
+        "coordinator.test_service_updates::test_a_device_that_dies_in_mid_upload_can_go_on",
+        "coordinator.test_service_updates::test_an_upload_ends_with_its_round",
+        "coordinator.test_serving::test_an_upload_is_resumed_after_a_kill",
+        "faults.test_bad_network::test_a_run_over_a_bad_network_ends_with_the_undisturbed_model",
+    ],
+    5: [
+        "coordinator.test_service_updates::test_a_device_that_dies_in_mid_upload_can_go_on",
+        "coordinator.test_service_updates::test_bytes_that_are_not_what_was_declared_do_not_count",
+        "proto.test_blobs::test_too_few_bytes_are_not_a_blob_but_stay_for_a_resume",
+    ],
+    6: [
+        "coordinator.test_service_updates::test_the_same_update_again_gets_the_same_receipt_and_counts_once",
+        "coordinator.test_service_updates::test_who_comes_back_while_its_update_is_taken_gets_its_receipt",
+    ],
+    7: ["coordinator.test_service_updates::test_a_different_second_update_is_refused_and_the_first_stands"],
+    8: ["coordinator.test_service_updates::test_a_stale_round_is_refused_with_the_present_one"],
+    9: [
+        "coordinator.test_service_liveness::test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata",
+        "coordinator.test_service_liveness::"
+        "test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_when_to_come_back",
+        "edge_client.test_stopping::test_a_device_says_when_it_may_be_wanted_again",
+    ],
+    10: [
+        "coordinator.test_rounds::test_a_round_without_quorum_is_abandoned_and_tried_again",
+        "coordinator.test_service_updates::test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again",
+    ],
+    11: [
+        "coordinator.test_service_updates::test_a_bad_update_is_refused_by_name_and_the_round_goes_on",
+        "proto.test_tensors::test_a_value_that_is_not_finite_is_refused_by_tensor",
+    ],
+    12: [
+        "coordinator.test_defended_runs::test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples",
+        "coordinator.test_service_updates::test_a_senseless_header_is_refused_before_the_bytes",
+    ],
+    13: [
+        "coordinator.test_service_updates::test_a_bad_update_is_refused_by_name_and_the_round_goes_on",
+        "proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name",
+    ],
+    14: ["proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name"],
+    15: ["proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name"],
+    16: ["coordinator.test_service_roles::test_a_bad_file_is_refused_by_role_and_tensor"],
+    17: [
+        "coordinator.test_service_updates::test_a_senseless_header_is_refused_before_the_bytes",
+        "proto.test_blobs::test_more_than_the_declared_size_is_refused",
+    ],
+    18: ["proto.test_encodings::test_a_decompression_bomb_stops_at_the_size_that_a_model_has"],
+    19: [
+        "coordinator.test_service_updates::test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again",
+        "coordinator.test_streams::test_a_stream_that_falls_silent_or_never_ends_is_given_up",
+    ],
+    21: [
+        "coordinator.test_service_updates::test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns",
+        "faults.test_failpoints::test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart",
+    ],
+    22: [
+        "coordinator.test_recovery::test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged",
+        "coordinator.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
+        "coordinator.test_taking::test_global_state_that_is_damaged_during_a_round_makes_no_model",
+    ],
+    23: [
+        "coordinator.storage.test_sqlite::test_a_damaged_database_is_not_started_on",
+        "coordinator.test_serving::test_a_database_that_is_gone_or_damaged_is_not_replaced",
+        "coordinator.storage.test_postgres::test_tables_that_have_gone_are_not_made_anew",
+    ],
+    24: [
+        "faults.test_clock::test_a_round_waits_for_as_long_as_it_was_told",
+        "faults.test_clock::test_rounds_go_their_way_and_no_round_took_less_than_no_time",
+    ],
+    31: [
+        "coordinator.test_defended_runs::test_a_defence_keeps_the_model_and_names_the_offenders",
+        "coordinator.test_defended_runs::test_a_norm_clip_bounds_how_far_poisoned_devices_get",
+    ],
+    34: [
+        "coordinator.test_serving::test_a_coordinator_imports_no_torch_no_runtime_and_no_export",
+        "faults.test_decoders::test_what_would_run_if_it_were_loaded_is_refused_unopened",
+    ],
+    35: [
+        "coordinator.test_service_identity::test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn",
+        "coordinator.test_service_identity::test_another_major_version_of_the_contract_is_refused_with_both_versions",
+        "edge_client.test_versions::test_a_plan_that_needs_newer_things_is_not_run",
+    ],
+    36: [
+        "coordinator.storage.test_migration::test_any_other_schema_is_refused_with_both_versions",
+        "coordinator.storage.test_migration::test_what_the_release_before_recorded_goes_on",
+        "coordinator.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
+    ],
+    37: [
+        "coordinator.storage.test_postgres::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",
+        "coordinator.storage.test_postgres::test_only_the_holder_of_a_runs_lease_changes_it",
+        "coordinator.test_recovery::test_one_coordinator_at_a_time",
+        "coordinator.test_serving::test_a_second_coordinator_on_one_state_and_on_one_port_is_refused",
+    ],
+    38: [
+        "edge_client.test_session::test_a_coordinator_that_goes_away_in_mid_round_gets_the_update_when_it_is_back",
+        "edge_client.test_session::test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_without_training",
+        "edge_client.test_work::test_a_refused_update_is_not_sent_again",
+        "faults.test_bad_network::test_a_run_over_a_bad_network_ends_with_the_undisturbed_model",
+        "proto.test_transport::test_a_connection_that_breaks_right_after_the_handshake_is_no_reason_to_give_up",
+        "proto.test_transport::test_backoff_grows_is_capped_and_starts_again",
+    ],
+}
+
+
+def test_every_fault_of_the_document_has_its_tests() -> None:
+    assert sorted(int(number) for number in ROW.findall(DOCUMENT.read_text())) == sorted(TESTS)
+    assert [number for number, tests in TESTS.items() if not tests] == []
+
+
+@pytest.mark.parametrize("test", sorted({test for tests in TESTS.values() for test in tests}))
+def test_each_test_of_the_map_is_there(test: str) -> None:
+    module, _, name = test.partition("::")
+    source = TESTS_DIRECTORY.joinpath(*module.split(".")).with_suffix(".py").read_text()
+    assert name in {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
