@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from coordinator.commands.printed_defence import defence_document, defence_line, offence_lines, offences_document
+from moonfed.encodings import PLAIN
 from moonfed.v1 import blob_pb2, control_pb2
 
 
@@ -84,6 +85,8 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
         lines += [f"server rule {rule['name']}: {settings}"]
     if run.settings.HasField("defence"):
         lines += [defence_line(run.settings.defence)]
+    if encodings := _encodings_line(run.settings):
+        lines += [encodings]
     if rows:
         heads = ["round", "attempt", "status", "updates", "seconds", *metrics, "missing"]
         lines += ["", *table(heads, rows)]
@@ -92,6 +95,13 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
     if run.HasField("open_round"):
         lines += ["", _open_round_line(run.open_round)]
     return lines
+
+
+def _encodings_line(settings: control_pb2.RunSettings) -> str:
+    """How models travel, unless they do as they are."""
+    ways = {"up": settings.uplink_encoding, "down": settings.downlink_encoding}
+    told = [f"{encoding} {way}" for way, encoding in ways.items() if encoding not in ("", str(PLAIN))]
+    return f"encodings: {', '.join(told)}" if told else ""
 
 
 def snapshot_line(run: control_pb2.Run) -> str:

@@ -21,7 +21,7 @@ from moonfed.quantisation import DTYPES, NO_SCALES, Floats, Numbers, quantise, r
 from moonfed.schema import FLOAT32, INT8, ITEM_SIZE, ITEM_SIZES, TensorSpec, model_size
 from moonfed.tensors import HEADER_ALLOWANCE, check_layout, file_size, header_bytes
 
-SLICE = 1024 * BLOCK  # values at once
+SLICE = 256 * BLOCK  # values at once; they stay in the processor's cache
 
 Read = Callable[[int], Floats]  # the next so many values
 

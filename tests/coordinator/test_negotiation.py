@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from coordinator.commands.printing import run_lines
 from moonfed.errors import InvalidInput
 from tests.coordinator.conftest import Fleet
 
@@ -24,7 +25,9 @@ def test_a_device_that_does_not_know_a_runs_encodings_is_left_out_and_the_run_sa
     two = fleet.device("cam-2").attend(encodings=["bfloat16", "int8+zstd"])
     work = two.assignment()
     assert (work.downlink_encoding, work.uplink_encoding) == ("bfloat16", "int8+zstd")
-    assert fleet.operator.run("run").open_round.cohort == ["cam-2"]
+    run = fleet.operator.run("run")
+    assert run.open_round.cohort == ["cam-2"]
+    assert "encodings: int8+zstd up, bfloat16 down" in run_lines(run, None, [])
     one.leave()
     two.leave()
 
@@ -36,6 +39,7 @@ def test_a_device_of_contract_1_2_gets_float32(fleet: Fleet, until: Until) -> No
     attending = device.attend(version="1.2")
     until(lambda: "cam-1 (without the encoding int8)" in fleet.operator.run("encoded").waiting)
     started = fleet.start("plain")
+    assert not any(line.startswith("encodings") for line in run_lines(started, None, []))
     work = attending.assignment()
     assert work.run == "plain"
     assert work.blobs["model"] == started.initial_model
