@@ -284,7 +284,9 @@ class Assignment(_message.Message):
     downlink_encoding: _builtins.str
     """of the blob "model"; empty: float32; see moonfed.encodings"""
     uplink_encoding: _builtins.str
-    """that the update's "model" is wanted in; empty: float32"""
+    """That the update's "model" is wanted in; empty: float32. If this or the former is bfloat16 or int8, the update's
+    parameters are the change from those that were received, not the trained ones; statistics are the trained ones.
+    """
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob:
         """everything else of the bundle is reached through it"""
