@@ -11,6 +11,12 @@ from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import ENCODED_MODEL, PLAIN, Encoding, Encodings
 from moonfed.files import sync_file
 from moonfed.manifest import MODEL, Manifest
+from moonfed.tensors import file_size
+
+
+def decoded_bytes(manifest: Manifest, encodings: Encodings) -> int:
+    """What decoding an update takes of the disk."""
+    return file_size(manifest.tensors) if encodings.updates_encoded else 0
 
 
 def decode_update(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from coordinator.background import Background, in_thread
-from coordinator.decoding import decode_update
+from coordinator.decoding import decode_update, decoded_bytes
 from coordinator.records import MAX_REASON, Answer
 from coordinator.run_driver import RunDriver
 from coordinator.storage.state_directory import StateDirectory
@@ -122,7 +122,9 @@ class SubmissionDesk:
             await _refuse(problem, driver, header)
         # No refusal of the update: the device tries again, perhaps when there is room.
         if self.directory.budget.limited:
-            await in_thread(self.directory.budget.require, sum(ref.size for ref in header.blobs.values()))
+            received = sum(ref.size for ref in header.blobs.values())
+            room = received + decoded_bytes(driver.manifest, driver.record.settings.encodings)
+            await in_thread(self.directory.budget.require, room)
         return driver
 
     async def count(

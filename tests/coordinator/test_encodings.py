@@ -15,6 +15,7 @@ import torch
 import zstandard
 from safetensors.torch import load
 
+from coordinator.storage.disk_budget import DiskBudget
 from moonfed import transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import AlreadyExists, InvalidInput, ResourceExhausted, SchemaMismatch
@@ -245,3 +246,15 @@ def test_a_device_of_contract_1_2_takes_part_in_a_run_of_float32(fleet: Fleet, u
     trained = start_values()
     device.submit(work, model_bytes(trained))
     assert np.array_equal(committed(fleet, until), trained)
+
+
+def test_an_update_needs_room_for_what_it_becomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(DiskBudget, "require", lambda _, room: asked.append(room))
+    with fleet_in(tmp_path, disk_budget=10**9) as fleet:
+        fleet.start("run", uplink_encoding="int8")
+        device, stream = attend(fleet, "cam-1")
+        work = stream.assignment()
+        asked.clear()
+        device.submit(work, int8_file(0.5), encoding="int8")
+    assert asked == [len(int8_file(0.5)) + len(model_bytes(0.0))]
