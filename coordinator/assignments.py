@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator.attendance import Assignment
@@ -21,9 +21,9 @@ class Standing:
     blobs: Mapping[str, BlobRef]  # the global state by role, the model among it, perhaps also as devices get it
     counted: Mapping[str, AttemptId] = field(default_factory=dict)  # by device, if devices keep anything: the latest
 
-    def after(self, attempt: AttemptId, counted: Sequence[str], blobs: Mapping[str, BlobRef]) -> Standing:
-        """Where it stands once an attempt was committed; `counted`: whose device state it decides, if any is kept."""
-        return Standing(blobs=blobs, counted={**self.counted, **dict.fromkeys(counted, attempt)})
+    def after(self, counted: Mapping[str, AttemptId], blobs: Mapping[str, BlobRef]) -> Standing:
+        """Where it stands once an attempt was committed; `counted`: of whose state that decides, if any is kept."""
+        return Standing(blobs=blobs, counted={**self.counted, **counted})
 
 
 def load_standing(directory: StateDirectory, record: RunRecord, manifest: Manifest) -> Standing:

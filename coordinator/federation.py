@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from coordinator.assignments import Standing, load_standing
 from coordinator.attendance import Attendance, Ended, Introduction, Session, require_contract
 from coordinator.background import Background, in_thread
 from coordinator.elsewhere import ElsewhereRuns
@@ -17,10 +16,12 @@ from coordinator.endings import announce, ending
 from coordinator.liveness import Liveness
 from coordinator.new_runs import add_run
 from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RoundRecord, RunEvent, RunRecord, RunView
+from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.retention import Retention
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import State
 from coordinator.run_driver import RunDriver
+from coordinator.standings import Standings, load_standings
 from coordinator.storage.housekeeping import discard, sweep
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import recovered_state, run_view
@@ -54,7 +55,7 @@ class Federation:
         """Goes on with the runs that were running when the coordinator ended."""
         running = [record for record in await asyncio.to_thread(self._store.runs) if record.status == "running"]
         states = {record.run: await asyncio.to_thread(recovered_state, self._store, record.run) for record in running}
-        attempts = [_attempt(run, state) for run, state in states.items() if state.open]
+        attempts = [attempt for record in running for attempt in _needed_attempts(record, states[record.run])]
         await asyncio.to_thread(self.directory.forget_all_but, attempts)
         for record in running:
             if await asyncio.to_thread(self._store.leases.take, record.run):
@@ -240,7 +241,7 @@ class Federation:
             record = await asyncio.to_thread(add_run, self.directory, name, manifest, model, settings)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
             loaded = await asyncio.to_thread(self._load, record)
-            driver = await self._drive(record, State(), *loaded)
+            driver = await self._drive(record, kind_of(record.settings).first, *loaded)
         for session in self._attendance.sessions():
             if problem := self._misfit(session.introduction):
                 session.close(problem)
@@ -252,11 +253,11 @@ class Federation:
         await asyncio.to_thread(self.directory.forget_run, run)
         return await asyncio.to_thread(discard, self.directory, released)
 
-    async def _drive(self, record: RunRecord, state: State, manifest: Manifest, standing: Standing) -> RunDriver:
+    async def _drive(self, record: RunRecord, state: State, manifest: Manifest, standings: Standings) -> RunDriver:
         driver = RunDriver(
             record=record,
             manifest=manifest,
-            standing=standing,
+            standings=standings,
             state=state,
             directory=self.directory,
             attendance=self._attendance,
@@ -267,10 +268,10 @@ class Federation:
         await driver.start()
         return driver
 
-    def _load(self, record: RunRecord) -> tuple[Manifest, Standing]:
+    def _load(self, record: RunRecord) -> tuple[Manifest, Standings]:
         """The run's manifest and where its training stands, both checked."""
         manifest = Manifest.from_bytes(self._blobs.read(record.manifest))
-        return manifest, load_standing(self.directory, record, manifest)
+        return manifest, load_standings(self.directory, record, manifest)
 
     async def _find_driver(self, run: str) -> RunDriver | None:
         """The driver of a running run, None for one that has ended.
@@ -293,8 +294,7 @@ class Federation:
 
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
-            kept = _attempt(record.run, state) if state.open else None
-            await in_thread(self.directory.forget_shared, record.run, kept)
+            await in_thread(self.directory.forget_shared, record.run, _needed_attempts(record, state))
             loaded = await asyncio.to_thread(self._load, record)
         except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
             self._suspended.add(record, error)
@@ -363,6 +363,7 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _attempt(run: str, state: State) -> AttemptId:
-    current = state.open
-    return AttemptId(run=run, round=current.round if current else 0, attempt=current.attempt if current else 0)
+def _needed_attempts(record: RunRecord, state: State) -> list[AttemptId]:
+    """The attempts whose updates lie in the spool, or may come."""
+    needed = kind_of(record.settings).needed_attempts(record.settings, state)
+    return [AttemptId(run=record.run, round=round_, attempt=attempt) for round_, attempt in needed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.records import Answer, AttemptId
-from coordinator.rounds.events import Abandon, Command, Discard, End, InAttempt, Open
+from coordinator.rounds.events import Abandon, Command, Discard, End, InAttempt, Join, Open
 from coordinator.storage.store import Store
 
 REASONS_SHOWN = 3  # the log has them all
@@ -16,6 +16,8 @@ def keep(store: Store, run: str, command: Command) -> None:
     match command:
         case Open():
             store.open_round(attempt_id(run, command), command.cohort)
+        case Join():
+            store.join_round(attempt_id(run, command), command.device)
         case Abandon():
             attempt = attempt_id(run, command)
             store.abandon_round(attempt, with_reasons(command.reason, store.answers(attempt)))

@@ -51,7 +51,8 @@ class Patience:
     def __init__(self, liveness: Liveness, seconds: float, tell: Callable[[Stalled | Progressed], object]) -> None:
         self._liveness, self._seconds, self._tell = liveness, seconds, tell
         self._round: OpenRound | None = None
-        self._since = 0.0  # when the round opened, by the loop's clock: nobody was asked before
+        self._since = 0.0  # nobody's silence counts from before, by the loop's clock
+        self._asked: dict[str, float] = {}  # when each device got its assignment
         self._fractions: dict[str, float] = {}  # the largest that each device has reported
         self._woken: set[str] = set()  # lost devices of whose progress the run is about to hear
         self._timer: asyncio.TimerHandle | None = None
@@ -59,13 +60,17 @@ class Patience:
 
     def wait_for(self, current: OpenRound | None, *, resumed: bool = False) -> None:
         """Where the run stands now; `resumed`: after the coordinator started, so that devices must find it again."""
-        begins = current is not None and (self._round is None or _place(current) != _place(self._round))
         self._round = current
         self._woken.clear()
-        if begins:
-            self._fractions.clear()
-            self._since = _now() + (max(0.0, RECONNECT_SECONDS - self._seconds) if resumed else 0.0)
-            self._look_at(self._since + self._seconds)
+        if resumed and current:
+            self._since = _now() + max(0.0, RECONNECT_SECONDS - self._seconds)
+        if current and self._timer is None:
+            self._look_at(max(self._since, _now()) + self._seconds)
+
+    def asked(self, device: str) -> None:
+        """The device gets an assignment."""
+        self._asked[device] = _now()
+        self._fractions.pop(device, None)
 
     def reported(self, device: str, fraction: float) -> None:
         """A device of the round said how far it is, which is a sign if it is further than before."""
@@ -94,16 +99,14 @@ class Patience:
             self._timer.cancel()
 
     def _counted_from(self, device: str) -> float:
-        return max(self._since, self._liveness.newest(device))
+        return max(self._since, self._asked.get(device, 0.0), self._liveness.newest(device))
 
     def _look_at(self, moment: float) -> None:
-        if self._timer:
-            self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_at(moment, self._look)
 
     def _look(self) -> None:
         """Tells of whoever's time is over, and looks again when the next one's may be."""
-        current, now = self._round, _now()
+        current, now, self._timer = self._round, _now(), None
         if current is None:
             return
         ends = {device: self._counted_from(device) + self._seconds for device in current.outstanding}
@@ -115,7 +118,3 @@ class Patience:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _place(current: OpenRound) -> tuple[int, int]:
-    return current.round, current.attempt

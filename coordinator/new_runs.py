@@ -6,6 +6,7 @@ import re
 import time
 from uuid import uuid4
 
+from coordinator.aggregation.buffered import require_bufferable
 from coordinator.aggregation.consistency import require_consistent, require_defensible
 from coordinator.decoding import encode_global_model
 from coordinator.enrolment import require_name
@@ -98,4 +99,6 @@ def require_runnable(manifest: Manifest, settings: Settings) -> None:
             "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform"
         )
     require_consistent(manifest)
+    if settings.asynchronous:
+        require_bufferable(manifest)
     require_defensible(manifest, settings.defence, settings.fewest_updates)

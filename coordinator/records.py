@@ -79,7 +79,9 @@ class RoundRecord:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The cohort's devices whose update is not in the model."""
+        """The cohort's devices whose update is not in the model; of an asynchronous round nobody's is missed."""
+        if self.bases:
+            return ()
         return tuple(device for device in self.cohort if device not in self.counted)
 
 

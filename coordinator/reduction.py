@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sql
 
 from coordinator.aggregation.aggregate import aggregate
+from coordinator.aggregation.buffered import discounted
 from coordinator.aggregation.closed_round import ClosedRound, Contribution
 from coordinator.aggregation.offences import Offence
 from coordinator.decoding import encode_global_model
@@ -19,6 +21,7 @@ from coordinator.keeping import attempt_id
 from coordinator.records import Answer, AttemptId
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
 from coordinator.rounds.settings import Settings
+from coordinator.standings import Standings
 from coordinator.storage.housekeeping import discard
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import HOLDOUT_SAMPLES
@@ -57,16 +60,16 @@ def close_round(
     manifest: Manifest,
     settings: Settings,
     *,
-    begun_with: Mapping[str, BlobRef],
+    standings: Standings,
 ) -> Reduction | Damaged | ReducingFailed:
     """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking.
 
-    `begun_with`: the global state that the round's devices were given, by role.
+    `standings`: what the round's devices were given.
     """
     attempt = attempt_id(run, command)
     try:
-        reduction = reduce_round(state, attempt, command.devices, manifest, settings, begun_with=begun_with)
-        released = _commit(state, attempt, command.devices, reduction, settings)
+        reduction = reduce_round(state, attempt, command, manifest, settings, standings=standings)
+        released = _commit(state, attempt, command, reduction, settings)
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
     except Exception as error:
@@ -77,21 +80,26 @@ def close_round(
     finally:
         state.pins.drop(attempt)
     discard(state, released)
+    if command.bases:  # the attempt stays, for those who are at work with its model
+        shutil.rmtree(_workplace(state, attempt), ignore_errors=True)
+    for device, base in command.bases.items():
+        state.forget_update(replace(attempt, round=base), device)
     return reduction
 
 
 def _commit(
-    state: StateDirectory, attempt: AttemptId, devices: Sequence[str], reduction: Reduction, settings: Settings
+    state: StateDirectory, attempt: AttemptId, command: Reduce, reduction: Reduction, settings: Settings
 ) -> list[BlobRef]:
     """Records the round; the blobs that are not needed any more."""
     try:
         return state.store.commit_round(
             attempt,
-            devices,
+            command.devices,
             reduction.blobs,
             metrics=reduction.metrics,
             metrics_before=reduction.holdout,
             offences=reduction.offences,
+            bases=command.bases,
             retention=settings.retention,
             needed=settings.models_needed,
         )
@@ -105,31 +113,31 @@ def _commit(
 def reduce_round(
     state: StateDirectory,
     attempt: AttemptId,
-    devices: Sequence[str],
+    command: Reduce,
     manifest: Manifest,
     settings: Settings,
     *,
-    begun_with: Mapping[str, BlobRef],
+    standings: Standings,
 ) -> Reduction:
-    """What the bundle's rules and the run's defence make of these devices' updates, in this order.
+    """What the bundle's rules and the run's defence make of the devices' updates, in their order.
 
     Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round began with is damaged.
     """
-    answers = {answer.device: answer for answer in state.store.answers(attempt)}
-    counted = [answers[device] for device in devices]
+    counted = _counted(state, attempt, command)
     if damaged := _damaged(state, counted):
         raise DamagedUpdates(damaged)
+    directory = _workplace(state, attempt)
+    directory.mkdir(parents=True, exist_ok=True)
     closed = ClosedRound(
         manifest=manifest,
         round=attempt.round,
         seed=settings.seed,
-        admitted=max(state.store.registry.count(), len(devices)),
-        begun_with={role: state.blobs.verified_path(ref) for role, ref in begun_with.items()},
+        admitted=max(state.store.registry.count(), len(counted)),
+        begun_with={role: state.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
         contributions=tuple(_contribution(state, answer) for answer in counted),
         defence=settings.defence,
     )
-    directory = state.spool(attempt) / "reduced"
-    directory.mkdir(exist_ok=True)
+    closed = _discounted(state, closed, counted, standings, directory)
     aggregated = aggregate(closed, directory)
     model, encoded = aggregated.files[MODEL], directory / ENCODED_MODEL
     files = {**aggregated.files, **encode_global_model(model, encoded, manifest, settings.encodings.down)}
@@ -137,8 +145,43 @@ def reduce_round(
         blobs={role: _keep(state, attempt, path) for role, path in files.items()},
         offences=aggregated.offences,
         metrics=train_metrics(counted),
-        holdout=holdout_metrics(counted),
+        holdout=holdout_metrics([answer for answer in counted if answer.id == attempt]),  # others scored older models
     )
+
+
+def _workplace(state: StateDirectory, attempt: AttemptId) -> Path:
+    """Where the files are made."""
+    return state.spool(attempt) / "reduced"
+
+
+def _counted(state: StateDirectory, attempt: AttemptId, command: Reduce) -> list[Answer]:
+    """The answers with the devices' updates."""
+    named = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in command.devices}
+    answers = {
+        (answer.id, answer.device): answer for begun in set(named.values()) for answer in state.store.answers(begun)
+    }
+    return [answers[begun, device] for device, begun in named.items()]
+
+
+def _discounted(
+    state: StateDirectory, closed: ClosedRound, answers: Sequence[Answer], standings: Standings, directory: Path
+) -> ClosedRound:
+    """The round with every update as if it had begun with the newest global model, by FedBuff's weights."""
+    bases = {
+        round_: state.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in {a.id.round for a in answers}
+    }
+    contributions = (
+        discounted(
+            contribution,
+            closed.round - answer.id.round,
+            closed.manifest,
+            begun_with=bases[answer.id.round],
+            newest=closed.begun_with[MODEL],
+            target=directory / f"from-{answer.device}",
+        )
+        for contribution, answer in zip(closed.contributions, answers, strict=True)
+    )
+    return replace(closed, contributions=tuple(contributions))
 
 
 def _contribution(state: StateDirectory, answer: Answer) -> Contribution:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from coordinator.announcer import Announcer
-from coordinator.assignments import Standing, keeps_state, write_assignment
+from coordinator.assignments import keeps_state, write_assignment
 from coordinator.attendance import Attendance, Session
 from coordinator.background import Background
 from coordinator.endings import announce
@@ -21,7 +21,6 @@ from coordinator.keeping import discarded, keep
 from coordinator.liveness import Liveness, Patience
 from coordinator.records import Answer, AttemptId, RunRecord, RunView
 from coordinator.reduction import Reduction, close_round
-from coordinator.rounds import machine, sentences
 from coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -44,7 +43,9 @@ from coordinator.rounds.events import (
     UpdateAccepted,
     UpdateRefused,
 )
+from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.state import OpenRound, State
+from coordinator.standings import Standings
 from coordinator.storage.leases import LeaseLost
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
@@ -76,7 +77,7 @@ class RunDriver:
         *,
         record: RunRecord,
         manifest: Manifest,
-        standing: Standing,
+        standings: Standings,
         state: State,
         directory: StateDirectory,
         attendance: Attendance,
@@ -84,7 +85,7 @@ class RunDriver:
         background: Background,
     ) -> None:
         self.record, self.manifest, self.state = record, manifest, state
-        self._standing = standing
+        self._kind, self._standings = kind_of(record.settings), standings
         self._directory, self._attendance, self.background = directory, attendance, background
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
@@ -182,12 +183,13 @@ class RunDriver:
         return misfit(session.introduction, self.manifest, self.record.settings)
 
     def begun_with(self, attempt: AttemptId) -> BlobRef:
-        """The global model that the open attempt's devices were given."""
-        return self._standing.blobs[MODEL]
+        """The global model that the attempt's devices were given."""
+        return self._standings[attempt.round].blobs[MODEL]
 
     def objection(self, attempt: AttemptId, device: str) -> WrongState | None:
         """Why an update is not wanted now, and when the device may be; None if it is."""
-        problem = sentences.objection(self.state, attempt.round, attempt.attempt, device)
+        place = attempt.round, attempt.attempt
+        problem = self._kind.objection(self.record.settings, self.state, *place, device)
         if problem is None:
             return None
         sentence, current = f"run {self.record.run!r}: {problem}", self.state.open
@@ -196,8 +198,13 @@ class RunDriver:
         return TooLate(sentence, self._tempo.until_next_round(self.state))
 
     def is_over(self, attempt: AttemptId) -> bool:
-        """Whether that attempt is not, or no longer, the open one."""
-        return self.state.open is None or self._id(self.state.open) != attempt
+        """Whether no update of that attempt is wanted, or none any more."""
+        return attempt not in self._needed()
+
+    def _needed(self) -> set[AttemptId]:
+        """The attempts whose updates may come, or lie in the spool."""
+        places = self._kind.needed_attempts(self.record.settings, self.state)
+        return {AttemptId(run=self.record.run, round=round_, attempt=attempt) for round_, attempt in places}
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""
@@ -236,18 +243,18 @@ class RunDriver:
 
     async def _advance(self, event: Event) -> None:
         """One step: keep what follows, then show the new state, then act. The caller holds the lock."""
-        state, commands = machine.step(self.record.settings, self.state, event)
+        state, commands = self._kind.step(self.record.settings, self.state, event)
         while commands and not await asyncio.to_thread(self._kept, commands):
             await asyncio.sleep(TROUBLE_SECONDS)  # nobody would send a timer's event again
-        past, self.state = self.state.open, state
+        before, self.state = self._needed(), state
         self._patience.wait_for(state.open)
         self._tempo.follow(state.open)
-        if past and self.is_over(self._id(past)):
+        for attempt in before - self._needed():
             # Only now: whoever begins an upload looks at the state after making a directory, so none is left behind.
-            await asyncio.to_thread(self._directory.forget, self._id(past))
+            await asyncio.to_thread(self._directory.forget, attempt)
         for command in commands:
             self._perform(command)
-        self._announcer.waits("" if state.open else sentences.waiting(self.record.settings, state, self._misfits))
+        self._announcer.waits("" if state.open else self._kind.waiting(self.record.settings, state, self._misfits))
 
     def _kept(self, commands: tuple[Command, ...]) -> bool:
         try:
@@ -286,16 +293,18 @@ class RunDriver:
         session = self._attendance.find(command.device)
         if session is None:  # gone meanwhile, which the run is about to be told
             return
-        id_ = self._id(command)
-        session.offer(write_assignment(id_, command.device, self.record, self.manifest, self._standing))
+        self._patience.asked(command.device)
+        id_, standing = self._id(command), self._standings[command.round]
+        session.offer(write_assignment(id_, command.device, self.record, self.manifest, standing))
 
     async def _reduce(self, command: Reduce) -> None:
         work = (self._directory, self.record.run, command, self.manifest, self.record.settings)
-        outcome = await asyncio.to_thread(close_round, *work, begun_with=self._standing.blobs)
+        outcome = await asyncio.to_thread(close_round, *work, standings=self._standings)
         if isinstance(outcome, Reduction):
             attempt, model = self._id(command), outcome.blobs[MODEL]
             keepers = command.devices if keeps_state(self.manifest, self.record.settings) else ()
-            self._standing = self._standing.after(attempt, keepers, outcome.blobs)
+            latest = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in keepers}
+            self._standings.after(attempt, self._standings[command.round].after(latest, outcome.blobs))
             self._announcer.committed(attempt, command.devices, model, outcome.metrics, outcome.offences)
             if outcome.holdout:
                 self._announcer.measured(command.round - 1, outcome.holdout)

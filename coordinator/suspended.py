@@ -52,6 +52,6 @@ class SuspendedRuns:
         if state.open:
             attempt = AttemptId(run=run, round=state.open.round, attempt=state.open.attempt)
             self._store.abandon_round(attempt, "the run was stopped")
-            self._directory.forget(attempt)
+            self._directory.forget_run(run)
         self._store.end_run(run, "stopped")
         self._reasons.pop(run, None)

@@ -120,7 +120,7 @@ def event_line(event: control_pb2.RunEvent) -> str:
     lines = {
         "snapshot": lambda: snapshot_line(event.run),
         "waiting": lambda: event.reason,
-        "round_opened": lambda: f"{where} opened for {names}",
+        "round_opened": lambda: f"{where} opened for {names or 'nobody, while all are at work with earlier models'}",
         "progress": lambda: f"{where}: {event.device} is at {100 * event.fraction:.0f}%",
         "update_received": lambda: f"{where}: {event.device} delivered its update; {_outstanding(names)}",
         "update_refused": lambda: f"{where}: the update of {event.device} was refused: {event.reason}",
@@ -211,8 +211,16 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "retention": {"last": settings.retention.last, "every": settings.retention.every},
         "over_selection": settings.over_selection,
         "labels": dict(settings.labels),
+        "asynchronous": _asynchronous_document(settings),
         "defence": defence_document(settings.defence) if settings.HasField("defence") else None,
     }
+
+
+def _asynchronous_document(settings: control_pb2.RunSettings) -> dict[str, int] | None:
+    chosen = settings.asynchronous
+    if not settings.HasField("asynchronous"):
+        return None
+    return {"buffer": chosen.buffer, "max_staleness": chosen.max_staleness}
 
 
 def _amount_text(amount: control_pb2.Amount) -> str:

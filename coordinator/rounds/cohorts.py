@@ -21,12 +21,21 @@ def draw_cohort(
     usual = sum(known) / len(known) if known else 1.0
 
     def rank(device: str) -> tuple[float, bytes]:
-        digest = hashlib.sha256(f"{settings.seed}/{round_}/{attempt}/{device}".encode()).digest()
+        digest = _digest(settings, round_, attempt, device)
         if settings.sampling == "uniform":
             return 0.0, digest
         return -math.log(_unit(digest)) / samples.get(device, usual), digest
 
     return tuple(sorted(sorted(attending, key=rank)[: settings.drawn(len(attending))]))
+
+
+def ranked(settings: Settings, round_: int, attempt: int, devices: Collection[str]) -> list[str]:
+    """The devices in the order in which a uniform draw takes them."""
+    return sorted(devices, key=lambda device: _digest(settings, round_, attempt, device))
+
+
+def _digest(settings: Settings, round_: int, attempt: int, device: str) -> bytes:
+    return hashlib.sha256(f"{settings.seed}/{round_}/{attempt}/{device}".encode()).digest()
 
 
 def _unit(digest: bytes) -> float:

@@ -133,6 +133,13 @@ class Open(InAttempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Join(InAttempt):
+    """Record that a device begins with the open round's model, too."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assign(InAttempt):
     """Send a device its assignment."""
 
@@ -169,6 +176,7 @@ class Reduce(InAttempt):
     """Reduce these devices' updates, commit the round, and say so."""
 
     devices: tuple[str, ...]
+    bases: Mapping[str, int] = field(default_factory=dict)  # of an asynchronous round: the rounds that they began with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,4 +194,4 @@ class End:
     status: Literal["finished", "stopped"]
 
 
-Command = Open | Assign | StartTimer | Lose | Discard | Reduce | Abandon | End
+Command = Open | Join | Assign | StartTimer | Lose | Discard | Reduce | Abandon | End

@@ -18,7 +18,7 @@ def objection(state: State, round_: int, attempt: int, device: str) -> str | Non
     """Why an update for that round from that device is not wanted now; None if it is."""
     current = state.open
     if current is None or (current.round, current.attempt) != (round_, attempt):
-        return f"round {round_}, attempt {attempt} is not open; {_now(state)}"
+        return f"round {round_}, attempt {attempt} is not open; {position(state)}"
     if device not in current.cohort:
         return f"device {device!r} is not in the cohort of round {round_}, attempt {attempt}"
     if device in current.declined:
@@ -43,7 +43,7 @@ def waiting(
         if state.open.reducing or not late:
             return ""
         devices = f"{len(late)} of {len(state.open.cohort)} devices"
-        return f"round {state.open.round} waits for {devices}: {_listed(late, _absence(state, silence))}"
+        return f"round {state.open.round} waits for {devices}: {listed(late, absence(state, silence))}"
     if state.resting:
         return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts within a minute"
     here, needed = len(state.attending), settings.devices_needed
@@ -51,7 +51,7 @@ def waiting(
     return (
         f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
         f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
-    ) + _left_out(misfits)
+    ) + left_out(misfits)
 
 
 def shortage(current: OpenRound) -> str:
@@ -62,27 +62,28 @@ def shortage(current: OpenRound) -> str:
         "lost": current.lost,
         "late": current.outstanding,
     }
-    told = [f"{word}: {_listed(sorted(names))}" for word, names in groups.items() if names]
+    told = [f"{word}: {listed(sorted(names))}" for word, names in groups.items() if names]
     when = "by the deadline" if current.outstanding else "when the last device had answered"
     return f"{when}; {'; '.join(told)}"
 
 
-def _now(state: State) -> str:
+def position(state: State) -> str:
+    """Where the run is."""
     if state.status != "running":
         return f"the run has {'finished' if state.status == 'finished' else 'been stopped'}"
     number, attempt = state.committed + 1, state.attempt
     return f"the run is at round {number}, attempt {attempt}"
 
 
-def _left_out(misfits: Mapping[str, str]) -> str:
+def left_out(misfits: Mapping[str, str]) -> str:
     """Who does not count though it attends, reason by reason."""
     groups: dict[str, list[str]] = {}
     for device, lack in sorted(misfits.items()):
         groups.setdefault(lack, []).append(device)
-    return "".join(f"; left out: {_listed(devices)} ({lack})" for lack, devices in sorted(groups.items()))
+    return "".join(f"; left out: {listed(devices)} ({lack})" for lack, devices in sorted(groups.items()))
 
 
-def _absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]:
+def absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]:
     """What there is to say of a device that the round waits for: that it is away, or silent for long."""
 
     def remark(device: str) -> str:
@@ -94,7 +95,8 @@ def _absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]
     return remark
 
 
-def _listed(names: Collection[str], remark: Callable[[str], str] = lambda _: "") -> str:
+def listed(names: Collection[str], remark: Callable[[str], str] = lambda _: "") -> str:
+    """Names with commas between them, the first few; what there is to remark on each goes behind it."""
     shown = [f"{name}{remark(name)}" for name in list(names)[:NAMES_SHOWN]]
     rest = len(names) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from coordinator.aggregation.defence import Defence
+from coordinator.rounds.asynchronous import Asynchronous
 from coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput
@@ -51,7 +52,8 @@ class Settings:
 
     `cohort` is a share of the attending devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
     that shows no sign of progress for `patience_seconds` counts as lost. `over_selection`: devices drawn beyond the
-    cohort, as a fraction of it; the round closes with as many updates as the cohort has devices.
+    cohort, as a fraction of it; the round closes with as many updates as the cohort has devices. With `asynchronous`
+    rounds `cohort` is how many are at work at once, and `quorum` is of the buffer.
     """
 
     rounds: int
@@ -67,6 +69,7 @@ class Settings:
     over_selection: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)  # that a device must have to be drawn
     defence: Defence = field(default_factory=Defence)
+    asynchronous: Asynchronous | None = None  # None: rounds are synchronous
 
     def __post_init__(self) -> None:
         _whole("rounds", self.rounds)
@@ -83,18 +86,35 @@ class Settings:
                 f"over_selection is {self.over_selection}; it must be from 0 to {MAX_OVER_SELECTION:g} of the cohort"
             )
         check_labels(self.labels)
-        if self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
+        if self.asynchronous:
+            self._check_asynchronous(self.asynchronous)
+        elif self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
             raise InvalidInput(f"quorum is {self.quorum}; it must be at most the cohort, {self.cohort}")
+
+    def _check_asynchronous(self, asynchronous: Asynchronous) -> None:
+        if self.quorum.count and self.quorum.count > asynchronous.buffer:
+            raise InvalidInput(f"quorum is {self.quorum}; it must be at most the buffer, {asynchronous.buffer}")
+        if self.over_selection:
+            raise InvalidInput(f"over_selection is {self.over_selection}; with asynchronous rounds it must be 0")
+        if self.sampling != "uniform":
+            raise InvalidInput(
+                f"sampling is {self.sampling!r}; with asynchronous rounds it must be 'uniform', since a device's pace "
+                "decides how often it counts"
+            )
 
     @property
     def fewest_updates(self) -> int:
         """The smallest number of updates that a round may close with."""
+        if self.asynchronous:
+            return self.quorum.of(self.asynchronous.buffer)
         return self.quorum.of(self.cohort_size(self.devices_needed))
 
     @property
     def devices_needed(self) -> int:
         """How many devices must attend before a round opens, so that its cohort could reach the quorum."""
         needed = self.minimum_devices
+        if self.asynchronous:
+            return max(needed, self.asynchronous.buffer)  # each has one update for each model
         if self.quorum.count is not None:
             needed = max(needed, math.floor((self.quorum.count - 1) / (self.cohort.fraction or 1.0)))
             while self.cohort_size(needed) < self.quorum.count:
@@ -104,7 +124,7 @@ class Settings:
     @property
     def models_needed(self) -> int:
         """How many of the newest global models the open round's devices may ask for."""
-        return 1
+        return 1 + self.asynchronous.max_staleness if self.asynchronous else 1
 
     def cohort_size(self, attending: int) -> int:
         """A round's updates when that many devices attend; a fixed number is capped by those who are there."""
@@ -133,7 +153,9 @@ class Settings:
         # An older release's run was started when all of its models were kept.
         retention = Retention(**document["retention"]) if "retention" in document else KEEP_ALL
         defence = Defence(**document.get("defence", {}))
-        return cls(**{**document, **amounts, "encodings": encodings, "retention": retention, "defence": defence})
+        asynchronous = Asynchronous(**document["asynchronous"]) if document.get("asynchronous") else None
+        built = {"encodings": encodings, "retention": retention, "defence": defence, "asynchronous": asynchronous}
+        return cls(**{**document, **amounts, **built})
 
 
 def parse_amount(field: str, text: str) -> Amount:

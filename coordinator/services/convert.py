@@ -8,6 +8,7 @@ from dataclasses import asdict
 from coordinator.aggregation.defence import Defence, parse_reducer
 from coordinator.attendance import Assignment, Ended, Introduction
 from coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
+from coordinator.rounds.asynchronous import Asynchronous
 from coordinator.rounds.retention import Retention
 from coordinator.rounds.settings import Amount, Sampling, Settings
 from coordinator.rounds.state import OpenRound
@@ -108,6 +109,7 @@ def settings(message: control_pb2.RunSettings) -> Settings:
         retention=retention(message.retention) if message.HasField("retention") else Retention(),
         over_selection=message.over_selection,
         labels=dict(message.labels),
+        asynchronous=_asynchronous(message),
         defence=_defence(message.defence),
     )
 
@@ -125,6 +127,12 @@ def _defence(message: control_pb2.Defence) -> Defence:
 def retention(message: control_pb2.Retention) -> Retention:
     """Which global models are kept."""
     return Retention(last=message.last, every=message.every)
+
+
+def _asynchronous(message: control_pb2.RunSettings) -> Asynchronous | None:
+    if not message.HasField("asynchronous"):
+        return None
+    return Asynchronous(buffer=message.asynchronous.buffer, max_staleness=message.asynchronous.max_staleness)
 
 
 def _sampling(value: int) -> Sampling:
@@ -293,8 +301,14 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         retention=control_pb2.Retention(last=values.retention.last, every=values.retention.every),
         over_selection=values.over_selection,
         labels=dict(values.labels),
+        asynchronous=_asynchronous_message(values),
         defence=control_pb2.Defence(**asdict(values.defence)) if values.defence else None,
     )
+
+
+def _asynchronous_message(values: Settings) -> control_pb2.Asynchronous | None:
+    chosen = values.asynchronous
+    return control_pb2.Asynchronous(buffer=chosen.buffer, max_staleness=chosen.max_staleness) if chosen else None
 
 
 def _blob(ref: BlobRef | None) -> blob_pb2.Blob | None:

@@ -5,7 +5,7 @@ Each function is part of a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sql
 
@@ -22,10 +22,15 @@ def drawn(connection: sql.Connection, run: str, cohort: Sequence[str]) -> None:
     insert_or_ignore(connection, tables.participants, values)
 
 
-def counted(connection: sql.Connection, attempt: AttemptId, devices: Sequence[str]) -> None:
-    """The updates of these devices are in a round's model."""
-    place = {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
-    insert_or_replace(connection, tables.participants, [{**place, "device": device} for device in sorted(devices)])
+def counted(
+    connection: sql.Connection, attempt: AttemptId, devices: Sequence[str], bases: Mapping[str, int] | None = None
+) -> None:
+    """The updates of these devices are in a round's model; `bases`: the rounds that those began with, if earlier."""
+    place = {"run": attempt.run, "attempt": attempt.attempt}
+    values = [
+        {**place, "device": device, "round": (bases or {}).get(device, attempt.round)} for device in sorted(devices)
+    ]
+    insert_or_replace(connection, tables.participants, values)
 
 
 def all_of(connection: sql.Connection, run: str) -> set[str]:
@@ -34,6 +39,6 @@ def all_of(connection: sql.Connection, run: str) -> set[str]:
 
 
 def latest_counted(connection: sql.Connection, run: str) -> dict[str, AttemptId]:
-    """For each device the latest attempt whose model has its update."""
+    """For each device the attempt of its latest update that is in a model."""
     query = sql.select(tables.participants).where(_columns.run == run, _columns.round > 0)
     return {row.device: AttemptId(run=run, round=row.round, attempt=row.attempt) for row in connection.execute(query)}

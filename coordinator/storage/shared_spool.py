@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from coordinator.records import AttemptId
@@ -37,11 +37,16 @@ class SharedSpool:
         for key, _, _ in self._objects.listed(f"{_folder(attempt)}/"):
             self._objects.delete(key)
 
-    def forget_all_but(self, run: str, attempt: AttemptId | None) -> None:
+    def forget_update(self, attempt: AttemptId, device: str) -> None:
+        """Deletes a device's update."""
+        for key, _, _ in self._objects.listed(f"{_folder(attempt)}/{device}/"):
+            self._objects.delete(key)
+
+    def forget_all_but(self, run: str, attempts: Collection[AttemptId]) -> None:
         """Deletes what a killed coordinator left of a run's attempts that are over."""
-        kept = f"{_folder(attempt)}/" if attempt else None
+        kept = tuple(f"{_folder(attempt)}/" for attempt in attempts)
         for key, _, _ in self._objects.listed(f"spool/{run}/"):
-            if kept is None or not key.startswith(kept):
+            if not key.startswith(kept):
                 self._objects.delete(key)
 
 

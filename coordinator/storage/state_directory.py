@@ -82,21 +82,27 @@ class StateDirectory:
         if self.shared:
             self.shared.put(attempt, device, [place / role for role in roles])
 
+    def forget_update(self, attempt: AttemptId, device: str) -> None:
+        """Deletes a device's spooled update."""
+        shutil.rmtree(self.spool(attempt) / "updates" / device, ignore_errors=True)
+        if self.shared:
+            self.shared.forget_update(attempt, device)
+
     def forget(self, attempt: AttemptId) -> None:
         """Deletes the spooled updates of an attempt that is over."""
         shutil.rmtree(self.spool(attempt), ignore_errors=True)
         if self.shared:
             self.shared.forget(attempt)
 
-    def forget_shared(self, run: str, attempt: AttemptId | None) -> None:
-        """Deletes what a killed coordinator left of a run in the object store, but for one attempt."""
+    def forget_shared(self, run: str, attempts: Collection[AttemptId] = ()) -> None:
+        """Deletes what a killed coordinator left of a run in the object store, but for some attempts."""
         if self.shared:
-            self.shared.forget_all_but(run, attempt)
+            self.shared.forget_all_but(run, attempts)
 
     def forget_run(self, run: str) -> None:
         """Deletes what the spool holds of a run."""
         shutil.rmtree(self.root / "spool" / run, ignore_errors=True)
-        self.forget_shared(run, None)
+        self.forget_shared(run)
 
     def forget_all_but(self, attempts: Collection[AttemptId]) -> None:
         """Deletes what a killed coordinator left of attempts that are over."""

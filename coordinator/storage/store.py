@@ -146,6 +146,15 @@ class Store:
             insert_or_ignore(connection, tables.rounds, [row])  # it may have to be tried until it is known
             participants.drawn(connection, attempt.run, cohort)
 
+    def join_round(self, attempt: AttemptId, device: str) -> None:
+        """One more device begins with the open round's model."""
+        columns, here = tables.rounds.c, _same(tables.rounds, attempt)
+        with self._transactions.write() as connection:
+            cohort = connection.execute(sql.select(columns.cohort).where(here).with_for_update()).scalar_one()
+            joined = sorted({*cohort, device})
+            connection.execute(sql.update(tables.rounds).where(here).values(cohort=joined))
+            participants.drawn(connection, attempt.run, [device])
+
     def commit_round(
         self,
         attempt: AttemptId,
@@ -170,7 +179,7 @@ class Store:
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             _close_round(connection, attempt, "committed", changes)
-            participants.counted(connection, attempt, counted)
+            participants.counted(connection, attempt, counted, bases)
             blob_refs.add(connection, attempt.run, attempt.round, blobs)
             _put_metrics(connection, attempt.run, attempt.round, metrics)
             _put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)

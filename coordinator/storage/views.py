@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from coordinator.records import AttemptId, RunRecord, RunView
 from coordinator.rounds import sentences
+from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.state import OpenRound, State
+from coordinator.storage.buffers import recovered_buffer
 from coordinator.storage.store import Store
 
 
@@ -22,7 +24,7 @@ def run_view(
     return RunView(
         record=record,
         open_round=_open_round(store, record.run, state.open) if state and state.open else None,
-        waiting=sentences.waiting(record.settings, state, misfits, silence) if state else "",
+        waiting=kind_of(record.settings).waiting(record.settings, state, misfits, silence) if state else "",
         initial_metrics=store.metrics(record.run, 0),
         committed=newest.id.round if newest else 0,
         model=newest.model if newest else record.initial,
@@ -37,6 +39,9 @@ def _open_round(store: Store, run: str, current: OpenRound) -> OpenRound | None:
 
 def recovered_state(store: Store, run: str) -> State:
     """Where a run stood when the coordinator ended, in the middle of a round or between two."""
+    settings = store.run(run).settings
+    if settings.asynchronous:
+        return recovered_buffer(store, run, settings)
     last = store.latest_round(run)
     if last is None:
         return State()

@@ -14,7 +14,9 @@ import pytest
 
 from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.reduction import Reduction, holdout_metrics, reduce_round, train_metrics
+from coordinator.rounds.events import Reduce
 from coordinator.services import convert
+from coordinator.standings import load_standings
 from coordinator.storage.state_directory import StateDirectory, open_state
 from coordinator.storage.views import recovered_state
 from moonfed import transport
@@ -68,9 +70,10 @@ class Left:
 
 def reduced(left: Left) -> Reduction:
     """What the closed round comes to, as a coordinator reduces it before it commits it."""
-    manifest, begun_with = support.make_bundle().manifest, {"model": left.record.initial}
-    work = (left.directory, FIRST, ["cam-1", "cam-2"], manifest, left.record.settings)
-    return reduce_round(*work, begun_with=begun_with)
+    manifest = support.make_bundle().manifest
+    command = Reduce(round=1, attempt=1, devices=("cam-1", "cam-2"))
+    standings = load_standings(left.directory, left.record, manifest)
+    return reduce_round(left.directory, FIRST, command, manifest, left.record.settings, standings=standings)
 
 
 @pytest.fixture

@@ -278,6 +278,25 @@ def test_pruning_by_hand_says_how_many_models_go(store: Store) -> None:
         store.prune_run("other", Retention())
 
 
+def test_what_devices_may_still_have_begun_with_stays_whatever_the_retention(store: Store) -> None:
+    store.add_run(RUN)
+    for round_ in range(1, 8):
+        committed(store, round_)
+    assert store.prune_run("digits", Retention(last=1, every=0), 4)[0] == 3
+    assert kept_models(store) == [4, 5, 6, 7]
+
+
+def test_who_joins_an_open_round_is_on_record_and_took_part(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["cam-2"])
+    for _ in range(2):
+        store.join_round(FIRST, "cam-1")
+    found = store.round(FIRST)
+    assert found
+    assert found.cohort == ("cam-1", "cam-2")
+    assert store.participants("digits") == {"cam-1", "cam-2"}
+
+
 def test_what_another_run_needs_is_not_released(store: Store) -> None:
     for run in ("digits", "other"):
         store.add_run(replace(RUN, run=run), {"plan.pt": ref_of_bytes(b"plan")})

@@ -1,0 +1,29 @@
+"""What an operator decides about asynchronous rounds: FedBuff, Nguyen et al., AISTATS 2022."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moonfed.errors import InvalidInput
+
+MAX_BUFFER = 100_000
+MAX_STALENESS = 64  # rounds; receipts are kept for longer than that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asynchronous:
+    """`buffer`: K, the updates that make the next global model.
+
+    `max_staleness`: how many global models may have been made since a device began; older updates are refused.
+    """
+
+    buffer: int
+    max_staleness: int = 20
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("asynchronous", self.buffer, 1, MAX_BUFFER),
+            ("max_staleness", self.max_staleness, 0, MAX_STALENESS),
+        ):
+            if not least <= value <= most:
+                raise InvalidInput(f"{name} is {value}; it must be a whole number from {least} to {most}")

@@ -1,0 +1,98 @@
+"""Where an asynchronous run stands, and what that means: for whom it waits, and which updates it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from coordinator.rounds import sentences
+from coordinator.rounds.asynchronous import Asynchronous
+from coordinator.rounds.settings import Settings
+from coordinator.rounds.state import NOBODY, Names, State
+
+ATTEMPT = 1  # asynchronous rounds are not tried again: what came stays in the buffer
+Begun = Mapping[str, int]  # device to the round whose model it began with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferedState(State):
+    """Where the run stands. A device is in at most one of tasks, buffer, closing, refused and declined."""
+
+    tasks: Begun = field(default_factory=dict)  # devices at work, the lost among them
+    lost: Names = NOBODY
+    buffer: Begun = field(default_factory=dict)  # updates that no model has counted yet
+    closing: Begun = field(default_factory=dict)  # those that are being reduced
+    refused: Names = NOBODY  # these two have nothing to do until the next model
+    declined: Names = NOBODY
+    overdue: bool = False
+    trouble: str = ""  # why the buffer could not be reduced
+    failures: int = 0  # to reduce it, one after the other
+
+    @property
+    def working(self) -> Collection[str]:
+        """The devices whose update may still come and is waited for."""
+        return self.tasks.keys() - self.lost
+
+    @property
+    def number(self) -> int:
+        """Of the open round, or of the next one to open."""
+        return self.committed + 1
+
+
+def buffered(state: State) -> BufferedState:
+    """The state as what it is: coordinator.rounds.kinds gave the first one."""
+    assert isinstance(state, BufferedState)  # noqa: S101 - our own invariant
+    return state
+
+
+def asynchronous(settings: Settings) -> Asynchronous:
+    """The settings that make the run asynchronous."""
+    assert settings.asynchronous  # noqa: S101 - our own invariant
+    return settings.asynchronous
+
+
+def needed_attempts(settings: Settings, state: State) -> frozenset[tuple[int, int]]:
+    """The rounds, each with its attempt, that an update may have begun with, be it in the buffer or still to come."""
+    now = buffered(state)
+    if now.status != "running":
+        return frozenset()
+    oldest = max(1, now.number - asynchronous(settings).max_staleness)
+    return frozenset((round_, ATTEMPT) for round_ in range(oldest, now.number + 1))
+
+
+def objection(settings: Settings, state: State, round_: int, attempt: int, device: str) -> str | None:
+    """Why an update that began with that round's model is not wanted now; None if it is."""
+    now, most = buffered(state), asynchronous(settings).max_staleness
+    if now.open is None or attempt != ATTEMPT or not 1 <= round_ <= now.number:
+        return f"round {round_}, attempt {attempt} is not open; {sentences.position(now)}"
+    staleness = now.number + now.open.reducing - round_  # by the round that would count it
+    if staleness > most:
+        return (
+            f"the update of {device!r} began {staleness} models ago, and at most {most} are allowed; "
+            f"{sentences.position(now)}"
+        )
+    if now.tasks.get(device) != round_:
+        return f"device {device!r} has no update of round {round_} to hand in; {sentences.position(now)}"
+    return None
+
+
+def waiting(
+    settings: Settings,
+    state: State,
+    misfits: Mapping[str, str] = sentences.NOBODY,
+    silence: Mapping[str, float] = sentences.NOBODY,
+) -> str:
+    """For whom or what the run waits, in one sentence; empty if for nothing. See `sentences.waiting`."""
+    now = buffered(state)
+    if now.open is None or now.status != "running":
+        return sentences.waiting(settings, state, misfits, silence)
+    if now.open.reducing:
+        return ""
+    if now.trouble:
+        return f"round {now.number} cannot be reduced and is tried again within a minute: {now.trouble}"
+    wanted = asynchronous(settings).buffer
+    has = f"round {now.number} has {len(now.buffer)} of {wanted} updates"
+    if not now.working:
+        return f"{has} and waits for more devices: none is at work{sentences.left_out(misfits)}"
+    late = sentences.listed(sorted(now.working), sentences.absence(state, silence))
+    return f"{has}; at work: {late}"

@@ -1,0 +1,457 @@
+"""The state machine of an asynchronous run: examples, and properties over anything that may happen in any order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from coordinator.rounds.asynchronous import Asynchronous
+from coordinator.rounds.buffered_state import BufferedState, buffered
+from coordinator.rounds.events import (
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    Damaged,
+    DeadlinePassed,
+    Declined,
+    Departed,
+    Discard,
+    End,
+    Event,
+    Join,
+    Lose,
+    Open,
+    Progressed,
+    Reduce,
+    Reduced,
+    ReducingFailed,
+    Resumed,
+    RetryTimePassed,
+    Stalled,
+    StartTimer,
+    StopRequested,
+    UpdateAccepted,
+    UpdateRefused,
+)
+from coordinator.rounds.kinds import ASYNCHRONOUS
+from coordinator.rounds.settings import Amount, Settings
+from coordinator.rounds.state import State
+from moonfed.errors import InvalidInput
+
+TWO = Settings(
+    rounds=5,
+    minimum_devices=3,
+    quorum=Amount(fraction=0.5),
+    deadline_seconds=100,
+    asynchronous=Asynchronous(buffer=2, max_staleness=1),
+)
+
+
+def after(
+    *happened: Event, state: State | None = None, settings: Settings = TWO
+) -> tuple[BufferedState, list[Command]]:
+    """The state after some events, and all commands on the way."""
+    now, done = state or ASYNCHRONOUS.first, list[Command]()
+    for event in happened:
+        now, commands = ASYNCHRONOUS.step(settings, now, event)
+        done += commands
+    return buffered(now), done
+
+
+def attended(*names: str) -> list[Event]:
+    return [Attended(device=name) for name in names]
+
+
+def accepted(name: str, begun: int = 1) -> Event:
+    return UpdateAccepted(round=begun, attempt=1, device=name)
+
+
+def reduced(round_: int) -> Event:
+    return Reduced(round=round_, attempt=1)
+
+
+def assigned(commands: list[Command]) -> list[tuple[str, int]]:
+    return [(command.device, command.round) for command in commands if isinstance(command, Assign)]
+
+
+def only(commands: list[Command], kind: type[Command]) -> list[Command]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def objection(state: State, round_: int, device: str, attempt: int = 1) -> str | None:
+    return ASYNCHRONOUS.objection(TWO, state, round_, attempt, device)
+
+
+def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
+    state, commands = after(*attended("a", "b"))
+    assert not commands
+    assert ASYNCHRONOUS.waiting(TWO, state) == "waiting for 1 more device: 2 attend, 3 are needed"
+    _, commands = after(*attended("c"), state=state)
+    assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
+    assert assigned(commands) == [("a", 1), ("b", 1), ("c", 1)]
+    assert Settings(rounds=1, asynchronous=Asynchronous(buffer=7)).devices_needed == 7
+
+
+def test_k_updates_make_a_model_and_the_slow_device_goes_on_with_its_own() -> None:
+    state, commands = after(*attended("a", "b", "c"), accepted("b"))
+    assert not only(commands, Reduce)
+    assert ASYNCHRONOUS.waiting(TWO, state) == "round 1 has 1 of 2 updates; at work: a, c"
+    assert (
+        objection(state, 1, "b") == "device 'b' has no update of round 1 to hand in; the run is at round 1, attempt 1"
+    )
+    state, commands = after(accepted("a"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"), bases={"a": 1, "b": 1})]
+    state, commands = after(reduced(1), state=state)
+    assert commands[0] == Open(round=2, attempt=1, cohort=("a", "b"))
+    assert assigned(commands) == [("a", 2), ("b", 2)]
+    assert objection(state, 1, "c") is None
+    state, commands = after(accepted("c", 1), accepted("a", 2), state=state)
+    assert commands == [Reduce(round=2, attempt=1, devices=("a", "c"), bases={"a": 2, "c": 1})]
+
+
+def test_the_next_round_opens_though_devices_have_left() -> None:
+    """Else the updates of those at work would be refused for as long as the others are away."""
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(Departed(device="a"), Departed(device="b"), Departed(device="c"), reduced(1), state=state)
+    assert only(commands, Open) == [Open(round=2, attempt=1, cohort=())]
+    assert objection(state, 1, "c") is None
+
+
+def test_what_comes_while_a_buffer_is_being_reduced_is_in_the_next_one() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(accepted("c"), state=state)
+    assert not commands
+    state, commands = after(reduced(1), state=state)
+    assert state.buffer == {"c": 1}
+    assert assigned(commands) == [("a", 2), ("b", 2)], "c waits for the model that its update is in"
+    state, commands = after(accepted("b", 2), state=state)
+    assert only(commands, Reduce) == [Reduce(round=2, attempt=1, devices=("b", "c"), bases={"b": 2, "c": 1})]
+
+
+def test_an_update_that_began_too_many_models_ago_is_refused_and_its_device_begins_anew() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
+    state, commands = after(accepted("a", 2), accepted("b", 2), state=state)
+    assert objection(state, 1, "c") == (
+        "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 2, attempt 1"
+    ), "the round that would count it is the third"
+    state, commands = after(reduced(2), state=state)
+    assert commands[0] == Open(round=3, attempt=1, cohort=("a", "b", "c"))
+    assert ("c", 3) in assigned(commands)
+    assert objection(state, 1, "c") == (
+        "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 3, attempt 1"
+    )
+    assert "is not open" in str(objection(state, 4, "c"))
+    assert "is not open" in str(objection(state, 3, "c", attempt=2))
+    assert after(accepted("c", 1), state=state) == (state, [])
+
+
+def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
+    settings = Settings(
+        rounds=9, cohort=Amount(count=2), minimum_devices=4, asynchronous=Asynchronous(buffer=3, max_staleness=5)
+    )
+    state, commands = after(*attended("a", "b", "c", "d"), settings=settings)
+    first = [device for device, _ in assigned(commands)]
+    assert len(first) == 2
+    state, commands = after(accepted(first[0]), state=state, settings=settings)
+    (second,) = assigned(commands)
+    assert second[0] not in first
+    assert only(commands, Join) == [Join(round=1, attempt=1, device=second[0])], "it is on record who began with it"
+    _, commands = after(Stalled(round=1, attempt=1, device=first[1]), state=state, settings=settings)
+    assert only(commands, Lose)
+    assert len(assigned(commands)) == 1, "a lost device keeps nobody from working"
+
+
+def test_a_device_that_comes_back_goes_on_with_what_it_had_begun() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
+    state, commands = after(Departed(device="c"), Stalled(round=2, attempt=1, device="c"), state=state)
+    assert ASYNCHRONOUS.waiting(TWO, state) == "round 2 has 0 of 2 updates; at work: a, b"
+    state, commands = after(Attended(device="c"), state=state)
+    assert assigned(commands) == [("c", 1)]
+    assert objection(state, 1, "c") is None
+    state, _ = after(Stalled(round=2, attempt=1, device="c"), Progressed(round=2, attempt=1, device="c"), state=state)
+    assert "c" in state.working
+
+
+@pytest.mark.parametrize("kind", [UpdateRefused, Declined])
+def test_who_is_refused_or_declines_is_asked_again_with_the_next_model(kind: type[UpdateRefused | Declined]) -> None:
+    state, _ = after(*attended("a", "b", "c"), kind(round=1, attempt=1, device="a"))
+    state, commands = after(accepted("b"), accepted("c"), state=state)
+    assert not assigned(commands)
+    _, commands = after(reduced(1), state=state)
+    assert assigned(commands) == [("a", 2), ("b", 2), ("c", 2)]
+
+
+def test_who_declined_and_comes_back_is_asked_again() -> None:
+    state, _ = after(*attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"), Departed(device="a"))
+    _, commands = after(Attended(device="a"), state=state)
+    assert assigned(commands) == [("a", 1)]
+
+
+def test_at_the_deadline_a_quorum_of_the_buffer_will_do() -> None:
+    state, commands = after(*attended("a", "b", "c"), DeadlinePassed(round=1, attempt=1))
+    assert not only(commands, Reduce), "there is nothing to reduce"
+    _, commands = after(accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("c",), bases={"c": 1})], "half of two"
+
+
+def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(ReducingFailed(round=1, attempt=1, reason="the disk is full"), state=state)
+    retry = RetryTimePassed(round=1, attempt=1)
+    assert commands == [StartTimer(seconds=0.5, event=retry)]
+    assert ASYNCHRONOUS.waiting(TWO, state) == (
+        "round 1 cannot be reduced and is tried again within a minute: the disk is full"
+    )
+    state, commands = after(accepted("c"), state=state)
+    assert not commands
+    state, commands = after(retry, state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"), bases=dict.fromkeys("abc", 1))]
+    _, commands = after(ReducingFailed(round=1, attempt=1, reason="the disk is full"), state=state)
+    assert commands == [StartTimer(seconds=1.0, event=retry)], "growing"
+
+
+def test_damaged_updates_are_discarded_and_the_others_wait_for_more() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(Damaged(round=1, attempt=1, devices=("a",)), state=state)
+    assert commands == [Discard(round=1, attempt=1, device="a")]
+    _, commands = after(accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("b", "c"), bases={"b": 1, "c": 1})]
+
+
+def test_a_stopped_run_ends_at_once_or_when_its_buffer_is_reduced() -> None:
+    state, commands = after(*attended("a", "b", "c"), accepted("a"), StopRequested())
+    assert commands[-2:] == [
+        Abandon(round=1, attempt=1, missing=("a", "b", "c"), reason="the run was stopped"),
+        End(status="stopped"),
+    ]
+    assert ASYNCHRONOUS.needed_attempts(TWO, state) == frozenset()
+    state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), StopRequested(), reduced(1))
+    assert commands[-1] == End(status="stopped")
+    assert state.committed == 1
+
+
+def test_after_a_restart_those_at_work_are_assigned_what_they_had_begun() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1), accepted("a", 2))
+    held = BufferedState(committed=1, open=state.open, tasks=state.tasks, buffer=state.buffer)
+    state, commands = after(Resumed(attending=dict.fromkeys("abc", 0)), state=held)
+    assert StartTimer(seconds=100, event=DeadlinePassed(round=2, attempt=1)) in commands
+    assert assigned(commands) == [("b", 2), ("c", 1)]
+    _, commands = after(accepted("c", 1), state=state)
+    assert commands == [Reduce(round=2, attempt=1, devices=("a", "c"), bases={"a": 2, "c": 1})]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"over_selection": 0.3}, "over_selection is 0.3; with asynchronous rounds it must be 0"),
+        ({"sampling": "samples"}, "sampling is 'samples'; with asynchronous rounds it must be 'uniform'"),
+        ({"quorum": Amount(count=4)}, "quorum is 4; it must be at most the buffer, 3"),
+    ],
+)
+def test_settings_that_mean_nothing_for_asynchronous_rounds_are_refused(fields: dict[str, object], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        Settings(rounds=1, asynchronous=Asynchronous(buffer=3), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("buffer", "staleness", "told"), [(0, 1, "asynchronous is 0"), (1, 65, "max_staleness is 65")])
+def test_a_buffer_has_limits(buffer: int, staleness: int, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        Asynchronous(buffer=buffer, max_staleness=staleness)
+
+
+def test_asynchronous_settings_survive_the_store_and_keep_the_models_that_may_be_asked_for() -> None:
+    assert Settings.from_document(TWO.to_document()) == TWO
+    many = Settings(rounds=1, asynchronous=Asynchronous(buffer=3, max_staleness=40))
+    assert many.models_needed == 41
+
+
+DEVICES = [f"cam-{number}" for number in range(5)]
+Key = tuple[str, int]
+
+
+class Runs(RuleBasedStateMachine):
+    """Plays coordinator and fleet in any order and remembers independently what was acknowledged and what counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = Settings(
+            rounds=6,
+            cohort=Amount(count=3),
+            minimum_devices=2,
+            quorum=Amount(fraction=0.5),
+            seed=5,
+            asynchronous=Asynchronous(buffer=2, max_staleness=2),
+        )
+        self.state: State = ASYNCHRONOUS.first
+        self.waiting_for_a_model: set[Key] = set()  # acknowledged, and in no model yet
+        self.counted: set[Key] = set()
+        self.joined: dict[str, int] = {}  # on record: the newest round that each device began with
+        self.answered: set[Key] = set()
+        self.reducing: Reduce | None = None
+        self.committed = 0
+        self.opened = 0
+        self.here: set[str] = set()
+        self.timers: list[Event] = []
+        self.overdue = self.stopping = self.stops_at_all = False
+
+    def send(self, event: Event) -> None:
+        again = ASYNCHRONOUS.step(self.settings, self.state, event)
+        self.state, commands = ASYNCHRONOUS.step(self.settings, self.state, event)
+        assert again == (self.state, commands), "the same event in the same state has the same consequences"
+        for command in commands:
+            self.obey(command)
+
+    def obey(self, command: Command) -> None:
+        match command:
+            case Open():
+                self.opened += 1
+                assert command.round == self.opened == self.committed + 1, "every round opens once, in order"
+                self.joined |= dict.fromkeys(command.cohort, command.round)
+                self.overdue = False
+            case Join():
+                assert command.round == self.opened
+                self.joined[command.device] = command.round
+            case Assign():
+                assert command.device in self.here
+                assert self.joined[command.device] == command.round, "what it is told is on record"
+                assert (command.device, command.round) not in self.answered - self.declined_once
+            case StartTimer():
+                self.timers.append(command.event)
+            case Reduce():
+                assert self.reducing is None
+                assert {(device, command.bases[device]) for device in command.devices} == self.waiting_for_a_model
+                assert len(command.devices) >= (1 if self.overdue else 2)
+                assert all(command.round - base <= 2 for base in command.bases.values())
+                self.reducing = command
+            case Discard():
+                self.waiting_for_a_model.discard((command.device, command.round))
+            case End():
+                assert self.stopping or self.committed == 6
+
+    @property
+    def declined_once(self) -> set[Key]:
+        return self.declined
+
+    @initialize(stops=strategies.booleans())
+    def decide(self, stops: bool) -> None:
+        self.stops_at_all = stops
+        self.declined: set[Key] = set()
+
+    @rule(device=strategies.sampled_from(DEVICES))
+    def attends(self, device: str) -> None:
+        self.here.add(device)
+        self.send(Attended(device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES))
+    def departs(self, device: str) -> None:
+        self.here.discard(device)
+        self.send(Departed(device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES), behind=strategies.integers(0, 3))
+    def delivers(self, device: str, behind: int) -> None:
+        """As the shell does it: only what is wanted is acknowledged, and each update once."""
+        begun = self.committed + 1 - behind
+        key = (device, begun)
+        if key in self.answered - self.declined:
+            return
+        if ASYNCHRONOUS.objection(self.settings, self.state, begun, 1, device) is None:
+            self.answered.add(key)
+            self.waiting_for_a_model.add(key)
+        self.send(accepted(device, begun))
+
+    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRefused, Declined]))
+    def fails(self, device: str, kind: type[UpdateRefused | Declined]) -> None:
+        begun = buffered(self.state).tasks.get(device)
+        if begun and self.state.status == "running":
+            self.answered.add((device, begun))
+            if kind is Declined:
+                self.declined.add((device, begun))
+            self.send(kind(round=begun, attempt=1, device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([Stalled, Progressed]))
+    def stalls_or_progresses(self, device: str, kind: type[Stalled | Progressed]) -> None:
+        self.send(kind(round=self.committed + 1, attempt=1, device=device))
+
+    @precondition(lambda self: self.timers)
+    @rule(data=strategies.data())
+    def time_passes(self, data: strategies.DataObject) -> None:
+        event = data.draw(strategies.sampled_from(self.timers))
+        if event == DeadlinePassed(round=self.committed + 1, attempt=1):
+            self.overdue = True
+        self.send(event)
+
+    @precondition(lambda self: self.reducing is not None)
+    @rule(works=strategies.booleans())
+    def reduction_ends(self, works: bool) -> None:
+        assert self.reducing
+        done, self.reducing = self.reducing, None
+        if not works:
+            self.send(ReducingFailed(round=done.round, attempt=1, reason="because"))
+            return
+        keys = {(device, done.bases[device]) for device in done.devices}
+        assert not keys & self.counted, "no update counts twice"
+        self.counted |= keys
+        self.waiting_for_a_model -= keys
+        self.committed += 1
+        self.send(reduced(done.round))
+
+    @precondition(lambda self: self.reducing is not None)
+    @rule(data=strategies.data())
+    def updates_are_damaged(self, data: strategies.DataObject) -> None:
+        assert self.reducing
+        done, self.reducing = self.reducing, None
+        devices = data.draw(strategies.lists(strategies.sampled_from(done.devices), min_size=1, unique=True))
+        self.send(Damaged(round=done.round, attempt=1, devices=tuple(devices)))
+
+    @precondition(lambda self: self.stops_at_all)
+    @rule()
+    def is_stopped(self) -> None:
+        self.stopping = True
+        self.send(StopRequested())
+
+    @invariant()
+    def nothing_acknowledged_is_forgotten(self) -> None:
+        now = buffered(self.state)
+        if now.status == "running":
+            assert {*now.buffer.items(), *now.closing.items()} == self.waiting_for_a_model
+            kept = ASYNCHRONOUS.needed_attempts(self.settings, now)
+            assert {(begun, 1) for _, begun in self.waiting_for_a_model} <= kept, "their files are not deleted"
+
+    @invariant()
+    def nobody_is_counted_on_twice(self) -> None:
+        now = buffered(self.state)
+        if now.open and now.status == "running":
+            groups = [set(now.tasks), set(now.buffer), set(now.closing), now.refused, now.declined]
+            assert sum(map(len, groups)) == len(set().union(*groups))
+            assert set(now.open.outstanding) == set(now.working)
+            assert now.lost <= now.tasks.keys()
+
+    def teardown(self) -> None:
+        """Once every device attends and answers, the run ends, whatever happened before."""
+        for device in DEVICES:
+            self.departs(device)
+            self.attends(device)
+        for _ in range(60):
+            now = buffered(self.state)
+            if now.status != "running":
+                break
+            if self.reducing:
+                self.reduction_ends(works=True)
+            elif now.trouble:
+                self.send(RetryTimePassed(round=now.number, attempt=1))
+            elif now.working:
+                device = min(now.working)
+                self.delivers(device, now.number - now.tasks[device])
+            else:
+                self.overdue = True
+                self.send(DeadlinePassed(round=now.number, attempt=1))
+                if not self.reducing:
+                    break
+        assert self.state.status == ("stopped" if self.stopping and self.committed < 6 else "finished")
+
+
+TestRuns = Runs.TestCase
+TestRuns.settings = hypothesis_settings(max_examples=80, stateful_step_count=40, deadline=None)

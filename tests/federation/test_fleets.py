@@ -1,0 +1,99 @@
+"""Real programs: several runs at once on one fleet, stragglers, and asynchronous rounds with a slow device."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moonfed.bundle import read_bundle
+from moonfed.tensors import Vector, open_model
+
+from .conftest import Federation
+
+
+def slow_data(federation: Federation, name: str, seconds: float) -> str:
+    """The device's part, which takes so long to read in every round, as module:callable."""
+    source = federation.parts / f"device-{name.split('-')[1]}.npz"
+    module = f"slow_{name.replace('-', '_')}"
+    (federation.directory / f"{module}.py").write_text(
+        "import time\nimport numpy as np\n\n\n"
+        f"def load(spec, classes):\n    time.sleep({seconds})\n"
+        f"    with np.load({str(source)!r}) as arrays:\n        return arrays['inputs'], arrays['labels']\n"
+    )
+    return f"{module}:load"
+
+
+def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_other(
+    federation: Federation, make_bundle: Callable[..., Path]
+) -> None:
+    """A round of one run takes longer than the other run's patience, which its devices must not lose by it."""
+    federation.serve()
+    federation.enrol("cam-1", "cam-2")
+    for name in ("cam-1", "cam-2"):
+        federation.attend(name, "--max-seconds", "20")
+    federation.until_attending(2)
+    options = ("--minimum-devices", "2", "--quorum", "all")
+    federation.start_run(make_bundle("fedavg", epochs=15000), "long", "--rounds", "1", *options)
+    for name in ("cam-1", "cam-2"):  # torch is there by then, whose import is no progress
+        federation.until_log(name, ": epoch ")
+    federation.start_run(make_bundle("fedavg", epochs=1), "short", "--rounds", "2", "--patience", "7", *options)
+    for name in ("long", "short"):
+        federation.until_finished(name)
+        assert all(list(entry.counted) == ["cam-1", "cam-2"] for entry in federation.rounds(name))
+    assert federation.rounds("long")[0].seconds > 15, "else this shows nothing"
+    assert "is lost" not in federation.log("coordinator")
+
+
+def test_the_slowest_of_an_over_selected_round_is_sent_away_and_takes_part_in_a_later_one(
+    federation: Federation, make_bundle: Callable[..., Path]
+) -> None:
+    federation.serve()
+    federation.enrol("cam-1", "cam-2", "cam-3")
+    for name in ("cam-1", "cam-2"):
+        federation.attend(name, "--label", "site=berlin")
+    federation.attend("cam-3", "--label", "site=berlin", "--max-bandwidth", "16KB")
+    federation.until_attending(3)
+    federation.start_run(
+        *(make_bundle("fedavg", epochs=1), "r", "--rounds", "3", "--minimum-devices", "3", "--cohort", "2"),
+        *("--over-selection", "50%", "--quorum", "all", "--label", "site=berlin"),
+    )
+    federation.until_finished("r")
+    rounds = federation.rounds("r")
+    assert all(len(entry.counted) == 2 and len(entry.missing) == 1 for entry in rounds)
+    assert list(rounds[0].missing) == ["cam-3"]
+    assert "is lost" not in federation.log("coordinator")
+
+
+def test_a_slow_devices_update_counts_by_its_staleness_while_a_fast_one_makes_models(
+    federation: Federation, make_bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every update makes a model; that of the slow device is w + (y - w_base)/√(1 + τ), worked out from its files."""
+    monkeypatch.setenv("PYTHONPATH", str(federation.directory))
+    moon = make_bundle("moon", mu=1, epochs=1)
+    specs = read_bundle(moon).manifest.tensors
+    federation.serve()
+    federation.enrol("cam-1", "cam-2")
+    federation.attend("cam-1")
+    federation.attend("cam-2", data=slow_data(federation, "cam-2", 6.0))
+    federation.until_attending(2)
+    options = ("--rounds", "500", "--minimum-devices", "2", "--asynchronous", "1", "--max-staleness", "60")
+    federation.start_run(moon, "r", *options)
+    federation.until("r", lambda _: any("cam-2" in entry.counted for entry in federation.rounds("r")))
+    counted = [list(entry.counted) for entry in federation.rounds("r")]
+    number = counted.index(["cam-2"]) + 1
+    with closing(sqlite3.connect(federation.state / "coordinator.db")) as connection:
+        query = "SELECT bases FROM rounds WHERE run = 'r' AND round = ?"
+        bases = json.loads(connection.execute(query, (number,)).fetchone()[0])
+    assert bases == {"cam-2": 1}
+    staleness = number - 1
+    assert staleness >= 2, "the fast device made models meanwhile"
+    y: Vector = np.array(open_model(federation.directory / "cam-2" / "runs" / "r" / "1-1" / "model.safetensors", specs))
+    before, after, base = (federation.global_model("r", which, moon) for which in (number - 1, number, 0))
+    assert all(spec.kind == "parameter" for spec in specs), "statistics go by another formula"
+    np.testing.assert_allclose(after, before + (y - base) / np.sqrt(1 + staleness), rtol=1e-5, atol=1e-7)
