@@ -224,3 +224,28 @@ def started(fleet: Fleet, bundle: Sent, defence: Sent, devices: int) -> control_
 )
 def test_a_defence_that_holds_is_not_refused(fleet: Fleet, bundle: Sent, defence: Sent, devices: int) -> None:
     assert started(fleet, bundle, defence, devices).status == control_pb2.RUN_STATUS_RUNNING
+
+
+def test_an_asynchronous_run_defends_itself_alike(fleet: Fleet) -> None:
+    """FedBuff's late updates are reduced as if they had begun with the newest model."""
+    devices = [fleet.device(f"cam-{number}") for number in range(4)]
+    fields: dict[str, Any] = {
+        "asynchronous": control_pb2.Asynchronous(buffer=3, max_staleness=5),
+        "defence": control_pb2.Defence(reducer="median", byzantine=1),
+        "bundle": make_bundle(server_rule=Mean(weighting="uniform")),
+    }
+    with pytest.raises(InvalidInput, match="a round may close with 2 updates; reducer 'median' needs 3"):
+        fleet.start("refused", 2, minimum_devices=4, **fields)
+    fleet.start("run", 2, minimum_devices=4, quorum=control_pb2.Amount(fraction=1.0), **fields)
+    attending = [device.attend() for device in devices]
+    work = [one.assignment() for one in attending]
+    for number, value in ((0, 2.0), (1, 3.0), (2, 4.0)):
+        devices[number].submit(work[number], model_bytes(value))
+    again = [attending[number].assignment() for number in (0, 1)]
+    np.testing.assert_array_equal(fetched(fleet, again[0].blobs["model"]), 3.0)
+    devices[3].submit(work[3], model_bytes(1e6))  # one model late
+    for number, value in ((0, 5.0), (1, 6.0)):
+        devices[number].submit(again[number], model_bytes(value))
+    list(fleet.operator.watch("run"))
+    np.testing.assert_array_equal(fetched(fleet, fleet.operator.run("run").model), 6.0)
+    assert {offence.device for offence in fleet.operator.rounds("run")[1].offences} == {"cam-3"}
