@@ -7,14 +7,16 @@ import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
+from weakref import WeakKeyDictionary
 
 from coordinator.background import Background, in_thread
 from coordinator.decoding import decode_update, decoded_bytes
+from coordinator.quota import ByteQuota
 from coordinator.records import MAX_REASON, Answer
 from coordinator.run_driver import RunDriver
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.taking import take_files
-from coordinator.updates import UpdateHeader, check_files, check_header
+from coordinator.updates import UpdateHeader, check_files, check_header, largest_files
 from coordinator.uploads import Upload, Uploads
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
@@ -61,6 +63,7 @@ class Submission:
         if not self._driver or not self._upload:
             raise InvalidInput(f"blob {sha256[:12]} is held already; send the commit")
         self._driver.require_wanted(self._header.id, self._header.device)
+        self._desk.quota(self._driver).take(self._header.id, self._header.device, len(data))
         await self._upload.append(sha256, offset, data)
 
     async def commit(self) -> UpdateHeader:
@@ -85,6 +88,14 @@ class SubmissionDesk:
     def __init__(self, directory: StateDirectory, uploads: Uploads, background: Background) -> None:
         self.directory, self.uploads, self.background = directory, uploads, background
         self.checking = asyncio.Semaphore(CHECKED_AT_ONCE)
+        self._quotas: WeakKeyDictionary[RunDriver, ByteQuota] = WeakKeyDictionary()
+
+    def quota(self, driver: RunDriver) -> ByteQuota:
+        """Of the run's devices."""
+        if driver not in self._quotas:
+            allowed = largest_files(driver.manifest, driver.record.settings.encodings.up)
+            self._quotas[driver] = ByteQuota(sum(allowed.values()))
+        return self._quotas[driver]
 
     async def begin(self, driver: RunDriver | None, header: UpdateHeader) -> Submission:
         """Starts, or goes on with, an update; `driver` is absent if the run has ended.
@@ -140,9 +151,10 @@ class SubmissionDesk:
             # The slot is free again: a run in trouble may keep us waiting, and others must not wait for that.
             if isinstance(decoded, MoonfedError):
                 await _refuse(decoded, driver, header)
-            refs = await in_thread(lambda: {role: ref_of_file(path) for role, path in decoded.items()})
+            refs = await in_thread(_refs, decoded) if decoded else {}
             await driver.accept(_accepted(header, refs), {**files, **decoded})
-            await in_thread(_free, [files[role] for role in decoded])
+            if decoded:
+                await in_thread(_free, [files[role] for role in decoded])
         except FileNotFoundError as error:  # the files went with their round
             driver.require_wanted(header.id, header.device)
             raise WrongState(f"the round of {header.id} has ended") from error
@@ -165,6 +177,10 @@ async def _outcome(check: Callable[[], T]) -> T | MoonfedError:
         return await in_thread(check)
     except (InvalidInput, ResourceExhausted) as error:
         return error
+
+
+def _refs(files: Mapping[str, Path]) -> dict[str, BlobRef]:
+    return {role: ref_of_file(path) for role, path in files.items()}
 
 
 def _free(paths: Sequence[Path]) -> None:

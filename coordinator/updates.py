@@ -48,13 +48,18 @@ def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> 
         raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(roles)}")
     if header.encoding != wanted:
         raise InvalidInput(f"encoding is {str(header.encoding)!r}; this run wants {str(wanted)!r}")
-    for role, specs in roles.items():
-        limit = largest_file(specs, wanted if role == MODEL else PLAIN)
+    for role, limit in largest_files(manifest, wanted).items():
         if header.blobs[role].size > limit:
             raise ResourceExhausted(f"the update's {role} has {header.blobs[role].size} bytes; {limit} are allowed")
     _check_range("samples", header.samples, MAX_SAMPLES)
     _check_range("steps", header.steps, MAX_STEPS)
     check_metrics(header.metrics)
+
+
+def largest_files(manifest: Manifest, wanted: Encoding) -> dict[str, int]:
+    """Bytes that an update's files may have at most, by role."""
+    roles = update_roles(manifest).items()
+    return {role: largest_file(specs, wanted if role == MODEL else PLAIN) for role, specs in roles}
 
 
 def check_files(files: Mapping[str, Path], manifest: Manifest) -> None:

@@ -19,7 +19,7 @@ import grpc
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.identity import key_bytes, new_key, signing_request
-from moonfed.join_token import parse_token
+from moonfed.join_token import JoinToken, parse_token
 from moonfed.transport import CLIENT_OPTIONS, from_message, parts, to_message
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 
@@ -145,20 +145,20 @@ async def _identities(plan: Plan) -> dict[str, tuple[bytes, bytes]]:
     file = Path(plan.directory).parent / "identities.json"
     found = json.loads(file.read_text()) if file.exists() else {}
     joined, absent = parse_token(plan.token), [name for name in plan.names if name not in found]
-    async with grpc.aio.secure_channel(joined.address, grpc.ssl_channel_credentials(joined.ca)) as channel:
-        stub = enrolment_pb2_grpc.EnrolmentStub(channel)
-        pairs = await _some_at_once(_enrol(stub, joined.secret, name) for name in absent)
-        found.update(zip(absent, pairs, strict=True))
+    pairs = await _some_at_once(_enrol(joined, name) for name in absent)
+    found.update(zip(absent, pairs, strict=True))
     file.write_text(json.dumps(found))
     return {name: (found[name][0].encode(), found[name][1].encode()) for name in plan.names}
 
 
-async def _enrol(stub: enrolment_pb2_grpc.EnrolmentAsyncStub, secret: str, name: str) -> tuple[str, str]:
+async def _enrol(joined: JoinToken, name: str) -> tuple[str, str]:
     key = new_key()
     request = enrolment_pb2.EnrolRequest(
-        secret=secret, device=name, signing_request=signing_request(key, name), contract_version=CONTRACT_VERSION
+        secret=joined.secret, device=name, signing_request=signing_request(key, name), contract_version=CONTRACT_VERSION
     )
-    return key_bytes(key).decode(), (await stub.Enrol(request)).certificate.decode()
+    async with grpc.aio.secure_channel(joined.address, grpc.ssl_channel_credentials(joined.ca), OPTIONS) as channel:
+        reply = await enrolment_pb2_grpc.EnrolmentStub(channel).Enrol(request)
+    return key_bytes(key).decode(), reply.certificate.decode()
 
 
 async def _some_at_once(work: Iterable[Awaitable[tuple[str, str]]]) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from itertools import count
 from typing import TypeVar
 
 from coordinator.services.turns import Turns
@@ -17,13 +18,14 @@ T = TypeVar("T")
 async def paced(messages: AsyncIterator[T], turns: Turns) -> AsyncGenerator[T, None]:
     """The messages, as long as they come in time; Unavailable once they do not, since what was sent can be resumed.
 
-    They come in turn with those of other streams. To be closed as soon as no more are wanted.
+    After the header they come in turn with those of other streams. To be closed as soon as no more are wanted.
     """
     clock, turn = asyncio.get_running_loop().time, turns.new()
     end = clock() + STREAM_SECONDS
     try:
-        while True:
-            await turn.next()
+        for number in count():
+            if number:
+                await turn.next()
             try:
                 async with asyncio.timeout(min(PART_SECONDS, end - clock())):
                     message = await anext(messages)

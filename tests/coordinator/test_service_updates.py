@@ -421,6 +421,30 @@ def test_bytes_that_are_not_what_was_declared_do_not_count(fleet: Fleet) -> None
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
+def test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_others_are_not(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, size = attending[0].assignment(), 60_000  # as an update's file may have: its header may be long
+    declared = ref_of_bytes(b"declared" * (size // 8))
+    header = devices[0].header(work, b"", blobs={"model": to_message(declared)})
+    requests = [
+        fleet_pb2.SubmitRequest(header=header),
+        fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=declared.sha256, offset=0, data=b"x" * size)),
+        fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()),
+    ]
+
+    def send() -> None:
+        ask(lambda _, timeout: list(devices[0].fleet.Submit(iter(requests), timeout=timeout)), None)
+
+    for _ in range(4):
+        with pytest.raises(Corrupt):
+            send()
+    with pytest.raises(ResourceExhausted, match=r"'cam-1' has sent 240000 bytes for round 1, .* 4 times the largest"):
+        send()
+    devices[1].submit(attending[1].assignment(), model_bytes(1.0))
+    assert fleet.operator.run("run").round == 0
+    assert fleet.operator.run("run").open_round.reported == ["cam-2"]
+
+
 def test_the_same_update_again_gets_the_same_receipt_and_counts_once(fleet: Fleet) -> None:
     devices, attending = two_devices(fleet)
     work, content = attending[0].assignment(), model_bytes(1.0)
