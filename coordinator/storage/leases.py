@@ -12,15 +12,15 @@ from sqlalchemy.dialects import postgresql
 
 from coordinator.storage import tables
 from coordinator.storage.transactions import Transactions
-from moonfed.errors import WrongState
+from moonfed.errors import Unavailable
 
 LEASE_SECONDS = 30.0
 _columns = tables.leases.c
 _now = sql.func.extract("epoch", sql.func.clock_timestamp())
 
 
-class LeaseLost(WrongState):
-    """Another coordinator drives the run now; this one must change nothing of it."""
+class LeaseLost(Unavailable):
+    """Another coordinator drives the run now, or may soon; this one must change nothing of it."""
 
 
 class Leases:
@@ -68,5 +68,5 @@ class Leases:
         ours = sql.select(_columns.run).where(
             _columns.run == run, _columns.holder == self.holder, _columns.expires > _now
         )
-        if connection.execute(ours.with_for_update()).first() is None:
+        if connection.execute(ours.with_for_update(read=True)).first() is None:
             raise LeaseLost(f"run {run!r} is another coordinator's now; nothing of it was changed here")

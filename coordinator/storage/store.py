@@ -272,6 +272,7 @@ class Store:
             "decoded": rows.blobs_document(answer.decoded),
         }
         with self._transactions.write() as connection:
+            self.leases.require(connection, answer.id.run)  # else the run's holder would not know of it
             insert_or_replace(connection, tables.answers, [row])
 
     def answers(self, attempt: AttemptId) -> list[Answer]:

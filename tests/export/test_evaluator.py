@@ -20,7 +20,8 @@ from export.evaluator import Evaluator, RoundScore, open_evaluator
 from export.model_file import write_onnx
 from export.parity import give_model
 from export.recipe import Recipe
-from export.runs import connect, global_models
+from export.runs import Runs, connect, global_model, global_models
+from moonfed.blobs import BlobRef
 from moonfed.bundle import Bundle
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, ResourceExhausted, Unavailable
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
@@ -252,3 +253,42 @@ def test_an_empty_test_set_is_refused(control: Control, bundle: Bundle, tmp_path
         pytest.raises(InvalidInput, match="holds no samples; at least one is needed"),
     ):
         open_evaluator(runs, "r", empty, scored=print, away=print, patient=False)
+
+
+def test_models_that_the_coordinator_has_deleted_are_passed_over(
+    control: Control, bundle: Bundle, data: RawSamples
+) -> None:
+    for seed in range(4):
+        control.commit(another_model(bundle.manifest, seed))
+    control.rounds[1].ClearField("model")  # as the coordinator lists it once it was deleted
+    assert [score.round for score in evaluate(control, data)] == [0, 1, 3, 4]
+    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+        run, rounds = runs.get("r"), runs.rounds("r")
+        manifest = runs.manifest(run)
+    with pytest.raises(NotFound, match="the global model of round 2 of run 'r' was deleted; the newest are 0, 1, 3, 4"):
+        global_model(run, rounds, manifest, 2)
+    with pytest.raises(NotFound, match="no global model of round 9; it has 0 to 4"):
+        global_model(run, rounds, manifest, 9)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_be_there(
+    control: Control, bundle: Bundle, data: RawSamples, monkeypatch: pytest.MonkeyPatch, *, listed: bool
+) -> None:
+    control.commit(another_model(bundle.manifest, 1))
+    control.commit(another_model(bundle.manifest, 2))
+    fetch = Runs.fetch
+
+    def deleted(self: Runs, ref: BlobRef) -> Path:
+        if ref.sha256 == control.rounds[0].model.sha256:
+            if not listed:
+                control.rounds[0].ClearField("model")
+            raise NotFound("there is no such blob")
+        return fetch(self, ref)
+
+    monkeypatch.setattr(Runs, "fetch", deleted)
+    if listed:
+        with pytest.raises(NotFound, match="there is no such blob"):
+            evaluate(control, data)
+    else:
+        assert [score.round for score in evaluate(control, data)] == [0, 2]

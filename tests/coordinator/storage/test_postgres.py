@@ -17,7 +17,7 @@ from coordinator.storage.postgres import open_store
 from coordinator.storage.store import Store
 from moonfed.errors import Corrupt, InvalidInput, Unavailable, VersionMismatch
 from tests.coordinator.storage.postgresql import Server
-from tests.coordinator.storage.test_store import FIRST, MODEL, RUN
+from tests.coordinator.storage.test_store import FIRST, MODEL, RUN, update
 
 Two = tuple[Store, Store]
 
@@ -51,6 +51,7 @@ def test_only_the_holder_of_a_runs_lease_changes_it(two: Two) -> None:
         lambda: second.abandon_round(FIRST, "because"),
         lambda: second.open_round(replace(FIRST, round=2), ["a"]),
         lambda: second.end_run("digits", "stopped"),
+        lambda: second.put_answer(update("a")),
     ]
     for change in forbidden:
         with pytest.raises(LeaseLost, match="run 'digits' is another coordinator's now"):
