@@ -1,4 +1,4 @@
-"""The operator's guide's way to back up and restore: taken while a run goes on, a backup goes on from where it was."""
+"""The way of docs/state.md to back up and restore: taken while a run goes on, a backup goes on from where it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUNDLE = bundle_of(50)
 
 
 def back_up(coordinators: Coordinators) -> None:
-    """As docs/operations.md says: the database first, then what it refers to."""
+    """As docs/state.md says: the database first, then what it refers to."""
     backup = coordinators.tmp / "backup"
     backup.mkdir(mode=0o700)
     source, target = (sqlite3.connect(place / "coordinator.db") for place in (coordinators.state, backup))

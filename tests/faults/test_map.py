@@ -5,11 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+
+from coordinator.cli import app
 
 TESTS_DIRECTORY = Path(__file__).parents[1]
 DOCUMENT = TESTS_DIRECTORY.parent / "docs" / "faults.md"
+COMMON = {"--help", "--json", "--identity", "--coordinator"}  # of most commands
 ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 TESTS: dict[int, list[str]] = {
     1: [
@@ -68,7 +73,10 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_service_updates::test_a_bad_update_is_refused_by_name_and_the_round_goes_on",
         "proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name",
     ],
-    14: ["proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name"],
+    14: [
+        "coordinator.test_service_updates::test_a_bad_update_is_refused_by_name_and_the_round_goes_on",
+        "proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name",
+    ],
     15: ["proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name"],
     16: ["coordinator.test_service_roles::test_a_bad_file_is_refused_by_role_and_tensor"],
     17: [
@@ -79,6 +87,11 @@ TESTS: dict[int, list[str]] = {
     19: [
         "coordinator.test_service_updates::test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again",
         "coordinator.test_streams::test_a_stream_that_falls_silent_or_never_ends_is_given_up",
+    ],
+    20: [
+        "coordinator.test_limits::test_a_caller_may_make_a_burst_of_calls_and_then_so_many_a_second",
+        "coordinator.test_limits::test_a_flood_is_turned_away_while_health_operators_and_other_devices_are_served",
+        "coordinator.test_limits::test_calls_at_once_are_bounded_for_one_and_for_all",
     ],
     21: [
         "coordinator.test_service_updates::test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns",
@@ -91,6 +104,8 @@ TESTS: dict[int, list[str]] = {
     ],
     23: [
         "coordinator.storage.test_sqlite::test_a_damaged_database_is_not_started_on",
+        "coordinator.storage.test_sqlite::"
+        "test_a_database_that_is_damaged_where_nobody_looks_at_first_is_not_started_on",
         "coordinator.test_serving::test_a_database_that_is_gone_or_damaged_is_not_replaced",
         "coordinator.storage.test_postgres::test_tables_that_have_gone_are_not_made_anew",
     ],
@@ -129,6 +144,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_bad_network::test_a_run_over_a_bad_network_ends_with_the_undisturbed_model",
         "proto.test_transport::test_a_connection_that_breaks_right_after_the_handshake_is_no_reason_to_give_up",
         "proto.test_transport::test_backoff_grows_is_capped_and_starts_again",
+        "proto.test_transport::test_devices_that_lost_their_coordinator_together_do_not_come_back_together",
     ],
 }
 
@@ -136,6 +152,16 @@ TESTS: dict[int, list[str]] = {
 def test_every_fault_of_the_document_has_its_tests() -> None:
     assert sorted(int(number) for number in ROW.findall(DOCUMENT.read_text())) == sorted(TESTS)
     assert [number for number, tests in TESTS.items() if not tests] == []
+
+
+@pytest.mark.parametrize("command", [["serve"], ["run", "start"]])
+def test_the_operators_guide_knows_every_setting(command: list[str]) -> None:
+    guide = (DOCUMENT.parent / "operations.md").read_text()
+    found: Any = get_command(app)
+    for word in command:
+        found = found.commands[word]
+    settings = {name for parameter in found.params for name in parameter.opts if name.startswith("--")}
+    assert {name for name in settings - COMMON if f"`{name}`" not in guide} == set()
 
 
 @pytest.mark.parametrize("test", sorted({test for tests in TESTS.values() for test in tests}))

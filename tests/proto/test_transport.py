@@ -358,6 +358,10 @@ def test_backoff_grows_is_capped_and_starts_again() -> None:
     assert backoff.next() <= 1
 
 
+def test_devices_that_lost_their_coordinator_together_do_not_come_back_together() -> None:
+    assert len({Backoff(first=1, limit=8).next() for _ in range(20)}) > 10
+
+
 def test_a_status_without_our_metadata_is_still_translated() -> None:
     class Failure(grpc.RpcError):
         def code(self) -> grpc.StatusCode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,21 @@ def test_a_damaged_database_is_not_started_on(tmp_path: Path) -> None:
         open_store(path)
     path.write_bytes(b"this is no database, it is a text that is long enough to be looked at" * 40)
     with pytest.raises(Corrupt, match="restore it"):
+        open_store(path)
+
+
+def test_a_database_that_is_damaged_where_nobody_looks_at_first_is_not_started_on(tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.db"
+    store = open_store(path)
+    for number in range(200):
+        store.add_run(replace(RUN, run=f"run-{number}"))
+    store.close()
+    content = bytearray(path.read_bytes())
+    at = content.index(b"run-100")  # deep in a leaf of the table of runs
+    page = at - at % 4096
+    content[page : page + 4096] = b"\x05" * 4096
+    path.write_bytes(content)
+    with pytest.raises(Corrupt, match="restore it and its -wal file from a backup"):
         open_store(path)
 
 
