@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from coordinator.assignments import Standing, load_standing
 from coordinator.records import AttemptId, RunRecord
 from coordinator.storage.state_directory import StateDirectory
+from moonfed.errors import WrongState
 from moonfed.manifest import Manifest
 
 
@@ -17,8 +18,11 @@ class Standings:
         self._by_round, self._kept = dict(by_round), kept
 
     def __getitem__(self, round_: int) -> Standing:
-        """What that round's devices begin with."""
-        return self._by_round[round_]
+        """What that round's devices begin with; WrongState if they are not waited for any more."""
+        try:
+            return self._by_round[round_]
+        except KeyError:  # it closed a moment ago
+            raise WrongState(f"round {round_} has ended; wait for the next assignment") from None
 
     def after(self, attempt: AttemptId, standing: Standing) -> None:
         """An attempt was committed: where the run stands now."""

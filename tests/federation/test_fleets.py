@@ -97,3 +97,21 @@ def test_a_slow_devices_update_counts_by_its_staleness_while_a_fast_one_makes_mo
     before, after, base = (federation.global_model("r", which, moon) for which in (number - 1, number, 0))
     assert all(spec.kind == "parameter" for spec in specs), "statistics go by another formula"
     np.testing.assert_allclose(after, before + (y - base) / np.sqrt(1 + staleness), rtol=1e-5, atol=1e-7)
+
+
+def test_asynchronous_updates_travel_encoded_and_devices_keep_what_rounding_took(
+    federation: Federation, make_bundle: Callable[..., Path]
+) -> None:
+    federation.serve()
+    federation.enrol("cam-1", "cam-2")
+    for name in ("cam-1", "cam-2"):
+        federation.attend(name)
+    federation.until_attending(2)
+    options = ("--rounds", "8", "--minimum-devices", "2", "--asynchronous", "1", "--uplink-encoding", "int8+zstd")
+    federation.start_run(make_bundle("fedavg", epochs=1), "r", *options)
+    federation.until_finished("r")
+    rounds = federation.rounds("r")
+    assert {name for entry in rounds for name in entry.counted} == {"cam-1", "cam-2"}
+    for name in ("cam-1", "cam-2"):
+        assert "is lost; it begins anew" not in federation.log(name)
+    assert "ERROR" not in federation.log("coordinator")
