@@ -5,6 +5,7 @@ Encoded files are written here by hand, from the format's description; nothing o
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,9 @@ import torch
 import zstandard
 from safetensors.torch import load
 
+from coordinator import decoding
 from coordinator.storage.disk_budget import DiskBudget
+from coordinator.storage.state_directory import StateDirectory
 from moonfed import transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import AlreadyExists, InvalidInput, ResourceExhausted, SchemaMismatch
@@ -258,3 +261,26 @@ def test_an_update_needs_room_for_what_it_becomes(tmp_path: Path, monkeypatch: p
         asked.clear()
         device.submit(work, int8_file(0.5), encoding="int8")
     assert asked == [len(int8_file(0.5)) + len(model_bytes(0.0))]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [(decoding, "decode_model"), (decoding, "sync_file"), (StateDirectory, "put_update")]
+)
+def test_a_disk_that_is_full_while_decoding_refuses_nobody(
+    place: object, name: str, fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same update counts when there is room again."""
+    fleet.start("run", uplink_encoding="int8+zstd")
+    device, stream = attend(fleet, "cam-1")
+    work, content = stream.assignment(), zstandard.compress(int8_file(0.5))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, name, full)
+        with pytest.raises(ResourceExhausted, match=r"^the disk is full$"):
+            device.submit(work, content, encoding="int8+zstd")
+    assert list(fleet.operator.run("run").open_round.refused) == []
+    device.submit(work, content, encoding="int8+zstd")
+    np.testing.assert_allclose(committed(fleet, until), expected(np.zeros(SIZE, np.float32), 0.5), rtol=1e-6)

@@ -83,7 +83,10 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_service_updates::test_a_senseless_header_is_refused_before_the_bytes",
         "proto.test_blobs::test_more_than_the_declared_size_is_refused",
     ],
-    18: ["proto.test_encodings::test_a_decompression_bomb_stops_at_the_size_that_a_model_has"],
+    18: [
+        "proto.test_encodings::test_a_decompression_bomb_stops_at_the_size_that_a_model_has",
+        "coordinator.test_encodings::test_what_is_no_such_model_is_refused_and_the_round_goes_on",
+    ],
     19: [
         "coordinator.test_service_updates::test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again",
         "coordinator.test_streams::test_a_stream_that_falls_silent_or_never_ends_is_given_up",
