@@ -284,3 +284,23 @@ def test_a_disk_that_is_full_while_decoding_refuses_nobody(
     assert list(fleet.operator.run("run").open_round.refused) == []
     device.submit(work, content, encoding="int8+zstd")
     np.testing.assert_allclose(committed(fleet, until), expected(np.zeros(SIZE, np.float32), 0.5), rtol=1e-6)
+
+
+def test_a_change_that_comes_late_to_an_asynchronous_run_is_of_the_model_that_it_began_with(
+    fleet: Fleet, until: Until
+) -> None:
+    """FedBuff weighs an update that is one model old by 1/√2."""
+    start = start_values()
+    asynchronous = control_pb2.Asynchronous(buffer=1, max_staleness=5)
+    options = {"uplink_encoding": "int8", "downlink_encoding": "bfloat16", "asynchronous": asynchronous}
+    fleet.start("run", rounds=2, minimum_devices=2, bundle=make_bundle(start=start), **options)
+    devices = {name: attend(fleet, name) for name in ("cam-1", "cam-2")}
+    works = {name: stream.assignment() for name, (_, stream) in devices.items()}
+    assert [work.round for work in works.values()] == [1, 1]
+    devices["cam-1"][0].submit(works["cam-1"], int8_file(0.5), encoding="int8")
+    first = committed(fleet, until)
+    np.testing.assert_allclose(first, expected(start, 0.5), rtol=1e-6)
+    devices["cam-2"][0].submit(works["cam-2"], int8_file(0.25), encoding="int8")
+    stale = expected(np.zeros(SIZE, np.float32), 0.25)
+    moved = np.concatenate([first[:15] + stale[:15] / 2**0.5, first[15:] + (stale[15:] - first[15:]) / 2**0.5])
+    np.testing.assert_allclose(committed(fleet, until, 2), moved, rtol=1e-5)
