@@ -80,6 +80,8 @@ TESTS: dict[int, list[str]] = {
     15: ["proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name"],
     16: ["coordinator.test_service_roles::test_a_bad_file_is_refused_by_role_and_tensor"],
     17: [
+        "coordinator.test_service_updates::"
+        "test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_others_are_not",
         "coordinator.test_service_updates::test_a_senseless_header_is_refused_before_the_bytes",
         "proto.test_blobs::test_more_than_the_declared_size_is_refused",
     ],
