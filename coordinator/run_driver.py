@@ -128,10 +128,17 @@ class RunDriver:
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
         async with self._lock:
-            if not await asyncio.to_thread(self._directory.store.has_receipt, answer.id, answer.device, answer.blobs):
-                self.require_wanted(answer.id, answer.device)
-                await asyncio.to_thread(self._directory.put_update, answer.id, answer.device, checked)
-                await self._take(answer, UpdateAccepted(**_named(answer), samples=answer.samples))
+            if await asyncio.to_thread(self._keep_update, answer, checked):
+                await self._tell_taken(answer, UpdateAccepted(**_named(answer), samples=answer.samples))
+
+    def _keep_update(self, answer: Answer, checked: Mapping[str, Path]) -> bool:
+        """Makes an update and its receipt durable; False if it has one. The caller, who waits, holds the lock."""
+        if self._directory.store.has_receipt(answer.id, answer.device, answer.blobs):
+            return False
+        self.require_wanted(answer.id, answer.device)
+        self._directory.put_update(answer.id, answer.device, checked)
+        self._directory.store.put_answer(answer)
+        return True
 
     async def refuse(self, answer: Answer) -> None:
         """Notes that a device's update did not pass the checks."""
@@ -156,6 +163,10 @@ class RunDriver:
 
     async def _take(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
         await asyncio.to_thread(self._directory.store.put_answer, answer)
+        await self._tell_taken(answer, event)
+
+    async def _tell_taken(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
+        """An answer is durable."""
         outstanding = self.state.open.outstanding if self.state.open else ()
         self._announcer.answered(answer, [device for device in outstanding if device != answer.device])
         await self._advance(event)
