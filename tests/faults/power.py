@@ -22,6 +22,9 @@ class Disk:
     contents: dict[Inode, bytes] = field(default_factory=dict)  # of files, at their last fsync
     names: dict[Inode, dict[str, Inode]] = field(default_factory=dict)  # of directories, at theirs
     directories: set[Inode] = field(default_factory=set)
+    _held: dict[Inode, int] = field(
+        default_factory=dict
+    )  # descriptors: what is open keeps its inode
     _fsync = staticmethod(os.fsync)
 
     def fsync(self, descriptor: int) -> None:
@@ -29,16 +32,32 @@ class Disk:
         self._fsync(descriptor)
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_dir():
-            self.names[_inode(path)] = dict(self._listed(path))
+            self.names[self._hold(path)] = dict(self._listed(path))
         else:
-            self.contents[_inode(path)] = path.read_bytes()
+            self.contents[self._hold(path)] = path.read_bytes()
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+
+    def _hold(self, path: Path) -> Inode:
+        if path.name.startswith("coordinator.db"):  # to close it would end the locks that SQLite has on it
+            return _inode(path)
+        descriptor = os.open(path, os.O_RDONLY)
+        found = os.fstat(descriptor)
+        inode = found.st_dev, found.st_ino
+        if self._held.setdefault(inode, descriptor) != descriptor:
+            os.close(descriptor)
+        return inode
 
     def _listed(self, path: Path) -> Iterator[tuple[str, Inode]]:
         for entry in path.iterdir():
             with suppress(FileNotFoundError):  # a temporary file, gone meanwhile
+                inode = self._hold(entry)
                 if entry.is_dir():
-                    self.directories.add(_inode(entry))
-                yield entry.name, _inode(entry)
+                    self.directories.add(inode)
+                yield entry.name, inode
 
     def survivors(self, root: Path, target: Path) -> None:
         """Writes what is durable below the directory `root`, which is durable itself, as `target`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,10 +23,11 @@ MEAN = support.weighted({3.0: 30, 7.0: 10})  # of what the two devices hand in f
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     made = Disk()
     monkeypatch.setattr(os, "fsync", made.fsync)
-    return made
+    yield made
+    made.close()
 
 
 def device_of(fleet: Fleet, name: str) -> Device:
