@@ -22,9 +22,7 @@ class Disk:
     contents: dict[Inode, bytes] = field(default_factory=dict)  # of files, at their last fsync
     names: dict[Inode, dict[str, Inode]] = field(default_factory=dict)  # of directories, at theirs
     directories: set[Inode] = field(default_factory=set)
-    _held: dict[Inode, int] = field(
-        default_factory=dict
-    )  # descriptors: what is open keeps its inode
+    _held: dict[Inode, int] = field(default_factory=dict)  # descriptors: what is open keeps its inode
     _fsync = staticmethod(os.fsync)
 
     def fsync(self, descriptor: int) -> None:
