@@ -127,11 +127,22 @@ class Session:
                 yield reply
 
 
+class DistantSession(Session):
+    """An attendance at another replica, which tells the device what there is to tell."""
+
+    def _tell(self, key: AttemptId | str, reply: Assignment | Ended) -> None:
+        pass
+
+    def close(self, reason: MoonfedError) -> None:
+        """Nothing: it is not ours."""
+
+
 class Attendance:
     """The sessions by device. A device attends once: the newer session ends the older."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
+        self._distant: dict[str, DistantSession] = {}
 
     def join(self, introduction: Introduction) -> Session:
         """A new session."""
@@ -149,11 +160,19 @@ class Attendance:
 
     def find(self, device: str) -> Session | None:
         """The device's present session."""
-        return self._sessions.get(device)
+        return self._sessions.get(device) or self._distant.get(device)
 
     def sessions(self) -> list[Session]:
-        """All present sessions."""
-        return list(self._sessions.values())
+        """All present sessions, those at other replicas among them."""
+        return list({**self._distant, **self._sessions}.values())
+
+    def here(self) -> dict[str, Session]:
+        """The sessions at this replica, by device."""
+        return dict(self._sessions)
+
+    def note_distant(self, sessions: Mapping[str, DistantSession]) -> None:
+        """Who attends at other replicas now, by device."""
+        self._distant = dict(sessions)
 
     def close(self, reason: MoonfedError) -> None:
         """Ends all sessions."""

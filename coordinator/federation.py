@@ -11,16 +11,19 @@ from pathlib import Path
 
 from coordinator.attendance import Attendance, Ended, Introduction, Session, require_contract
 from coordinator.background import Background, in_thread
-from coordinator.elsewhere import ElsewhereRuns
 from coordinator.endings import announce, ending
 from coordinator.liveness import Liveness
 from coordinator.new_runs import add_run
 from coordinator.records import MAX_REASON, Answer, AttemptId, DeviceRecord, RoundRecord, RunEvent, RunRecord, RunView
+from coordinator.replicas.follower import Follower
+from coordinator.replicas.presence import Presence
+from coordinator.replicas.replica import Replica
 from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.retention import Retention
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import State
 from coordinator.run_driver import RunDriver
+from coordinator.served_run import ServedRun
 from coordinator.standings import Standings, load_standings
 from coordinator.storage.housekeeping import discard, sweep
 from coordinator.storage.state_directory import StateDirectory
@@ -46,8 +49,8 @@ class Federation:
         self._attendance, self._background, self._uploads = Attendance(), Background(), Uploads()
         self._liveness = Liveness()
         self._desk = SubmissionDesk(directory, self._uploads, self._background)
-        self._drivers: dict[str, RunDriver] = {}
-        self._suspended, self._elsewhere = SuspendedRuns(directory), ElsewhereRuns(self._store)
+        self._drivers: dict[str, ServedRun] = {}
+        self._suspended = SuspendedRuns(directory)
         self._starting = asyncio.Lock()
         self._stopping = False
 
@@ -57,15 +60,12 @@ class Federation:
         states = {record.run: await asyncio.to_thread(recovered_state, self._store, record.run) for record in running}
         attempts = [attempt for record in running for attempt in _needed_attempts(record, states[record.run])]
         await asyncio.to_thread(self.directory.forget_all_but, attempts)
-        for record in running:
-            if await asyncio.to_thread(self._store.leases.take, record.run):
-                await self._resume(record, states[record.run])
-            else:
-                self._elsewhere.add(record.run)
-        self._background.spawn(in_thread(sweep, self.directory))
         if self._store.leases.shared:
-            watching = self._elsewhere.watch_leases(self._ours, self._lose, self._take_over)
-            self._background.spawn(watching)
+            await self._join_replicas()
+        else:
+            for record in running:
+                await self._resume(record, states[record.run])
+        self._background.spawn(in_thread(sweep, self.directory))
 
     def dismiss(self) -> None:
         """The coordinator is about to stop: ends attendances and watches; nobody counts as lost for that."""
@@ -79,7 +79,9 @@ class Federation:
         """Stops driving; what matters is durable already."""
         await self._background.close()
         try:
-            await asyncio.to_thread(self._store.leases.release)
+            if self._store.leases.shared:
+                await asyncio.to_thread(self._store.leases.release)
+                await asyncio.to_thread(self._store.attendances.leave)
         except Exception:  # the database is away: our leases end by themselves
             _log.exception("the leases of runs cannot be given back")
 
@@ -103,7 +105,7 @@ class Federation:
 
     async def submit(self, header: UpdateHeader) -> Submission:
         """Starts, or goes on with, handing in an update."""
-        return await self._desk.begin(await self._find_driver(header.id.run), header)
+        return await self._desk.begin(await self._find_driver(header.id.run, header.id), header)
 
     async def take_update(self, header: UpdateHeader, files: Mapping[str, Path]) -> None:
         """Hands in an update whose files, by role, lie on this machine; nothing is sent, the checks are the same.
@@ -111,7 +113,7 @@ class Federation:
         Returns when the update is durable and counts; taking the same one again changes nothing. The files stay the
         caller's, who may delete them afterwards. Raises what `submit` and its commit raise.
         """
-        await self._desk.take(await self._find_driver(header.id.run), header, files)
+        await self._desk.take(await self._find_driver(header.id.run, header.id), header, files)
 
     def moved_bytes(self, device: str) -> None:
         """A device has fetched or sent a part of something, which is a sign of progress."""
@@ -121,12 +123,12 @@ class Federation:
         """Takes notice of progress; the reason if the device may stop."""
         if not 0 <= fraction <= 1:
             raise InvalidInput(f"fraction is {fraction}; it must be from 0 to 1")
-        driver = await self._find_driver(attempt.run)
+        driver = await self._find_driver(attempt.run, attempt)
         return driver.report(attempt, device, fraction) if driver else WrongState(f"run {attempt.run!r} has ended")
 
     async def decline(self, attempt: AttemptId, device: str, reason: str) -> None:
         """A device will deliver no update for an assignment."""
-        driver = await self._find_driver(attempt.run)
+        driver = await self._find_driver(attempt.run, attempt)
         if driver is None:
             raise WrongState(f"run {attempt.run!r} has ended")
         answer = Answer(id=attempt, device=device, outcome="declined", reason=printable(reason[:MAX_REASON]))
@@ -165,8 +167,6 @@ class Federation:
         """One run."""
         if run in self._suspended:
             return await asyncio.to_thread(self._suspended.view, run)
-        if run in self._elsewhere:
-            return await asyncio.to_thread(self._elsewhere.view, run)
         driver = await self._find_driver(run)
         return await (driver.view() if driver else asyncio.to_thread(self._past_view, run))
 
@@ -200,7 +200,7 @@ class Federation:
 
     async def watch(self, run: str) -> AsyncGenerator[RunEvent | RunView, None]:
         """A snapshot of the run, then what happens to it until it has ended; WrongState if it is suspended."""
-        if run in self._suspended or run in self._elsewhere:
+        if run in self._suspended:
             yield await self.run(run)  # and then why there is no more to be seen
         driver = await self._find_driver(run)
         if driver is None:
@@ -242,10 +242,14 @@ class Federation:
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
             loaded = await asyncio.to_thread(self._load, record)
             driver = await self._drive(record, kind_of(record.settings).first, *loaded)
+        self._close_misfits()
+        return await driver.view()
+
+    def _close_misfits(self) -> None:
+        """Ends the attendances of devices that can take part in no run any more."""
         for session in self._attendance.sessions():
             if problem := self._misfit(session.introduction):
                 session.close(problem)
-        return await driver.view()
 
     async def _delete_run(self, run: str) -> int:
         released = await asyncio.to_thread(self._store.delete_run, run)
@@ -273,21 +277,22 @@ class Federation:
         manifest = Manifest.from_bytes(self._blobs.read(record.manifest))
         return manifest, load_standings(self.directory, record, manifest)
 
-    async def _find_driver(self, run: str) -> RunDriver | None:
-        """The driver of a running run, None for one that has ended.
+    async def _find_driver(self, run: str, attempt: AttemptId | None = None) -> ServedRun | None:
+        """The running run, None for one that has ended; NotFound, or WrongState if it is suspended.
 
-        Raises NotFound, WrongState if it is suspended, Unavailable if another coordinator drives it.
+        `attempt`: what the caller is about to ask of it, which must not be judged by what is known no more.
         """
         if run in self._suspended:
             raise self._suspended.problem(run)
-        if run in self._elsewhere:
-            raise self._elsewhere.problem(run)
         driver = self._drivers.get(run)
         if driver is None:
             record = await asyncio.to_thread(self._store.run, run)
-            if record.status == "running" and self._store.leases.shared:  # another coordinator has just started it
-                raise self._elsewhere.problem(run)
-        elif driver.state.status != "running":
+            if record.status == "running" and self._store.leases.shared:  # another replica has just started it
+                await self.follow(run)
+                driver = self._drivers.get(run)
+        elif attempt and driver.is_over(attempt):
+            await driver.catch_up()
+        if driver and driver.state.status != "running":
             self._drivers.pop(run, None)
             return None
         return driver
@@ -301,18 +306,68 @@ class Federation:
         else:
             await self._drive(record, state, *loaded)
 
-    def _ours(self) -> set[str]:
-        return {run for run in self._drivers if run not in self._elsewhere} | self._suspended.names
+    # Several coordinators on one database: coordinator.replicas.replica
 
-    def _lose(self, run: str) -> None:
-        """Another coordinator has taken the run over, since we did not prolong its lease in time."""
+    async def _join_replicas(self) -> None:
+        presence = Presence(self._store.attendances, self._store.leases.holder or "", self._attendance, self._liveness)
+        replica = Replica(self._store, self, presence)
+        await replica.beat()
+        await replica.look()
+        self._background.spawn(replica.keep_beating())
+        self._background.spawn(replica.keep_looking())
+
+    @property
+    def served(self) -> Mapping[str, ServedRun]:
+        """The running runs, driven or followed."""
+        return self._drivers
+
+    @property
+    def driven(self) -> set[str]:
+        """Those that are driven here, the suspended among them."""
+        return {run for run, served in self._drivers.items() if isinstance(served, RunDriver)} | self._suspended.names
+
+    async def drive(self, run: str) -> None:
+        """The run's lease is ours: goes on with it, unless it is driven already or has ended."""
+        async with self._starting:
+            record = await self._still_running(run)
+            if record is None or run in self.driven:
+                return
+            _log.warning("run %r is driven here from now on", run)
+            self._let_go(run)
+            await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
+
+    async def follow(self, run: str) -> None:
+        """The run's lease is another's: offers its work here all the same."""
+        async with self._starting:
+            record = await self._still_running(run)
+            if record is None or (run in self._drivers and run not in self.driven):
+                return
+            _log.info("run %r is driven by another coordinator, and followed here", run)
+            self._let_go(run)
+            manifest = Manifest.from_bytes(await in_thread(self._blobs.read, record.manifest))
+            self._drivers[run] = Follower(
+                record=record,
+                manifest=manifest,
+                directory=self.directory,
+                attendance=self._attendance,
+                liveness=self._liveness,
+                background=self._background,
+            )
+            await self._drivers[run].start()
+        self._close_misfits()
+
+    async def _still_running(self, run: str) -> RunRecord | None:
+        try:
+            record = await asyncio.to_thread(self._store.run, run)
+        except NotFound:
+            return None
+        return record if record.status == "running" and not self._stopping else None
+
+    def _let_go(self, run: str) -> None:
+        """The run changes hands."""
         self._suspended.forget(run)
-        if driver := self._drivers.pop(run, None):
-            driver.close(self._elsewhere.problem(run))
-
-    async def _take_over(self, run: str) -> None:
-        state = await asyncio.to_thread(recovered_state, self._store, run)
-        await self._resume(await asyncio.to_thread(self._store.run, run), state)
+        if served := self._drivers.pop(run, None):
+            served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
 
     async def _stop_suspended(self, run: str) -> None:
         await asyncio.to_thread(self._suspended.stop, run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.records import Answer, AttemptId
-from coordinator.rounds.events import Abandon, Command, Discard, End, InAttempt, Join, Open
+from coordinator.rounds.events import Abandon, Command, Discard, End, InAttempt, Join, Open, Reduce
 from coordinator.storage.store import Store
 
 REASONS_SHOWN = 3  # the log has them all
@@ -18,6 +18,8 @@ def keep(store: Store, run: str, command: Command) -> None:
             store.open_round(attempt_id(run, command), command.cohort)
         case Join():
             store.join_round(attempt_id(run, command), command.device)
+        case Reduce() if not command.bases:  # from here on this round gives no receipts: all that it gave are reduced
+            store.begin_reducing(attempt_id(run, command))
         case Abandon():
             attempt = attempt_id(run, command)
             store.abandon_round(attempt, with_reasons(command.reason, store.answers(attempt)))

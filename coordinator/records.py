@@ -60,7 +60,7 @@ class RoundRecord:
     """One attempt at a round."""
 
     id: AttemptId
-    status: Literal["open", "committed", "abandoned"]
+    status: Literal["open", "reducing", "committed", "abandoned"]
     cohort: tuple[str, ...]
     counted: tuple[str, ...] = ()
     reason: str = ""

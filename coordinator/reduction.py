@@ -47,6 +47,7 @@ class DamagedUpdates(Exception):
 class Reduction:
     """The outcome of a round."""
 
+    devices: tuple[str, ...]  # whose updates are in it
     blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what the next round needs beside it
     offences: tuple[Offence, ...]  # what the run's defence did
     metrics: dict[str, float]  # of the round's training
@@ -68,6 +69,7 @@ def close_round(
     """
     attempt = attempt_id(run, command)
     try:
+        command = with_all_taken(state, command, attempt)
         reduction = reduce_round(state, attempt, command, manifest, settings, standings=standings)
         released = _commit(state, attempt, command, reduction, settings)
     except DamagedUpdates as error:
@@ -85,6 +87,14 @@ def close_round(
     for device, base in command.bases.items():
         state.forget_update(replace(attempt, round=base), device)
     return reduction
+
+
+def with_all_taken(state: StateDirectory, command: Reduce, attempt: AttemptId) -> Reduce:
+    """The command for all updates that got a receipt, perhaps from a replica that has not told yet."""
+    if command.bases:  # an asynchronous round counts some; the others stay for the next one
+        return command
+    taken = (answer.device for answer in state.store.answers(attempt) if answer.outcome == "accepted")
+    return replace(command, devices=tuple(taken))
 
 
 def _commit(
@@ -142,6 +152,7 @@ def reduce_round(
     model, encoded = aggregated.files[MODEL], directory / ENCODED_MODEL
     files = {**aggregated.files, **encode_global_model(model, encoded, manifest, settings.encodings.down)}
     return Reduction(
+        devices=command.devices,
         blobs={role: _keep(state, attempt, path) for role, path in files.items()},
         offences=aggregated.offences,
         metrics=train_metrics(counted),

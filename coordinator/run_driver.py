@@ -8,19 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
 from coordinator.announcer import Announcer
 from coordinator.assignments import keeps_state, write_assignment
-from coordinator.attendance import Attendance, Session
+from coordinator.attendance import Attendance, DistantSession, Session
 from coordinator.background import Background
 from coordinator.endings import announce
 from coordinator.keeping import discarded, keep
 from coordinator.liveness import Liveness, Patience
 from coordinator.records import Answer, AttemptId, RunRecord, RunView
 from coordinator.reduction import Reduction, close_round
+from coordinator.replicas.hearing import unheard
 from coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -137,7 +139,7 @@ class RunDriver:
             return False
         self.require_wanted(answer.id, answer.device)
         self._directory.put_update(answer.id, answer.device, checked)
-        self._directory.store.put_answer(answer)
+        self._put(answer)
         return True
 
     async def refuse(self, answer: Answer) -> None:
@@ -162,14 +164,34 @@ class RunDriver:
         return self.state.open is not None and answer.device in self.state.open.reported
 
     async def _take(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
-        await asyncio.to_thread(self._directory.store.put_answer, answer)
+        await asyncio.to_thread(self._put, answer)
         await self._tell_taken(answer, event)
 
+    def _put(self, answer: Answer) -> None:
+        """Keeps an answer; an asynchronous round's may come after it has closed."""
+        store = self._directory.store
+        (store.put_answer if self.record.settings.asynchronous else store.take_answer)(answer)
+
     async def _tell_taken(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
-        """An answer is durable."""
+        """An answer is durable, and counts even if the run is another replica's by now."""
+        with suppress(LeaseLost):
+            await self._heard(answer, event)
+
+    async def _heard(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
         outstanding = self.state.open.outstanding if self.state.open else ()
         self._announcer.answered(answer, [device for device in outstanding if device != answer.device])
         await self._advance(event)
+
+    async def catch_up(self) -> None:
+        """Takes notice of answers that other replicas took."""
+        async with self._lock:
+            current = self.state.open
+            alone = self.record.settings.asynchronous or not self._directory.store.leases.shared
+            if alone or current is None or current.reducing:
+                return
+            for answer in await asyncio.to_thread(self._directory.store.answers, self._id(current)):
+                if event := unheard(current, answer):
+                    await self._heard(answer, event)
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
         """Passes progress on to those who watch; the reason if the device's update is no longer wanted."""
@@ -191,6 +213,8 @@ class RunDriver:
     # What others ask
 
     def _misfit(self, session: Session) -> str | None:
+        if self.record.settings.asynchronous and isinstance(session, DistantSession):
+            return "at another coordinator, whose devices have no part in asynchronous rounds"
         return misfit(session.introduction, self.manifest, self.record.settings)
 
     def begun_with(self, attempt: AttemptId) -> BlobRef:
@@ -313,10 +337,10 @@ class RunDriver:
         outcome = await asyncio.to_thread(close_round, *work, standings=self._standings)
         if isinstance(outcome, Reduction):
             attempt, model = self._id(command), outcome.blobs[MODEL]
-            keepers = command.devices if keeps_state(self.manifest, self.record.settings) else ()
+            keepers = outcome.devices if keeps_state(self.manifest, self.record.settings) else ()
             latest = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in keepers}
             self._standings.after(attempt, self._standings[command.round].after(latest, outcome.blobs))
-            self._announcer.committed(attempt, command.devices, model, outcome.metrics, outcome.offences)
+            self._announcer.committed(attempt, outcome.devices, model, outcome.metrics, outcome.offences)
             if outcome.holdout:
                 self._announcer.measured(command.round - 1, outcome.holdout)
             await self._deliver(Reduced(round=command.round, attempt=command.attempt))

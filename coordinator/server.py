@@ -25,6 +25,7 @@ from coordinator.services.error_handling import ErrorInterceptor
 from coordinator.services.fleet import FleetService
 from coordinator.services.limits import Gate
 from coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.blobs import ref_of_bytes
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
@@ -111,6 +112,8 @@ async def running(settings: ServeSettings, directory: StateDirectory) -> AsyncIt
     """A coordinator that serves for as long as the context lasts."""
     federation = Federation(directory)
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.root / "authority")
+    if authority and directory.store.leases.shared:
+        await asyncio.to_thread(directory.store.registry.require_authority, ref_of_bytes(authority.ca).sha256)
     gate = Gate()
     fleet, enrolment = _new_server(gate), _new_server(gate)
     try:

@@ -13,7 +13,7 @@ from coordinator.background import Background, in_thread
 from coordinator.decoding import decode_update, decoded_bytes
 from coordinator.quota import ByteQuota
 from coordinator.records import MAX_REASON, Answer
-from coordinator.run_driver import RunDriver
+from coordinator.served_run import ServedRun
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.taking import take_files
 from coordinator.updates import UpdateHeader, check_files, check_header, largest_files
@@ -28,7 +28,7 @@ CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time: leaves
 class Submission:
     """An update on its way. `offsets`: bytes already held, by sha256; all of them if it already has its receipt."""
 
-    def __init__(self, desk: SubmissionDesk, driver: RunDriver | None, header: UpdateHeader) -> None:
+    def __init__(self, desk: SubmissionDesk, driver: ServedRun | None, header: UpdateHeader) -> None:
         self._desk, self._driver, self._header = desk, driver, header
         self._upload: Upload | None = None
         self.offsets: Mapping[str, int] = {ref.sha256: ref.size for ref in header.blobs.values()}
@@ -48,7 +48,7 @@ class Submission:
                 await self.close()
                 self._upload = None
                 if self._driver.is_over(header.id):  # its spool was deleted, and we have just made it again
-                    await asyncio.to_thread(self._desk.directory.forget, header.id)
+                    await asyncio.to_thread(self._desk.directory.forget_here, header.id)
 
     async def _receive(self) -> tuple[Upload, dict[str, int]]:
         header, uploads = self._header, self._desk.uploads
@@ -77,7 +77,7 @@ class Submission:
         if self._upload:
             await self._desk.background.finish(self._upload.close())
 
-    async def _finish(self, driver: RunDriver, upload: Upload) -> None:
+    async def _finish(self, driver: ServedRun, upload: Upload) -> None:
         async with upload.held():
             await self._desk.count(driver, self._header, upload.finish)
 
@@ -88,16 +88,16 @@ class SubmissionDesk:
     def __init__(self, directory: StateDirectory, uploads: Uploads, background: Background) -> None:
         self.directory, self.uploads, self.background = directory, uploads, background
         self.checking = asyncio.Semaphore(CHECKED_AT_ONCE)
-        self._quotas: WeakKeyDictionary[RunDriver, ByteQuota] = WeakKeyDictionary()
+        self._quotas: WeakKeyDictionary[ServedRun, ByteQuota] = WeakKeyDictionary()
 
-    def quota(self, driver: RunDriver) -> ByteQuota:
+    def quota(self, driver: ServedRun) -> ByteQuota:
         """Of the run's devices."""
         if driver not in self._quotas:
             allowed = largest_files(driver.manifest, driver.record.settings.encodings.up)
             self._quotas[driver] = ByteQuota(sum(allowed.values()))
         return self._quotas[driver]
 
-    async def begin(self, driver: RunDriver | None, header: UpdateHeader) -> Submission:
+    async def begin(self, driver: ServedRun | None, header: UpdateHeader) -> Submission:
         """Starts, or goes on with, an update; `driver` is absent if the run has ended.
 
         Raises AlreadyExists if another update of this device stands, WrongState if the round does not want it.
@@ -106,21 +106,21 @@ class SubmissionDesk:
         await submission.begin()
         return submission
 
-    async def take(self, driver: RunDriver | None, header: UpdateHeader, files: Mapping[str, Path]) -> None:
+    async def take(self, driver: ServedRun | None, header: UpdateHeader, files: Mapping[str, Path]) -> None:
         """Counts an update whose files, by role, lie on this machine, after the very same checks."""
         if admitted := await self._admitted(driver, header):
             await self.background.finish(self._take(admitted, header, files))
 
-    async def _take(self, driver: RunDriver, header: UpdateHeader, files: Mapping[str, Path]) -> None:
+    async def _take(self, driver: ServedRun, header: UpdateHeader, files: Mapping[str, Path]) -> None:
         directory = await in_thread(self.directory.new_taking_place, header.id)
         try:
             await self.count(driver, header, lambda: in_thread(take_files, header, files, directory))
         finally:
             await in_thread(shutil.rmtree, directory, ignore_errors=True)
             if driver.is_over(header.id):  # its spool was deleted, and we may have made it again
-                await in_thread(self.directory.forget, header.id)
+                await in_thread(self.directory.forget_here, header.id)
 
-    async def _admitted(self, driver: RunDriver | None, header: UpdateHeader) -> RunDriver | None:
+    async def _admitted(self, driver: ServedRun | None, header: UpdateHeader) -> ServedRun | None:
         """The driver that takes the update; None if the update has its receipt already."""
         if await self.has_receipt(header):
             return None
@@ -139,7 +139,7 @@ class SubmissionDesk:
         return driver
 
     async def count(
-        self, driver: RunDriver, header: UpdateHeader, received: Callable[[], Awaitable[Mapping[str, Path]]]
+        self, driver: ServedRun, header: UpdateHeader, received: Callable[[], Awaitable[Mapping[str, Path]]]
     ) -> None:
         """Checks an update's files, by sha256, once they are received, and counts them."""
         try:
@@ -159,7 +159,7 @@ class SubmissionDesk:
             driver.require_wanted(header.id, header.device)
             raise WrongState(f"the round of {header.id} has ended") from error
 
-    def _check(self, driver: RunDriver, header: UpdateHeader, files: Mapping[str, Path]) -> dict[str, Path]:
+    def _check(self, driver: ServedRun, header: UpdateHeader, files: Mapping[str, Path]) -> dict[str, Path]:
         """The decoded files, by role, that take the place of received ones; raises what is wrong with the update."""
         encodings, begun_with = driver.record.settings.encodings, driver.begun_with(header.id)
         decoded = decode_update(self.directory, files, driver.manifest, encodings, begun_with)
@@ -188,7 +188,7 @@ def _free(paths: Sequence[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-async def _refuse(problem: MoonfedError, driver: RunDriver, header: UpdateHeader) -> NoReturn:
+async def _refuse(problem: MoonfedError, driver: ServedRun, header: UpdateHeader) -> NoReturn:
     """What a check objects to is an event of the round as well as the caller's error."""
     refused = Answer(id=header.id, device=header.device, outcome="refused", reason=str(problem)[:MAX_REASON])
     await driver.background.finish(driver.refuse(refused))

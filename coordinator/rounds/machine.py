@@ -121,7 +121,8 @@ def _informed(state: State, device: str, samples: int) -> State:
 def _attended(state: State, device: str) -> Step:
     state = replace(state, attending=state.attending | {device})
     current = state.open
-    if current is None or current.reducing or not (device in current.outstanding or device in current.lost):
+    closed = current is None or current.reducing or current.overdue
+    if current is None or closed or not (device in current.outstanding or device in current.lost):
         return state, ()
     assign = Assign(round=current.round, attempt=current.attempt, device=device)
     return replace(state, open=_unsettled(current, device)), (assign,)

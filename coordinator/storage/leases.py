@@ -11,12 +11,12 @@ import sqlalchemy as sql
 from sqlalchemy.dialects import postgresql
 
 from coordinator.storage import tables
+from coordinator.storage.clock import NOW
 from coordinator.storage.transactions import Transactions
 from moonfed.errors import Unavailable
 
-LEASE_SECONDS = 30.0
+LEASE_SECONDS = 15.0  # after which a run whose holder has died goes on elsewhere
 _columns = tables.leases.c
-_now = sql.func.extract("epoch", sql.func.clock_timestamp())
 
 
 class LeaseLost(Unavailable):
@@ -43,15 +43,23 @@ class Leases:
         """The same as a part of a transaction."""
         if self.holder is None:
             return True
-        new = postgresql.insert(tables.leases).values(run=run, holder=self.holder, expires=_now + seconds)
-        free = sql.or_(_columns.holder == self.holder, _columns.expires <= _now)
+        new = postgresql.insert(tables.leases).values(run=run, holder=self.holder, expires=NOW + seconds)
+        free = sql.or_(_columns.holder == self.holder, _columns.expires <= NOW)
         changes = {"holder": new.excluded.holder, "expires": new.excluded.expires}
         taking = new.on_conflict_do_update(index_elements=[_columns.run], set_=changes, where=free)
         return connection.execute(taking.returning(_columns.run)).first() is not None
 
+    def prolong(self, seconds: float) -> Set[str]:
+        """Prolongs the leases of our running runs that nobody has taken meanwhile; those runs."""
+        running = sql.select(tables.runs.c.run).where(tables.runs.c.status == "running")
+        which = sql.and_(_columns.holder == self.holder, _columns.run.in_(running))
+        ours = sql.update(tables.leases).where(which).values(expires=NOW + seconds)
+        with self._transactions.write() as connection:
+            return set(connection.execute(ours.returning(_columns.run)).scalars())
+
     def held(self) -> Set[str]:
         """The runs whose lease is ours, and not over."""
-        query = sql.select(_columns.run).where(_columns.holder == self.holder, _columns.expires > _now)
+        query = sql.select(_columns.run).where(_columns.holder == self.holder, _columns.expires > NOW)
         with self._transactions.read() as connection:
             return set(connection.execute(query).scalars())
 
@@ -66,7 +74,7 @@ class Leases:
         if self.holder is None:
             return
         ours = sql.select(_columns.run).where(
-            _columns.run == run, _columns.holder == self.holder, _columns.expires > _now
+            _columns.run == run, _columns.holder == self.holder, _columns.expires > NOW
         )
         if connection.execute(ours.with_for_update(read=True)).first() is None:
             raise LeaseLost(f"run {run!r} is another coordinator's now; nothing of it was changed here")

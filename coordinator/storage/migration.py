@@ -15,6 +15,7 @@ from moonfed.blobs import BlobRef
 from moonfed.manifest import MANIFEST_FILE, MODEL
 
 LEAST_PATIENCE = 120.0
+_OF_REPLICAS = (tables.replicas, tables.attendances, tables.authority)
 
 
 def migrate(connection: sql.Connection, version: int) -> int:
@@ -28,7 +29,7 @@ def migrate(connection: sql.Connection, version: int) -> int:
 
 def _from_3(connection: sql.Connection) -> None:
     """What blobs are needed for, and who took part, lies in tables of its own; rounds have offences and bases."""
-    for table in (tables.blob_refs, tables.participants, tables.leases):
+    for table in (tables.blob_refs, tables.participants, tables.leases, tables.stops, *_OF_REPLICAS):
         table.create(connection)
     for run in connection.exec_driver_sql("SELECT * FROM runs").mappings().all():
         manifest = BlobRef(run["manifest_sha256"], run["manifest_size"])

@@ -13,7 +13,9 @@ from coordinator.records import DeviceRecord
 from coordinator.storage import rows, tables
 from coordinator.storage.transactions import Transactions
 from coordinator.storage.upsert import insert_or_ignore
-from moonfed.errors import AlreadyExists
+from moonfed.errors import AlreadyExists, WrongState
+
+_AUTHORITY = 0x6D6F6F61  # a lock of the server's: two coordinators may start at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,19 @@ class Registry:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+
+    def require_authority(self, sha256: str) -> None:
+        """Keeps whose certificates this database's devices trust; WrongState if that is another authority."""
+        with self._transactions.write() as connection:
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_AUTHORITY)))
+            known = connection.execute(sql.select(tables.authority.c.sha256)).scalar()
+            if known is None:
+                connection.execute(sql.insert(tables.authority).values(sha256=sha256))
+        if known not in (None, sha256):
+            raise WrongState(
+                "this state directory's authority is not the one that the other coordinators on this database have: "
+                "put a copy of their authority/ in its place and start again"
+            )
 
     def devices(self) -> list[DeviceRecord]:
         """All known devices, in order of their names."""

@@ -71,6 +71,21 @@ def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Map
     )
 
 
+def answer_row(answer: Answer) -> dict[str, Any]:
+    """An answer as a row."""
+    return {
+        **key(answer.id),
+        "device": answer.device,
+        "outcome": answer.outcome,
+        "reason": answer.reason,
+        "samples": answer.samples,
+        "steps": answer.steps,
+        "metrics": dict(answer.metrics),
+        "blobs": blobs_document(answer.blobs),
+        "decoded": blobs_document(answer.decoded),
+    }
+
+
 def answer(row: sql.RowMapping) -> Answer:
     """A row of answers."""
     return Answer(

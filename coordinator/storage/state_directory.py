@@ -88,9 +88,13 @@ class StateDirectory:
         if self.shared:
             self.shared.forget_update(attempt, device)
 
+    def forget_here(self, attempt: AttemptId) -> None:
+        """Deletes what lies on this machine of an attempt."""
+        shutil.rmtree(self.spool(attempt), ignore_errors=True)
+
     def forget(self, attempt: AttemptId) -> None:
         """Deletes the spooled updates of an attempt that is over."""
-        shutil.rmtree(self.spool(attempt), ignore_errors=True)
+        self.forget_here(attempt)
         if self.shared:
             self.shared.forget(attempt)
 

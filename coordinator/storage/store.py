@@ -15,14 +15,17 @@ from coordinator.aggregation.offences import Offence
 from coordinator.records import Answer, AttemptId, RoundRecord, RunRecord
 from coordinator.rounds.retention import KEEP_ALL, Retention
 from coordinator.storage import blob_refs, participants, rows, tables
+from coordinator.storage.attendances import Attendances
 from coordinator.storage.leases import Leases
+from coordinator.storage.pulses import Pulses
 from coordinator.storage.registry import Registry
 from coordinator.storage.transactions import Transactions
-from coordinator.storage.upsert import insert_or_ignore, insert_or_replace
+from coordinator.storage.upsert import insert_or_ignore, insert_or_replace, insert_or_replace_if
 from moonfed.blobs import BlobRef
 from moonfed.errors import AlreadyExists, NotFound, WrongState
 from moonfed.manifest import MANIFEST_FILE, MODEL
 
+UNDER_WAY = ("open", "reducing")  # rounds whose end is not decided
 RECEIPT_ROUNDS = 20  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
 
 
@@ -36,6 +39,8 @@ class Store:
         self._transactions = Transactions(engine)
         self.leases = Leases(self._transactions, holder)
         self.registry = Registry(self._transactions)
+        self.attendances = Attendances(self._transactions, holder)
+        self.pulses = Pulses(self._transactions)
 
     def close(self) -> None:
         """Gives the database's files back."""
@@ -106,14 +111,7 @@ class Store:
             if status == "running":
                 raise WrongState(f"run {run!r} is running; stop it before it is deleted")
             released = blob_refs.release(connection, tables.blob_refs.c.run == run)
-            for table in (
-                tables.leases,
-                tables.participants,
-                tables.metrics,
-                tables.answers,
-                tables.rounds,
-                tables.runs,
-            ):
+            for table in tables.OF_A_RUN:
                 connection.execute(sql.delete(table).where(table.c.run == run))
         return released
 
@@ -150,10 +148,19 @@ class Store:
         """One more device begins with the open round's model."""
         columns, here = tables.rounds.c, _same(tables.rounds, attempt)
         with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
             cohort = connection.execute(sql.select(columns.cohort).where(here).with_for_update()).scalar_one()
             joined = sorted({*cohort, device})
             connection.execute(sql.update(tables.rounds).where(here).values(cohort=joined))
             participants.drawn(connection, attempt.run, [device])
+
+    def begin_reducing(self, attempt: AttemptId) -> None:
+        """The round takes no more answers, whoever receives them; doing so again changes nothing."""
+        columns = tables.rounds.c
+        with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
+            which = sql.and_(_same(tables.rounds, attempt), columns.status == "open")
+            connection.execute(sql.update(tables.rounds).where(which).values(status="reducing"))
 
     def commit_round(
         self,
@@ -208,7 +215,7 @@ class Store:
     def past_rounds(self, run: str, after: AttemptId | None, limit: int) -> list[RoundRecord]:
         """The next so many committed and abandoned attempts after that one, in order."""
         columns = tables.rounds.c
-        query = sql.select(tables.rounds).where(columns.run == run, columns.status != "open")
+        query = sql.select(tables.rounds).where(columns.run == run, columns.status.in_(("committed", "abandoned")))
         if after:
             query = query.where(sql.tuple_(columns.round, columns.attempt) > (after.round, after.attempt))
         return self._rounds(query.order_by(columns.round, columns.attempt).limit(limit))
@@ -259,21 +266,28 @@ class Store:
     # Answers of devices
 
     def put_answer(self, answer: Answer) -> None:
-        """Keeps a device's answer in place of an earlier one: the receipt, if it is an accepted update."""
-        row = {
-            **rows.key(answer.id),
-            "device": answer.device,
-            "outcome": answer.outcome,
-            "reason": answer.reason,
-            "samples": answer.samples,
-            "steps": answer.steps,
-            "metrics": dict(answer.metrics),
-            "blobs": rows.blobs_document(answer.blobs),
-            "decoded": rows.blobs_document(answer.decoded),
-        }
+        """Keeps a device's answer in place of an earlier one, whatever that was."""
         with self._transactions.write() as connection:
             self.leases.require(connection, answer.id.run)  # else the run's holder would not know of it
-            insert_or_replace(connection, tables.answers, [row])
+            insert_or_replace(connection, tables.answers, [rows.answer_row(answer)])
+
+    def take_answer(self, answer: Answer) -> None:
+        """Keeps a device's answer while its round is open: the receipt, if it is an accepted update.
+
+        It may take the place of a refused one only; an accepted one stands, and the same one again changes nothing.
+        Raises WrongState if the round takes none any more, AlreadyExists if a different update stands.
+        """
+        with self._transactions.write() as connection:
+            _require_open(connection, answer.id)
+            refused = tables.answers.c.outcome == "refused"
+            kept = insert_or_replace_if(connection, tables.answers, rows.answer_row(answer), refused)
+            standing = None if kept else self._answer(connection, answer.id, answer.device)
+        if standing:
+            _require_same(standing, answer)
+
+    def _answer(self, connection: sql.Connection, attempt: AttemptId, device: str) -> Answer:
+        which = sql.and_(_same(tables.answers, attempt), tables.answers.c.device == device)
+        return rows.answer(connection.execute(sql.select(tables.answers).where(which)).mappings().one())
 
     def answers(self, attempt: AttemptId) -> list[Answer]:
         """The devices' answers in one attempt, in order of their names."""
@@ -296,7 +310,7 @@ class Store:
         with self._transactions.read() as connection:
             row = connection.execute(query).mappings().first()
         if row is not None and rows.answer(row).blobs != dict(blobs):
-            raise AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
+            raise _another_stands(device, attempt)
         return row is not None
 
     # Metrics
@@ -316,6 +330,27 @@ def _same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
     return sql.and_(*(table.c[name] == value for name, value in rows.key(attempt).items()))
 
 
+def _require_open(connection: sql.Connection, attempt: AttemptId) -> None:
+    """Raises WrongState unless the round takes answers; it does until the connection's transaction has ended."""
+    query = sql.select(tables.rounds.c.status).where(_same(tables.rounds, attempt))
+    status = connection.execute(query.with_for_update(read=True)).scalar()
+    if status != "open":
+        raise WrongState(f"{attempt} is {status or 'unknown'}; it takes no update any more")
+
+
+def _require_same(standing: Answer, answer: Answer) -> None:
+    if standing.outcome == "declined":
+        raise WrongState(f"{answer.device!r} has declined {answer.id}")
+    if answer.outcome != "accepted":
+        raise WrongState(f"{answer.device!r} has already delivered its update for {answer.id}")
+    if dict(standing.blobs) != dict(answer.blobs):
+        raise _another_stands(answer.device, answer.id)
+
+
+def _another_stands(device: str, attempt: AttemptId) -> AlreadyExists:
+    return AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
+
+
 def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
     """Closes an open round. Abandoning it once more changes nothing: it may have to be tried until it is known."""
     columns = tables.rounds.c
@@ -323,7 +358,7 @@ def _close_round(connection: sql.Connection, attempt: AttemptId, status: str, ch
     found = connection.execute(query.with_for_update()).one()
     if found.status == status == "abandoned":
         return
-    if found.status != "open":
+    if found.status not in UNDER_WAY:
         raise WrongState(f"{attempt} is {found.status}; it cannot be {status}")
     seconds = max(0.0, time.time() - found.opened)  # shown only; deadlines are timed by the monotonic clock
     connection.execute(

@@ -91,6 +91,31 @@ leases = Table(
     Column("expires", Double, nullable=False),
 )
 
+# A run that an operator has asked any of the replicas to stop; its lease holder does so.
+stops = Table("stops", metadata, Column("run", ForeignKey("runs.run"), primary_key=True))
+
+# The coordinators that serve this database, until when they count as alive; by the database's clock.
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("replica", String(NAME), primary_key=True),
+    Column("expires", Double, nullable=False),
+)
+
+# Which device attends at which replica; void once that has expired.
+attendances = Table(
+    "attendances",
+    metadata,
+    Column("device", name(), primary_key=True),
+    Column("replica", String(NAME), nullable=False, index=True),
+    Column("introduction", JSON, nullable=False),
+    Column("since", BigInteger, nullable=False),  # microseconds of the epoch
+    Column("signed", Double, nullable=False),  # its latest sign of progress; 0: none yet
+)
+
+# The authority whose certificates all replicas show and trust; one row.
+authority = Table("authority", metadata, Column("sha256", String(DIGEST), primary_key=True))
+
 answers = Table(
     "answers",
     metadata,
@@ -137,4 +162,12 @@ tokens = Table(
     Column("expires", Double, nullable=False),
 )
 
-OF_A_RUN = (leases, participants, metrics, answers, rounds, runs)  # what goes with it besides blob_refs, in this order
+OF_A_RUN = (
+    stops,
+    leases,
+    participants,
+    metrics,
+    answers,
+    rounds,
+    runs,
+)  # beside blob_refs, in this order

@@ -9,7 +9,7 @@ from coordinator.rounds import sentences
 from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.buffers import recovered_buffer
-from coordinator.storage.store import Store
+from coordinator.storage.store import UNDER_WAY, Store
 
 
 def run_view(
@@ -34,7 +34,7 @@ def run_view(
 def _open_round(store: Store, run: str, current: OpenRound) -> OpenRound | None:
     """The round unless it ended a moment ago, of which the state machine is just being told."""
     found = store.round(AttemptId(run=run, round=current.round, attempt=current.attempt))
-    return current if found and found.status == "open" else None
+    return current if found and found.status in UNDER_WAY else None
 
 
 def recovered_state(store: Store, run: str) -> State:
@@ -62,5 +62,6 @@ def recovered_state(store: Store, run: str) -> State:
         reported=devices["accepted"],
         refused=devices["refused"],
         declined=devices["declined"],
+        overdue=last.status == "reducing",  # it has closed, and is to be reduced once more
     )
     return State(committed=committed, attempt=last.id.attempt, open=current)

@@ -318,7 +318,7 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
 @pytest.mark.parametrize(
     ("place", "name", "error"),
     [
-        (Store, "put_answer", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
+        (Store, "take_answer", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
         (StateDirectory, "put_update", FULL),
         (Incoming, "finish", FULL),
         (Incoming, "__init__", FULL),

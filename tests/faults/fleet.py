@@ -87,6 +87,8 @@ class Coordinators:
     tmp: Path
     ports: Sequence[int] = field(default_factory=lambda: free_ports(2))
     program: Sequence[str] = (sys.executable, "-m", "tests.faults.program")
+    arguments: Sequence[str] = ()  # of `serve`, besides those
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
 
     @property
@@ -101,7 +103,8 @@ class Coordinators:
         """Starts the process and does not wait for it."""
         command = [*self.program, "serve", "--state", str(self.state), "--json"]
         command += ["--fleet-port", str(self.ports[0]), "--enrolment-port", str(self.ports[1])]
-        environment = ENVIRONMENT | (fault.environment() if fault else {})
+        command += self.arguments
+        environment = ENVIRONMENT | dict(self.environment) | (fault.environment() if fault else {})
         environment |= {CLOCK: "jumping"} if jumping_clock else {}
         with (self.tmp / "log").open("a") as log:
             self.process = subprocess.Popen(

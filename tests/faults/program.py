@@ -24,7 +24,7 @@ YEARS = 10 * 365 * 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens before or after a call of `at`, such as `coordinator.storage.store:Store.put_answer`.
+    """What happens before or after a call of `at`, such as `coordinator.storage.store:Store.take_answer`.
 
     `kill` ends the process with SIGKILL, `full` raises what a full disk raises, in so many calls after `skip` others.
     """

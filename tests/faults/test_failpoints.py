@@ -20,14 +20,16 @@ REGISTRY = "coordinator.storage.registry:Registry."
 STORE = "coordinator.storage.store:Store."
 DIRECTORY = "coordinator.storage.state_directory:StateDirectory."
 BLOBS = "moonfed.blobs:"
-# Devices attend, the round is recorded, updates are received, put to their places and given their receipts, the new
-# model becomes a blob, the round is committed, its spool is deleted. `skip` others: in the middle of a cohort.
+# Devices attend, the round is recorded, updates are received, put to their places and given their receipts, the round
+# takes no more, the new model becomes a blob, the round is committed, its spool is deleted. `skip` others: in the
+# middle of a cohort.
 COMMIT_POINTS = [
     (REGISTRY + "seen", 1),
     (STORE + "open_round", 0),
     (BLOBS + "Incoming.finish", 1),
     (DIRECTORY + "put_update", 1),
-    (STORE + "put_answer", 1),
+    (STORE + "take_answer", 1),
+    (STORE + "begin_reducing", 0),
     (BLOBS + "BlobDirectory.put_file", 0),
     (STORE + "commit_round", 0),
     (DIRECTORY + "forget", 0),

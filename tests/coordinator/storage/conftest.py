@@ -59,19 +59,23 @@ def s3_server() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
-def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def new_bucket(endpoint: str, setenv: Callable[[str, str], None]) -> str:
     """The URL of an empty place in an object store, with credentials for it in the environment."""
     variables = {
-        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
     for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+        setenv(name, value)
     from botocore.session import get_session
 
     name = f"b{uuid.uuid4().hex}"
     get_session().create_client("s3").create_bucket(Bucket=name)
     return f"s3://{name}/fleet"
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    return new_bucket(s3_server, monkeypatch.setenv)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 
-from coordinator import elsewhere
+from coordinator.replicas import replica
 from coordinator.storage import postgres
 from coordinator.storage.objects import Objects
 from moonfed import transport
 from moonfed.errors import Unavailable
 from moonfed.identity import load_identity
+from moonfed.status import from_rpc_error
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.coordinator.storage.postgresql import Server
-from tests.coordinator.support import Device, ask, model_bytes, model_values
+from tests.coordinator.support import Device, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -31,7 +33,7 @@ def url(postgresql_server: Server) -> str:
 
 
 def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elsewhere, "LEASE_SECONDS", 2.0)  # prolonged in time, or nothing could be committed
+    monkeypatch.setattr(replica, "LEASE_SECONDS", 2.0)  # prolonged in time, or nothing could be committed
     with fleet_in(tmp_path, database=url) as fleet:
         assert not (fleet.state / "coordinator.db").exists()
         device = fleet.device("cam-1")
@@ -62,7 +64,7 @@ def test_a_killed_coordinators_round_goes_on(tmp_path: Path, url: str) -> None:
 def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_received(
     tmp_path: Path, url: str, bucket: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elsewhere, "LEASE_SECONDS", 3.0)
+    monkeypatch.setattr(replica, "LEASE_SECONDS", 3.0)
     shared = {"database": url, "blobs": bucket}
     with ExitStack() as stack:
         with fleet_in(tmp_path / "a", **shared) as first:
@@ -72,7 +74,7 @@ def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_
             works = [stream.assignment() for stream in attending]
             shutil.copytree(first.state / "authority", tmp_path / "b" / "state" / "authority")
             second = stack.enter_context(fleet_in(tmp_path / "b", **shared))
-            until(lambda: second.operator.run("run").waiting == "another coordinator drives this run")
+            until(lambda: second.operator.run("run").open_round.round == 1)
             devices[0].submit(works[0], model_bytes(1.0), samples=10)
         identity = load_identity(tmp_path / "a" / "cam-2")
         channel = stack.enter_context(transport.open_channel(f"127.0.0.1:{second.ports.fleet}", identity))
@@ -80,8 +82,8 @@ def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_
         work = device.attend().assignment()
         assert (work.round, work.attempt) == (1, 1), "the same attempt goes on"
         device.submit(work, model_bytes(4.0), samples=30)
-        ended = list(second.operator.watch("run"))[-1].run
-        assert ended.status == control_pb2.RUN_STATUS_FINISHED
+        until(lambda: second.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+        ended = second.operator.run("run")
         (only,) = second.operator.rounds("run")
         assert only.counted == ["cam-1", "cam-2"]
         found = model_values(second.operator.model(ended.model))
@@ -92,19 +94,27 @@ def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_
 def test_what_another_coordinator_drives_is_served_and_not_changed(
     tmp_path: Path, url: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elsewhere, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(replica, "LEASE_SECONDS", 2.0)
     first = postgres.open_store(url, used_before=False)
     with fleet_in(tmp_path, database=url) as fleet:
         fleet.start("run")
-        first.leases.holder, ours = "another coordinator", first.leases.holder
+        first.leases.holder = "another coordinator"
         with first._transactions.write() as connection:
             connection.exec_driver_sql("UPDATE leases SET holder = 'another coordinator', expires = expires + 3600")
-        until(lambda: fleet.operator.run("run").waiting == "another coordinator drives this run")
-        with pytest.raises(Unavailable, match="'run' is driven by another coordinator at present"):
-            ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
-        assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
+        log = fleet.operator.watch("run")
+        with pytest.raises(Unavailable, match="'run' is changing hands between coordinators; watch again"):
+            list(with_our_errors(log))
         attending = fleet.device("cam-1").attend()
+        time.sleep(3 * replica.LOOK_SECONDS)
+        assert attending.replies.empty()
+        assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
         first.leases.release()  # the other one has ended
         assert attending.assignment().run == "run"
-        assert ours != "another coordinator"
     first.close()
+
+
+def with_our_errors(events: Iterator[control_pb2.RunEvent]) -> Iterator[control_pb2.RunEvent]:
+    try:
+        yield from events
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error

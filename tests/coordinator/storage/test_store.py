@@ -418,3 +418,43 @@ def test_a_device_that_answers_and_attends_many_times_at_once_is_one_row(store: 
     assert len(store.registry.devices()) == 1
     assert store.answers(FIRST) == [update("a")]
     assert store.metrics("digits", 0) == {"a": 2.0, "b": 1.0}
+
+
+def test_a_round_takes_answers_while_it_is_open(store: Store) -> None:
+    store.add_run(RUN)
+    with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is unknown"):
+        store.take_answer(update("a"))
+    store.open_round(FIRST, ["a", "b", "c"])
+    store.take_answer(Answer(id=FIRST, device="a", outcome="refused", reason="it was wrong"))
+    store.take_answer(update("a"))
+    store.take_answer(update("a"))
+    with pytest.raises(AlreadyExists, match="a different update of 'a' already stands in round 1"):
+        store.take_answer(update("a", b"another"))
+    for outcome in ("refused", "declined"):
+        with pytest.raises(WrongState, match="'a' has already delivered its update"):
+            store.take_answer(replace(update("a"), outcome=outcome))
+    declined = Answer(id=FIRST, device="b", outcome="declined", reason="busy")
+    store.take_answer(declined)
+    with pytest.raises(WrongState, match="'b' has declined round 1"):
+        store.take_answer(update("b"))
+    store.begin_reducing(FIRST)
+    store.begin_reducing(FIRST)
+    for device in ("a", "c"):
+        with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is reducing; it takes no update"):
+            store.take_answer(update(device))
+    assert store.answers(FIRST) == [update("a"), declined]
+    assert store.has_receipt(FIRST, "a", update("a").blobs)
+    assert store.past_rounds("digits", None, 9) == []
+
+
+def test_a_round_that_was_being_reduced_goes_on_with_that(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a", "b"])
+    store.take_answer(update("a"))
+    store.begin_reducing(FIRST)
+    state = recovered_state(store, "digits")
+    assert state.open is not None
+    assert (state.open.reported, state.open.overdue) == (frozenset({"a"}), True)
+    assert run_view(store, RUN, state).open_round == state.open
+    store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+    assert store.past_rounds("digits", None, 9)[0].counted == ("a",)

@@ -1,0 +1,180 @@
+"""No acknowledged update is lost between a follower that takes it and the holder that closes its round.
+
+Each interleaving is made on a real server: one transaction is stopped just before it commits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sql
+
+from coordinator.records import Answer
+from coordinator.storage.leases import LeaseLost
+from coordinator.storage.store import Store
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import AlreadyExists, NotFound, WrongState
+from tests.coordinator.storage.test_store import FIRST, RUN
+
+Two = tuple[Store, Store]
+MOMENT = 0.5  # in which a transaction that waits for another one would long have ended
+
+
+def answer(device: str, content: bytes = b"update", **fields: object) -> Answer:
+    given = {"outcome": "accepted", "samples": 10, "steps": 4, "blobs": {"model": ref_of_bytes(content)}}
+    return Answer(id=FIRST, device=device, **{**given, **fields})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def two(replica: Callable[[], Store]) -> Two:
+    """The holder of a run whose first round is open, and a follower."""
+    holder, follower = replica(), replica()
+    holder.add_run(RUN)
+    holder.open_round(FIRST, ["a", "b"])
+    return holder, follower
+
+
+class Paused:
+    """A call in a thread that stops just before its transaction commits."""
+
+    def __init__(self, store: Store, work: Callable[[], object]) -> None:
+        self._engine, self._work = store._transactions._engine, work
+        self._there, self._go = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=work)
+
+    def __enter__(self) -> Paused:
+        sql.event.listen(self._engine, "commit", self._wait)
+        self._thread.start()
+        assert self._there.wait(20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go_on()
+        sql.event.remove(self._engine, "commit", self._wait)
+
+    def go_on(self) -> None:
+        self._go.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def _wait(self, _: sql.Connection) -> None:
+        if threading.current_thread() is self._thread:
+            self._there.set()
+            assert self._go.wait(20)
+
+
+@contextmanager
+def blocked(work: Callable[[], object]) -> Iterator[list[BaseException | None]]:
+    """Work in a thread that waits for whoever is paused; afterwards how it ended."""
+    ended: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            work()
+            ended.append(None)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(MOMENT)
+    assert ended == [], "it did not wait"
+    yield ended
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_what_a_follower_takes_before_the_round_closes_is_among_what_is_reduced(two: Two) -> None:
+    holder, follower = two
+    with Paused(follower, lambda: follower.take_answer(answer("a"))) as taking:
+        with blocked(lambda: holder.begin_reducing(FIRST)) as closing:
+            taking.go_on()
+        assert closing == [None]
+    assert [found.device for found in holder.answers(FIRST)] == ["a"]
+
+
+def test_what_a_follower_would_take_after_the_round_has_closed_gets_no_receipt(two: Two) -> None:
+    holder, follower = two
+    with Paused(holder, lambda: holder.begin_reducing(FIRST)) as closing:
+        with blocked(lambda: follower.take_answer(answer("a"))) as taking:
+            closing.go_on()
+        assert isinstance(taking[0], WrongState)
+    assert holder.answers(FIRST) == []
+
+
+def test_of_two_different_updates_at_two_replicas_at_once_one_stands(two: Two) -> None:
+    holder, follower = two
+    with Paused(holder, lambda: holder.take_answer(answer("a"))) as first:
+        with blocked(lambda: follower.take_answer(answer("a", b"another"))) as second:
+            first.go_on()
+        assert isinstance(second[0], AlreadyExists)
+    assert [found.blobs for found in holder.answers(FIRST)] == [answer("a").blobs]
+
+
+def test_the_same_update_at_two_replicas_at_once_counts_once(two: Two) -> None:
+    holder, follower = two
+    with Paused(holder, lambda: holder.take_answer(answer("a"))) as first:
+        with blocked(lambda: follower.take_answer(answer("a"))) as second:
+            first.go_on()
+        assert second == [None]
+    assert len(holder.answers(FIRST)) == 1
+
+
+def test_two_devices_updates_do_not_wait_for_each_other(two: Two) -> None:
+    holder, follower = two
+    with Paused(holder, lambda: holder.take_answer(answer("a"))):
+        follower.take_answer(answer("b"))
+    assert len(holder.answers(FIRST)) == 2
+
+
+def test_only_the_holder_closes_a_round(two: Two) -> None:
+    _, follower = two
+    with pytest.raises(LeaseLost):
+        follower.begin_reducing(FIRST)
+    follower.take_answer(answer("a"))
+
+
+def test_a_look_sees_who_holds_a_run_and_where_it_stands(two: Two) -> None:
+    holder, follower = two
+    seen = follower.pulses.look()["digits"]
+    assert (seen.holder, seen.stopping) == (holder.leases.holder, False)
+    assert (seen.round, seen.attempt, seen.status, seen.accepted) == (1, 1, "open", 0)
+    follower.take_answer(answer("a"))
+    follower.take_answer(answer("b", outcome="refused", blobs={}))
+    follower.pulses.ask_to_stop("digits")
+    follower.pulses.ask_to_stop("digits")
+    seen = holder.pulses.look()["digits"]
+    assert (seen.stopping, seen.accepted, seen.refused, seen.declined) == (True, 1, 1, 0)
+    holder.begin_reducing(FIRST)
+    assert holder.pulses.look()["digits"].status == "reducing"
+    assert holder.leases.take("digits", 0.0)
+    assert holder.pulses.look()["digits"].holder == ""
+    with pytest.raises(NotFound):
+        follower.pulses.ask_to_stop("unknown")
+
+
+def test_a_look_sees_the_newest_round_and_no_run_that_has_ended(two: Two) -> None:
+    holder, follower = two
+    holder.abandon_round(FIRST, "because")
+    assert follower.pulses.look()["digits"].status == "abandoned"
+    holder.open_round(replace(FIRST, attempt=2), ["a"])
+    assert follower.pulses.look()["digits"].attempt == 2
+    holder.add_run(replace(RUN, run="young"))
+    assert (follower.pulses.look()["young"].round, follower.pulses.look()["young"].status) == (0, "")
+    holder.end_run("digits", "stopped")
+    assert list(follower.pulses.look()) == ["young"]
+    holder.delete_run("digits")
+
+
+def test_leases_are_prolonged_together_unless_somebody_took_them(two: Two) -> None:
+    holder, follower = two
+    holder.add_run(replace(RUN, run="other"))
+    assert holder.leases.take("digits", 0.0)
+    assert follower.leases.take("digits")
+    assert holder.leases.prolong(30.0) == {"other"}
+    assert follower.leases.prolong(30.0) == {"digits"}

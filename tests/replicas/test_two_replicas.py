@@ -1,0 +1,131 @@
+"""A run over two replicas, one of which is killed or paused in mid-round, ends with the model of an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.storage.postgres import open_store
+from moonfed.v1 import control_pb2
+from tests.coordinator.storage.postgresql import Server
+from tests.coordinator.support import ask, model_values
+from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, enrol_all, expected, until
+from tests.replicas.pair import Pair, go_on, pair_of_replicas, pause, start
+
+pytestmark = pytest.mark.timeout(180)
+ROUNDS, STOPPED = 10, "stopped"
+BUNDLE = bundle_of(1000)
+EVERYBODY = [(round_, sorted(SAMPLES)) for round_ in range(1, ROUNDS + 1)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The last model of a run on one coordinator with a database of its own."""
+    alone = Coordinators(tmp_path_factory.mktemp("alone"))
+    try:
+        alone.serve()
+        enrol_all(alone, list(SAMPLES))
+        alone.start_run("run", BUNDLE, ROUNDS, len(SAMPLES))
+        with devices_at(alone):
+            alone.finished("run")
+        content = alone.model("run")
+    finally:
+        alone.kill()
+    computed = expected(ROUNDS, BUNDLE, SAMPLES)
+    np.testing.assert_allclose(model_values(content, BUNDLE.manifest.tensors), computed, rtol=1e-5, atol=1e-6)
+    return content
+
+
+@pytest.fixture(scope="module")
+def pair(postgresql_server: Server, store_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    database = postgresql_server.new_database()
+    store = open_store(database, used_before=False)
+    arguments = ["--database", database, "--blobs", store_url]
+    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    try:
+        with pair_of_replicas(tmp_path_factory.mktemp("pair"), store, arguments, aws) as made:
+            yield made
+            problems = [problem for device in made.devices for problem in device.problems]
+            assert [problem for problem in problems if STOPPED not in problem] == []
+    finally:
+        store.close()
+
+
+def ended_as(pair: Pair, run: str, model: bytes) -> None:
+    """The run has counted every device once in each round, and both replicas serve the very same model."""
+    pair.finished(run)
+    assert pair.rounds(run) == EVERYBODY
+    for replica in pair.replicas:
+        assert replica.model(run) == model
+
+
+def test_devices_spread_over_two_replicas(pair: Pair, undisturbed: bytes) -> None:
+    places = pair.store.attendances.places
+    until(lambda: len(places()) == len(SAMPLES))
+    assert len({place.replica for place in places().values()}) == 2, "the balancer takes turns"
+    start(pair.replicas[1], "calm", BUNDLE, ROUNDS)
+    holder, follower = pair.of("calm")
+    assert holder is pair.replicas[1], "whoever is asked starts a run and drives it"
+    calls = follower.operator()
+    with calls.channel:
+        kinds = [event.kind for event in calls.watch("calm")]
+    ended_as(pair, "calm", undisturbed)
+    assert kinds[-1] == control_pb2.EVENT_KIND_ENDED
+    assert kinds.count(control_pb2.EVENT_KIND_ROUND_COMMITTED) >= ROUNDS - 1, "a follower tells of them, too"
+    assert "committed with" not in follower.log
+
+
+def test_the_holder_is_killed_in_mid_round(pair: Pair, undisturbed: bytes) -> None:
+    start(pair.replicas[0], "holder-killed", BUNDLE, ROUNDS)
+    pair.middle_of_round("holder-killed", 4)
+    holder, follower = pair.of("holder-killed")
+    holder.kill()
+    pair.middle_of_round("holder-killed", 6)
+    holder.serve()
+    ended_as(pair, "holder-killed", undisturbed)
+    assert "run 'holder-killed' is driven here from now on" in follower.log
+
+
+def test_the_follower_is_killed_in_mid_round(pair: Pair, undisturbed: bytes) -> None:
+    start(pair.replicas[0], "follower-killed", BUNDLE, ROUNDS)
+    pair.middle_of_round("follower-killed", 4)
+    _, follower = pair.of("follower-killed")
+    follower.kill()
+    pair.middle_of_round("follower-killed", 6)
+    follower.serve()
+    ended_as(pair, "follower-killed", undisturbed)
+    assert "run 'follower-killed' is driven here" not in follower.log
+
+
+def test_the_holder_is_paused_beyond_its_lease(pair: Pair, undisturbed: bytes) -> None:
+    start(pair.replicas[0], "paused", BUNDLE, ROUNDS)
+    pair.middle_of_round("paused", 4)
+    holder, follower = pair.of("paused")
+    pause(holder)
+    until(lambda: "run 'paused' is driven here from now on" in follower.log)
+    go_on(holder)
+    ended_as(pair, "paused", undisturbed)
+    until(lambda: "run 'paused' is driven by another coordinator, and followed here" in holder.log)
+
+
+def test_a_run_is_stopped_at_any_replica(pair: Pair) -> None:
+    start(pair.replicas[0], STOPPED, BUNDLE, 1000)
+    pair.middle_of_round(STOPPED, 1)
+    _, follower = pair.of(STOPPED)
+    calls = follower.operator()
+    with calls.channel:
+        reply = ask(calls.control.StopRun, control_pb2.StopRunRequest(run=STOPPED))
+    assert reply.status == control_pb2.RUN_STATUS_STOPPED
+
+
+def test_another_authority_is_refused(pair: Pair, tmp_path: Path) -> None:
+    ours = pair.replicas[0]
+    stranger = Coordinators(tmp_path, program=ours.program, arguments=ours.arguments, environment=ours.environment)
+    process = stranger.launch()
+    assert process.wait(60) != 0
+    assert "this state directory's authority is not the one that the other coordinators" in stranger.log
+    stranger.kill()
