@@ -8,7 +8,7 @@ RUN --mount=type=bind,source=constraints.txt,target=/tmp/constraints.txt \
     pip install --no-cache-dir --constraint /tmp/constraints.txt "$TORCH"
 RUN --mount=type=bind,source=constraints.txt,target=/tmp/constraints.txt \
     pip install --no-cache-dir --constraint /tmp/constraints.txt \
-    "cryptography>=42" "grpcio>=1.81.1" "numpy>=1.26" "protobuf>=6.30,<7" "typer>=0.12" "pillow>=10"
+    "cryptography>=42" "grpcio>=1.81.1" "numpy>=1.26" "protobuf>=6.30,<7" "typer>=0.12" "zstandard>=0.23" "pillow>=10"
 COPY . /tmp/moonfed
 RUN pip install --no-cache-dir --no-deps /tmp/moonfed && rm -r /tmp/moonfed && moonfed-client --version
 RUN useradd --system --create-home --home-dir /var/lib/moonfed --shell /usr/sbin/nologin moonfed

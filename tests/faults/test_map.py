@@ -137,6 +137,8 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
     ],
     37: [
+        "replicas.test_shared_rounds::test_only_the_holder_closes_a_round",
+        "replicas.test_two_replicas::test_the_holder_is_paused_beyond_its_lease",
         "coordinator.storage.test_postgres::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",
         "coordinator.storage.test_postgres::test_only_the_holder_of_a_runs_lease_changes_it",
         "coordinator.test_recovery::test_one_coordinator_at_a_time",

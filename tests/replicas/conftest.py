@@ -6,10 +6,11 @@ import pytest
 
 from coordinator.storage.postgres import open_store
 from coordinator.storage.store import Store
+from tests.coordinator.conftest import until
 from tests.coordinator.storage import postgresql
 from tests.coordinator.storage.conftest import new_bucket, postgresql_server, s3_server
 
-__all__ = ["postgresql_server", "s3_server"]
+__all__ = ["postgresql_server", "s3_server", "until"]
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,7 @@ def pair_of_replicas(
         shutil.copytree(first.state / "authority", second.state / "authority")
         second.serve()
         enrol_all(first, list(SAMPLES))
-        port = stack.enter_context(balancer([first.ports[0], second.ports[0]]))
+        port = stack.enter_context(balancer([first.ports[0], second.ports[0]], tmp))
         address = f"127.0.0.1:{port}"
         devices = [OneOfMany(first.tmp / name, name, count, address) for name, count in SAMPLES.items()]
         for device in devices:
