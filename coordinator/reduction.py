@@ -247,9 +247,6 @@ def _damaged(state: StateDirectory, answers: Sequence[Answer]) -> list[str]:
 
 def _is_whole(state: StateDirectory, answer: Answer) -> bool:
     try:
-        return all(
-            ref_of_file(state.update_file(answer.id, answer.device, role)) == ref
-            for role, ref in answer.spooled.items()
-        )
+        return all(state.has_update(answer.id, answer.device, role, ref) for role, ref in answer.spooled.items())
     except (OSError, NotFound):  # gone, or on a bad sector
         return False

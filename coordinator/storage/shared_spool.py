@@ -9,10 +9,14 @@ from pathlib import Path
 
 from coordinator.records import AttemptId
 from coordinator.storage.objects import Objects
+from moonfed.blobs import ref_of_file
 
 
 class SharedSpool:
-    """Checked updates as objects `spool/RUN/ROUND-ATTEMPT/DEVICE/ROLE`. Blocking."""
+    """Checked updates as objects `spool/RUN/ROUND-ATTEMPT/DEVICE/ROLE/SHA256`. Blocking.
+
+    Two coordinators may receive two different updates of one device; which of them counts is decided afterwards.
+    """
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -20,14 +24,14 @@ class SharedSpool:
     def put(self, attempt: AttemptId, device: str, files: Iterable[Path]) -> None:
         """Stores the files of a device's update, each named by its role; durable when this returns."""
         for path in files:
-            self._objects.put(path, f"{_folder(attempt)}/{device}/{path.name}")
+            self._objects.put(path, f"{_folder(attempt)}/{device}/{path.name}/{ref_of_file(path).sha256}")
 
-    def fetch(self, attempt: AttemptId, device: str, path: Path) -> None:
+    def fetch(self, attempt: AttemptId, device: str, path: Path, sha256: str) -> None:
         """Brings one role's file, which was received by another coordinator, to its place; NotFound."""
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{threading.get_ident()}")
         try:
-            self._objects.get(f"{_folder(attempt)}/{device}/{path.name}", temporary)
+            self._objects.get(f"{_folder(attempt)}/{device}/{path.name}/{sha256}", temporary)
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)

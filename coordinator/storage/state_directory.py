@@ -28,7 +28,7 @@ from coordinator.storage.objects import Objects
 from coordinator.storage.pins import Pins
 from coordinator.storage.shared_spool import SharedSpool
 from coordinator.storage.store import Store
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs import BlobDirectory, BlobRef, ref_of_file
 from moonfed.errors import Corrupt, WrongState
 from moonfed.files import make_directories, sync_directory, sync_file
 
@@ -49,11 +49,15 @@ class StateDirectory:
         return self.root / "spool" / attempt.run / f"{attempt.round}-{attempt.attempt}"
 
     def update_file(self, attempt: AttemptId, device: str, role: str) -> Path:
-        """One role's file of a device's checked update, fetched if another coordinator has received it."""
-        path = self.spool(attempt) / "updates" / device / role
-        if self.shared and not path.exists():
-            self.shared.fetch(attempt, device, path)
-        return path
+        """Where one role's file of a device's checked update lies, or would lie."""
+        return self.spool(attempt) / "updates" / device / role
+
+    def has_update(self, attempt: AttemptId, device: str, role: str, ref: BlobRef) -> bool:
+        """Whether that file is whole; it is fetched if another coordinator has received it. NotFound if none has."""
+        path = self.update_file(attempt, device, role)
+        if self.shared and not (path.exists() and ref_of_file(path) == ref):
+            self.shared.fetch(attempt, device, path, ref.sha256)
+        return ref_of_file(path) == ref
 
     def incoming(self, attempt: AttemptId, device: str) -> Path:
         """Where the blobs of a device's update lie while they are received, by sha256."""

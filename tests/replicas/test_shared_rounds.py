@@ -8,17 +8,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sql
 
 from coordinator.records import Answer
 from coordinator.storage.leases import LeaseLost
+from coordinator.storage.state_directory import open_state
 from coordinator.storage.store import Store
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import AlreadyExists, NotFound, WrongState
+from tests.coordinator.storage.postgresql import Server
 from tests.coordinator.storage.test_store import FIRST, RUN
 
 Two = tuple[Store, Store]
@@ -114,6 +117,20 @@ def test_of_two_different_updates_at_two_replicas_at_once_one_stands(two: Two) -
             first.go_on()
         assert isinstance(second[0], AlreadyExists)
     assert [found.blobs for found in holder.answers(FIRST)] == [answer("a").blobs]
+
+
+def test_of_two_different_updates_the_file_of_the_one_that_stands_is_reduced(
+    postgresql_server: Server, store_url: str, tmp_path: Path
+) -> None:
+    database, content = postgresql_server.new_database(), {"first": b"update", "second": b"another"}
+    with ExitStack() as stack:
+        states = [stack.enter_context(open_state(tmp_path / name, database, store_url)) for name in content]
+        for state, (name, data) in zip(states, content.items(), strict=True):
+            (tmp_path / f"{name}.file").write_bytes(data)
+            state.put_update(FIRST, "a", {"model": tmp_path / f"{name}.file"})
+        for state in states:  # the first one's stands, and the second one, which has its own file here, reduces
+            assert state.has_update(FIRST, "a", "model", ref_of_bytes(content["first"]))
+            assert state.update_file(FIRST, "a", "model").read_bytes() == content["first"]
 
 
 def test_the_same_update_at_two_replicas_at_once_counts_once(two: Two) -> None:

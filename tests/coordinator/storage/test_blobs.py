@@ -174,10 +174,11 @@ def test_an_update_that_one_coordinator_received_another_reduces(bucket: str, tm
         checked = tmp_path / "checked"
         checked.write_bytes(CONTENT)
         first.put_update(FIRST, "cam-1", {"model": checked})
+        assert second.has_update(FIRST, "cam-1", "model", ref_of_bytes(CONTENT))
         assert second.update_file(FIRST, "cam-1", "model").read_bytes() == CONTENT
         second.forget(FIRST)
         with pytest.raises(NotFound):
-            SharedSpool(Objects(bucket)).fetch(FIRST, "cam-1", tmp_path / "model")
+            SharedSpool(Objects(bucket)).fetch(FIRST, "cam-1", tmp_path / "model", ref_of_bytes(CONTENT).sha256)
 
 
 def test_what_a_kill_left_of_other_attempts_goes_from_the_object_store(bucket: str, tmp_path: Path) -> None:
@@ -192,10 +193,10 @@ def test_what_a_kill_left_of_other_attempts_goes_from_the_object_store(bucket: s
     spool.forget_all_but("r", attempts[:1])
     for attempt, kept in zip(attempts, (True, False, False, True), strict=True):
         if kept:
-            spool.fetch(attempt, "cam-1", content)
+            spool.fetch(attempt, "cam-1", content, ref_of_bytes(CONTENT).sha256)
         else:
             with pytest.raises(NotFound):
-                spool.fetch(attempt, "cam-1", content)
+                spool.fetch(attempt, "cam-1", content, ref_of_bytes(CONTENT).sha256)
 
 
 def test_an_object_store_that_cannot_be_used_is_one_sentence(
