@@ -72,9 +72,9 @@ def _multiply(database: Path, runs: int) -> None:
             for table in tables.metadata.sorted_tables:
                 others = [column.name for column in table.columns if column.name != "run"]
                 if len(others) < len(table.columns):
-                    names = ", ".join(others)
+                    into, copied = ", ".join(["run", *others]), ", ".join(["?", *others])
                     connection.execute(
-                        f"INSERT INTO {table.name} (run, {names}) SELECT ?, {names} "  # noqa: S608 - our own names
+                        f"INSERT INTO {table.name} ({into}) SELECT {copied} "  # noqa: S608 - our own names
                         f"FROM {table.name} WHERE run = 'run-0'",
                         (f"run-{number}",),
                     )
