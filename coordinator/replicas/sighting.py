@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from coordinator.records import Answer, AttemptId, EventKind, Outcome, RoundRecord, RunEvent, RunRecord
 from coordinator.rounds.state import OpenRound, State
-from coordinator.storage.store import UNDER_WAY, Store
+from coordinator.storage.rounds import UNDER_WAY
+from coordinator.storage.store import Store
 from coordinator.storage.views import recovered_state
 
 PAST_AT_ONCE = 100  # rounds that are told of when a follower was away for long

@@ -18,6 +18,11 @@ def key(attempt: AttemptId) -> dict[str, Any]:
     return {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
 
 
+def same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
+    """Whether a table's row is about that attempt."""
+    return sql.and_(*(table.c[name] == value for name, value in key(attempt).items()))
+
+
 def ref_columns(name: str, ref: BlobRef) -> dict[str, Any]:
     """A blob as two columns."""
     return {f"{name}_sha256": ref.sha256, f"{name}_size": ref.size}

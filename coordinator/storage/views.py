@@ -9,7 +9,8 @@ from coordinator.rounds import sentences
 from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.buffers import recovered_buffer
-from coordinator.storage.store import UNDER_WAY, Store
+from coordinator.storage.rounds import UNDER_WAY
+from coordinator.storage.store import Store
 
 
 def run_view(
