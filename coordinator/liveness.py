@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from coordinator.rounds.events import Progressed, Stalled
-from coordinator.rounds.state import OpenRound
+from coordinator.rounds.state import NOBODY, OpenRound
 
 RECONNECT_SECONDS = 90.0  # devices wait up to a minute between their attempts to reach a restarted coordinator
 LEAST_LOOK_SECONDS = 0.05  # between two looks at a round's devices
@@ -52,7 +52,7 @@ class Patience:
         self._liveness, self._seconds, self._tell = liveness, seconds, tell
         self._round: OpenRound | None = None
         self._since = 0.0  # nobody's silence counts from before, by the loop's clock
-        self._asked: dict[str, float] = {}  # when each device got its assignment
+        self._asked: dict[str, float] = {}  # when each device got the assignment that its silence counts from
         self._fractions: dict[str, float] = {}  # the largest that each device has reported
         self._woken: set[str] = set()  # lost devices of whose progress the run is about to hear
         self._timer: asyncio.TimerHandle | None = None
@@ -60,16 +60,21 @@ class Patience:
 
     def wait_for(self, current: OpenRound | None, *, resumed: bool = False) -> None:
         """Where the run stands now; `resumed`: after the coordinator started, so that devices must find it again."""
+        lost_before = self._round.lost if self._round else NOBODY
         self._round = current
         self._woken.clear()
+        for device in current.lost - lost_before if current else ():
+            if self._liveness.newest(device) + self._seconds > _now():  # a sign just before it counted as lost
+                self.noticed(device)
         if resumed and current:
             self._since = _now() + max(0.0, RECONNECT_SECONDS - self._seconds)
         if current and self._timer is None:
             self._look_at(max(self._since, _now()) + self._seconds)
 
     def asked(self, device: str) -> None:
-        """The device gets an assignment."""
-        self._asked[device] = _now()
+        """The device gets an assignment. One that has shown no sign since an earlier one has no more time for it."""
+        if self._liveness.newest(device) >= self._asked.get(device, -float("inf")):
+            self._asked[device] = _now()
         self._fractions.pop(device, None)
 
     def reported(self, device: str, fraction: float) -> None:
@@ -77,6 +82,10 @@ class Patience:
         if fraction > self._fractions.get(device, -1.0):
             self._fractions[device] = fraction
             self._liveness.sign(device)
+
+    def freed(self, device: str) -> None:
+        """A device heard that what it works on is not wanted any more: it is about to take up something else."""
+        self._liveness.sign(device)
 
     def noticed(self, device: str) -> None:
         """A device has shown a sign."""
@@ -111,6 +120,7 @@ class Patience:
             return
         ends = {device: self._counted_from(device) + self._seconds for device in current.outstanding}
         for device in [device for device, end in ends.items() if end <= now]:
+            self._asked.pop(device, None)  # asked again later, it has all its time
             self._tell(Stalled(round=current.round, attempt=current.attempt, device=device))
         later = min((end for end in ends.values() if end > now), default=now + self._seconds)
         self._look_at(max(later, now + LEAST_LOOK_SECONDS))

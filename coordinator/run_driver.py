@@ -195,11 +195,12 @@ class RunDriver:
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
         """Passes progress on to those who watch; the reason if the device's update is no longer wanted."""
-        problem = self.objection(attempt, device)
-        if problem is None:
-            self._patience.reported(device, fraction)
-            self._announcer.progress(attempt, device, fraction)
-        return problem
+        if problem := self.objection(attempt, device):
+            self._patience.freed(device)
+            return problem
+        self._patience.reported(device, fraction)
+        self._announcer.progress(attempt, device, fraction)
+        return None
 
     async def stop(self) -> None:
         """Ends the run; a round that is being reduced is still committed."""

@@ -70,6 +70,8 @@ def _apply(settings: Settings, state: BufferedState, event: Event) -> Next:
             return _stopped(state)
         case UpdateAccepted() | UpdateRefused() | Declined():
             return _answered(state, event), ()
+        case Progressed(device=device):  # of whichever round: it may not show another sign, having nothing to do
+            return replace(state, lost=state.lost - {device}), ()
     if state.open is None or (event.round, event.attempt) != (state.number, ATTEMPT):
         return state, ()
     return _reduction_ended(state, event) if state.open.reducing else _in_round(state, event)
@@ -128,8 +130,6 @@ def _in_round(state: BufferedState, event: InAttempt) -> Next:
             return replace(state, trouble=""), ()
         case Stalled(device=device) if device in state.working:
             return replace(state, lost=state.lost | {device}), (Lose(**_place(state), device=device),)
-        case Progressed(device=device):
-            return replace(state, lost=state.lost - {device}), ()
     return state, ()
 
 
@@ -149,7 +149,7 @@ def _reduction_ended(state: BufferedState, event: InAttempt) -> Next:
             return _reopened(state), (retry,)
         case DeadlinePassed():
             return replace(state, overdue=True), ()
-        case Stalled() | Progressed():
+        case Stalled():
             return _in_round(state, event)
     return state, ()
 
@@ -182,7 +182,6 @@ def _open(settings: Settings, state: BufferedState) -> Next:
         state,
         open=OpenRound(round=state.number, attempt=ATTEMPT, cohort=()),
         tasks=tasks,
-        lost=state.lost & tasks.keys(),
         refused=NOBODY,
         declined=NOBODY,
         overdue=False,
@@ -197,7 +196,7 @@ def _open(settings: Settings, state: BufferedState) -> Next:
 
 def _give_work(settings: Settings, state: BufferedState) -> Next:
     """As many devices as the run wants at once are at work, as long as there are some with nothing else to do."""
-    engaged = {*state.tasks, *state.buffer, *state.closing, *state.refused, *state.declined}
+    engaged = {*state.tasks, *state.buffer, *state.closing, *state.refused, *state.declined, *state.lost}
     free = settings.cohort_size(len(state.attending)) - len(state.working)
     drawn = sorted(ranked(settings, state.number, ATTEMPT, state.attending - engaged)[: max(0, free)])
     commands: list[Command] = []
@@ -228,7 +227,7 @@ def _shown(state: BufferedState) -> BufferedState:
     if state.open is None:
         return state
     reported = {*state.buffer, *state.closing}
-    cohort = {*state.tasks, *reported, *state.refused, *state.declined}
+    cohort = {*state.tasks, *reported, *state.refused, *state.declined, *state.lost}
     shown = replace(
         state.open,
         cohort=tuple(sorted(cohort)),

@@ -19,7 +19,7 @@ class BufferedState(State):
     """Where the run stands. A device is in at most one of tasks, buffer, closing, refused and declined."""
 
     tasks: Begun = field(default_factory=dict)  # devices at work, the lost among them
-    lost: Names = NOBODY
+    lost: Names = NOBODY  # given nothing to do until they show a sign, even when their work has grown too old
     buffer: Begun = field(default_factory=dict)  # updates that no model has counted yet
     closing: Begun = field(default_factory=dict)  # those that are being reduced
     refused: Names = NOBODY  # these two have nothing to do until the next model

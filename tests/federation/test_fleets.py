@@ -17,13 +17,16 @@ from moonfed.tensors import Vector, open_model
 from .conftest import Federation
 
 
-def slow_data(federation: Federation, name: str, seconds: float) -> str:
-    """The device's part, which takes so long to read in every round, as module:callable."""
+def held_data(federation: Federation, name: str, gate: Path, rounds: int = 0) -> str:
+    """The device's part, which is read for so many rounds and then not before the gate is there, as module:callable."""
     source = federation.parts / f"device-{name.split('-')[1]}.npz"
-    module = f"slow_{name.replace('-', '_')}"
+    module = f"held_{name.replace('-', '_')}"
     (federation.directory / f"{module}.py").write_text(
-        "import time\nimport numpy as np\n\n\n"
-        f"def load(spec, classes):\n    time.sleep({seconds})\n"
+        "import time\nfrom pathlib import Path\n\nimport numpy as np\n\n\n"
+        "def load(spec, classes):\n"
+        "    with open(__file__ + '.reads', 'a+') as reads:\n        reads.write('x')\n"
+        f"    while Path(__file__ + '.reads').stat().st_size > {rounds} and not Path({str(gate)!r}).exists():\n"
+        "        time.sleep(0.05)\n"
         f"    with np.load({str(source)!r}) as arrays:\n        return arrays['inputs'], arrays['labels']\n"
     )
     return f"{module}:load"
@@ -79,20 +82,22 @@ def test_a_slow_devices_update_counts_by_its_staleness_while_a_fast_one_makes_mo
     specs = read_bundle(moon).manifest.tensors
     federation.serve()
     federation.enrol("cam-1", "cam-2")
-    federation.attend("cam-1")
-    federation.attend("cam-2", data=slow_data(federation, "cam-2", 6.0))
+    gate = federation.directory / "gate"
+    federation.attend("cam-1", data=held_data(federation, "cam-1", federation.directory / "nowhere", rounds=3))
+    federation.attend("cam-2", data=held_data(federation, "cam-2", gate))
     federation.until_attending(2)
-    options = ("--rounds", "500", "--minimum-devices", "2", "--asynchronous", "1", "--max-staleness", "60")
+    options = ("--rounds", "9", "--minimum-devices", "2", "--asynchronous", "1", "--max-staleness", "60")
     federation.start_run(moon, "r", *options)
-    federation.until("r", lambda _: any("cam-2" in entry.counted for entry in federation.rounds("r")))
+    federation.until("r", lambda run: run.round == 3)
+    gate.touch()
+    federation.until("r", lambda run: run.round == 4)
     counted = [list(entry.counted) for entry in federation.rounds("r")]
-    number = counted.index(["cam-2"]) + 1
+    assert counted == [["cam-1"], ["cam-1"], ["cam-1"], ["cam-2"]]
+    number, staleness = 4, 3
     with closing(sqlite3.connect(federation.state / "coordinator.db")) as connection:
         query = "SELECT bases FROM rounds WHERE run = 'r' AND round = ?"
         bases = json.loads(connection.execute(query, (number,)).fetchone()[0])
     assert bases == {"cam-2": 1}
-    staleness = number - 1
-    assert staleness >= 2, "the fast device made models meanwhile"
     y: Vector = np.array(open_model(federation.directory / "cam-2" / "runs" / "r" / "1-1" / "model.safetensors", specs))
     before, after, base = (federation.global_model("r", which, moon) for which in (number - 1, number, 0))
     assert all(spec.kind == "parameter" for spec in specs), "statistics go by another formula"
