@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import grpc
 
+from coordinator.messages.settings import settings_message
 from coordinator.rounds.settings import Settings
-from coordinator.services.convert import settings_message
 from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle

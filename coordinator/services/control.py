@@ -10,7 +10,8 @@ import grpc
 
 from coordinator.enrolment import Enrolment
 from coordinator.federation import Federation
-from coordinator.services import convert
+from coordinator.messages import control as convert
+from coordinator.messages.settings import retention, run_settings
 from coordinator.services.blobs import chunks
 from coordinator.services.caller import Callers
 from coordinator.services.pace import paced
@@ -35,7 +36,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
         upload, offsets = await self._federation.upload(refs)
         try:
-            yield control_pb2.UploadReply(resume=convert.resume(offsets))
+            yield convert.resume(offsets)
             await _receive(requests, upload)
             await self._federation.store(upload, refs)
             yield convert.stored(refs)
@@ -54,7 +55,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self, request: control_pb2.StartRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
         self._callers.operator(context)
-        settings = convert.settings(request.settings)
+        settings = run_settings(request.settings)
         return convert.run(
             await self._federation.start_run(request.name, request.manifest, request.model, settings),
         )
@@ -96,7 +97,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self, request: control_pb2.PruneRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.PruneRunReply:
         self._callers.operator(context)
-        models, freed = await self._federation.prune_run(request.run, convert.retention(request.retention))
+        models, freed = await self._federation.prune_run(request.run, retention(request.retention))
         return control_pb2.PruneRunReply(models=models, bytes=freed)
 
     async def WatchRun(  # noqa: N802, D102

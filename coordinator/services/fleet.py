@@ -10,7 +10,7 @@ import grpc
 
 from coordinator.enrolment import Enrolment
 from coordinator.federation import Federation
-from coordinator.services import convert
+from coordinator.messages import fleet as convert
 from coordinator.services.blobs import chunks
 from coordinator.services.caller import Callers
 from coordinator.services.pace import paced
@@ -59,7 +59,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         device = self._callers.device(context, header.device)
         submission = await self._federation.submit(convert.update_header(device, header))
         try:
-            yield fleet_pb2.SubmitReply(resume=convert.resume(submission.offsets))
+            yield convert.resume(submission.offsets)
             await self._receive(requests, submission, device)
             yield convert.receipt(await submission.commit())
         finally:

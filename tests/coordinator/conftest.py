@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coordinator.commands.console import Console
+from coordinator.messages.settings import run_settings
 from coordinator.server import Ports
-from coordinator.services import convert
 from moonfed import transport
 from moonfed.bundle import Bundle
 from moonfed.errors import Unavailable
@@ -40,7 +40,7 @@ class Fleet:
         **fields: Any,  # noqa: ANN401
     ) -> control_pb2.Run:
         console = Console(self.operator.control, lambda: Unavailable("away"))
-        chosen = convert.settings(support.settings(rounds, **fields))
+        chosen = run_settings(support.settings(rounds, **fields))
         return console.start_run(name, bundle or support.make_bundle(), None, chosen)
 
 

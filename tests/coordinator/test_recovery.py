@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coordinator.messages.settings import run_settings
 from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.reduction import Reduction, holdout_metrics, reduce_round, train_metrics
 from coordinator.rounds.events import Reduce
-from coordinator.services import convert
 from coordinator.standings import load_standings
 from coordinator.storage.state_directory import StateDirectory, open_state
 from coordinator.storage.views import recovered_state
@@ -47,7 +47,7 @@ class Left:
             run="r",
             created=1.0,
             status="running",
-            settings=convert.settings(
+            settings=run_settings(
                 support.settings(1, minimum_devices=2, quorum=control_pb2.Amount(fraction=self.quorum))
             ),
             manifest=bundle.ref,

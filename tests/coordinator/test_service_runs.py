@@ -14,8 +14,9 @@ import pytest
 
 from coordinator.commands.console import Console
 from coordinator.federation import Federation
+from coordinator.messages import control
+from coordinator.messages.settings import run_settings
 from coordinator.records import RunEvent
-from coordinator.services import convert
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.errors import (
     AlreadyExists,
@@ -111,7 +112,7 @@ def test_a_bundle_that_is_not_whole_starts_nothing(fleet: Fleet) -> None:
 def test_a_run_starts_from_given_weights_that_fit(fleet: Fleet) -> None:
     bundle, path = support.make_bundle(), fleet.tmp / "given.safetensors"
     path.write_bytes(model_bytes(4.0))
-    chosen = convert.settings(support.settings())
+    chosen = run_settings(support.settings())
     run = console(fleet).start_run("given", bundle, path, chosen)
     assert fleet.operator.model(run.model) == path.read_bytes()
     path.write_bytes(model_bytes(4.0, support.SPECS[:2]))
@@ -165,12 +166,12 @@ def test_an_upload_is_resumed_checked_and_idempotent(fleet: Fleet) -> None:
 
 
 def test_an_upload_that_nobody_confirmed_is_sent_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent, stored = [True], convert.stored
+    silent, stored = [True], control.stored
 
     def forgetful(refs: Sequence[BlobRef]) -> control_pb2.UploadReply:
         return stored([]) if silent and silent.pop() else stored(refs)
 
-    monkeypatch.setattr(convert, "stored", forgetful)
+    monkeypatch.setattr(control, "stored", forgetful)
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     upload(fleet, b"content")

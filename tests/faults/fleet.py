@@ -143,14 +143,14 @@ class Coordinators:
     def start_run(self, name: str, bundle: Bundle, rounds: int, devices: int, **fields: object) -> None:
         """A run in which every device is in every round."""
         from coordinator.commands.console import Console
-        from coordinator.services import convert
+        from coordinator.messages.settings import run_settings
 
         everybody = control_pb2.Amount(fraction=1.0)
         settings = support.settings(rounds, minimum_devices=devices, quorum=everybody, **fields)
         calls = self.operator()
         with calls.channel:
             console = Console(calls.control, lambda: Unavailable("the coordinator is away"))
-            console.start_run(name, bundle, None, convert.settings(settings))
+            console.start_run(name, bundle, None, run_settings(settings))
 
     def run(self, name: str) -> control_pb2.Run:
         calls = self.operator()

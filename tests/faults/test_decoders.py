@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.authority import Authority
-from coordinator.services import convert
+from coordinator.messages import control, fleet
+from coordinator.messages.settings import run_settings, settings_message
 from coordinator.updates import check_files, check_header
 from edge_client.assignment import read_assignment, read_ended
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
@@ -48,7 +49,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @given(messages(fleet_pb2.SubmitHeader, WORDS))
 def test_the_header_of_an_update(message: fleet_pb2.SubmitHeader) -> None:
     with suppress(MoonfedError):
-        header = convert.update_header("cam-1", message)
+        header = fleet.update_header("cam-1", message)
         check_header(header, BUNDLE.manifest, header.encoding)
 
 
@@ -56,17 +57,17 @@ def test_the_header_of_an_update(message: fleet_pb2.SubmitHeader) -> None:
 @given(messages(fleet_pb2.AttendRequest, WORDS), messages(control_pb2.UploadRequest, WORDS))
 def test_introductions_and_uploads(attend: fleet_pb2.AttendRequest, upload: control_pb2.UploadRequest) -> None:
     with suppress(MoonfedError):
-        assert convert.introduction("cam-1", attend).understands_ended in (True, False)
+        assert fleet.introduction("cam-1", attend).understands_ended in (True, False)
     with suppress(MoonfedError):
-        convert.upload_header(upload)
+        control.upload_header(upload)
 
 
 @EXAMPLES
 @given(messages(control_pb2.RunSettings, WORDS))
 def test_the_settings_of_a_run(message: control_pb2.RunSettings) -> None:
     with suppress(MoonfedError):
-        chosen = convert.settings(message)
-        assert convert.settings(convert.settings_message(chosen)) == chosen, "what is taken is told as it was taken"
+        chosen = run_settings(message)
+        assert run_settings(settings_message(chosen)) == chosen, "what is taken is told as it was taken"
 
 
 @EXAMPLES
