@@ -184,8 +184,8 @@ def _add_services(
     server: grpc.aio.Server, federation: Federation, enrolment: Enrolment | None, *, insecure: bool
 ) -> None:
     callers = Callers(insecure)
-    fleet_pb2_grpc.add_FleetServicer_to_server(FleetService(federation, callers, enrolment), server)
-    control_pb2_grpc.add_ControlServicer_to_server(ControlService(federation, callers, enrolment), server)
+    fleet_pb2_grpc.add_FleetServicer_to_server(FleetService(federation.devices, callers, enrolment), server)
+    control_pb2_grpc.add_ControlServicer_to_server(ControlService(federation.operators, callers, enrolment), server)
 
 
 async def _add_health(server: grpc.aio.Server) -> None:

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Runs(Protocol):
-    """The runs of this coordinator, as `coordinator.federation` serves them."""
+    """The runs of this coordinator, as `coordinator.served_runs` serves them."""
 
     @property
     def served(self) -> Mapping[str, ServedRun]:

@@ -9,9 +9,9 @@ from contextlib import aclosing
 import grpc
 
 from coordinator.enrolment import Enrolment
-from coordinator.federation import Federation
 from coordinator.messages import control as convert
 from coordinator.messages.settings import retention, run_settings
+from coordinator.operator_desk import OperatorDesk
 from coordinator.services.blobs import chunks
 from coordinator.services.caller import Callers
 from coordinator.services.pace import paced
@@ -24,8 +24,8 @@ from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 class ControlService(control_pb2_grpc.ControlServicer):
     """Every call needs an operator's certificate."""
 
-    def __init__(self, federation: Federation, callers: Callers, enrolment: Enrolment | None) -> None:
-        self._federation, self._callers, self._enrolment = federation, callers, enrolment
+    def __init__(self, operators: OperatorDesk, callers: Callers, enrolment: Enrolment | None) -> None:
+        self._operators, self._callers, self._enrolment = operators, callers, enrolment
         self._down, self._up = Turns(), Turns()
 
     async def Upload(  # noqa: N802, D102 - named and described in the .proto
@@ -34,11 +34,11 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self._callers.operator(context)
         requests = paced(request_iterator, self._up)
         refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
-        upload, offsets = await self._federation.upload(refs)
+        upload, offsets = await self._operators.upload(refs)
         try:
             yield convert.resume(offsets)
             await _receive(requests, upload)
-            await self._federation.store(upload, refs)
+            await self._operators.store(upload, refs)
             yield convert.stored(refs)
         finally:
             await upload.close()
@@ -47,7 +47,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[blob_pb2.Chunk]:
         self._callers.operator(context)
-        async with aclosing(chunks(self._federation.directory.blobs, request, self._down)) as parts:
+        async with aclosing(chunks(self._operators.blobs, request, self._down)) as parts:
             async for part in parts:
                 yield part
 
@@ -57,27 +57,27 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self._callers.operator(context)
         settings = run_settings(request.settings)
         return convert.run(
-            await self._federation.start_run(request.name, request.manifest, request.model, settings),
+            await self._operators.start_run(request.name, request.manifest, request.model, settings),
         )
 
     async def ListRuns(  # noqa: N802, D102
         self, request: control_pb2.ListRunsRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListRunsReply:
         self._callers.operator(context)
-        views = await self._federation.runs()
+        views = await self._operators.runs()
         return control_pb2.ListRunsReply(runs=[convert.run(view) for view in views])
 
     async def GetRun(  # noqa: N802, D102
         self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
         self._callers.operator(context)
-        return convert.run(await self._federation.run(request.run))
+        return convert.run(await self._operators.run(request.run))
 
     async def ListRounds(  # noqa: N802, D102
         self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Round]:
         self._callers.operator(context)
-        async with aclosing(self._federation.rounds(request.run)) as rounds:
+        async with aclosing(self._operators.rounds(request.run)) as rounds:
             async for found in rounds:
                 yield convert.round_message(found)
 
@@ -85,26 +85,26 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self, request: control_pb2.StopRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
         self._callers.operator(context)
-        return convert.run(await self._federation.stop_run(request.run))
+        return convert.run(await self._operators.stop_run(request.run))
 
     async def DeleteRun(  # noqa: N802, D102
         self, request: control_pb2.DeleteRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.DeleteRunReply:
         self._callers.operator(context)
-        return control_pb2.DeleteRunReply(bytes=await self._federation.delete_run(request.run))
+        return control_pb2.DeleteRunReply(bytes=await self._operators.delete_run(request.run))
 
     async def PruneRun(  # noqa: N802, D102
         self, request: control_pb2.PruneRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.PruneRunReply:
         self._callers.operator(context)
-        models, freed = await self._federation.prune_run(request.run, retention(request.retention))
+        models, freed = await self._operators.prune_run(request.run, retention(request.retention))
         return control_pb2.PruneRunReply(models=models, bytes=freed)
 
     async def WatchRun(  # noqa: N802, D102
         self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.RunEvent]:
         self._callers.operator(context)
-        async with aclosing(self._federation.watch(request.run)) as events:
+        async with aclosing(self._operators.watch(request.run)) as events:
             async for event in events:
                 yield convert.event(event)
 
@@ -112,14 +112,14 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordMetricsReply:
         self._callers.operator(context)
-        await self._federation.record_metrics(request.run, request.round, dict(request.metrics))
+        await self._operators.record_metrics(request.run, request.round, dict(request.metrics))
         return control_pb2.RecordMetricsReply()
 
     async def ListDevices(  # noqa: N802, D102
         self, request: control_pb2.ListDevicesRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListDevicesReply:
         self._callers.operator(context)
-        devices = await self._federation.devices()
+        devices = await self._operators.devices()
         return control_pb2.ListDevicesReply(devices=[convert.device(device) for device in devices])
 
     async def CreateToken(  # noqa: N802, D102

@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import grpc
 
+from coordinator.device_desk import DeviceDesk
 from coordinator.enrolment import Enrolment
-from coordinator.federation import Federation
 from coordinator.messages import fleet as convert
 from coordinator.services.blobs import chunks
 from coordinator.services.caller import Callers
@@ -23,15 +23,15 @@ from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 class FleetService(fleet_pb2_grpc.FleetServicer):
     """Every call is made in the name of the certificate's device."""
 
-    def __init__(self, federation: Federation, callers: Callers, enrolment: Enrolment | None) -> None:
-        self._federation, self._callers, self._enrolment = federation, callers, enrolment
+    def __init__(self, devices: DeviceDesk, callers: Callers, enrolment: Enrolment | None) -> None:
+        self._devices, self._callers, self._enrolment = devices, callers, enrolment
         self._down, self._up = Turns(), Turns()
 
     async def Attend(  # noqa: N802, D102 - named and described in the .proto
         self, request: fleet_pb2.AttendRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.AttendReply]:
         device = self._callers.device(context, request.device)
-        async with self._federation.attend(convert.introduction(device, request)) as session:
+        async with self._devices.attend(convert.introduction(device, request)) as session:
             yield convert.welcome()
             async for told in session.replies():
                 yield convert.attend_reply(told)
@@ -40,16 +40,16 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[blob_pb2.Chunk]:
         device = self._callers.device(context, request.device)
-        async with aclosing(chunks(self._federation.directory.blobs, request, self._down)) as parts:
+        async with aclosing(chunks(self._devices.blobs, request, self._down)) as parts:
             async for part in parts:
                 yield part
-                self._federation.moved_bytes(device)
+                self._devices.moved_bytes(device)
 
     async def Report(  # noqa: N802, D102
         self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportReply:
         device = self._callers.device(context, request.device)
-        return convert.report_reply(await self._federation.report(convert.attempt(request), device, request.fraction))
+        return convert.report_reply(await self._devices.report(convert.attempt(request), device, request.fraction))
 
     async def Submit(  # noqa: N802, D102
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
@@ -57,7 +57,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         requests = paced(request_iterator, self._up)
         header = (await anext(requests, fleet_pb2.SubmitRequest())).header
         device = self._callers.device(context, header.device)
-        submission = await self._federation.submit(convert.update_header(device, header))
+        submission = await self._devices.submit(convert.update_header(device, header))
         try:
             yield convert.resume(submission.offsets)
             await self._receive(requests, submission, device)
@@ -70,7 +70,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> None:
         """Takes parts until the commit. A device that dies ends the stream as one does that is done: nothing counts."""
         async for request in requests:
-            self._federation.moved_bytes(device)
+            self._devices.moved_bytes(device)
             if request.HasField("commit"):
                 await requests.aclose()  # its turn is over
                 return
@@ -81,7 +81,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.DeclineReply:
         device = self._callers.device(context, request.device)
-        await self._federation.decline(convert.attempt(request), device, request.reason)
+        await self._devices.decline(convert.attempt(request), device, request.reason)
         return fleet_pb2.DeclineReply()
 
     async def Renew(  # noqa: N802, D102

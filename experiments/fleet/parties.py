@@ -58,7 +58,7 @@ class Fleet:
             samples=party.samples,
             encodings=KNOWN,
         )
-        async with self.federation.attend(introduction) as session:
+        async with self.federation.devices.attend(introduction) as session:
             async for assignment in session.assignments():
                 await self._deliver(party, assignment)
 
@@ -76,7 +76,7 @@ class Fleet:
             metrics=update.metrics,
             encoding=assignment.encodings.up,
         )
-        await self.federation.take_update(header, {role: file for role, (_, file) in stored.outgoing.items()})
+        await self.federation.devices.take_update(header, {role: file for role, (_, file) in stored.outgoing.items()})
         self.delivered(party)
 
     def _max_steps(self, party: Party, assignment: Assignment) -> int | None:

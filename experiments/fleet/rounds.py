@@ -77,7 +77,7 @@ class Scorer:
 
     async def catch_up(self) -> None:
         """Takes over what was scored before, and scores the rest."""
-        async for record in self._federation.rounds(RUN):
+        async for record in self._federation.operators.rounds(RUN):
             if record.status == "committed" and record.model and record.id.round not in self._tasks:
                 self._recover(record, record.model)
         self._write()
@@ -100,7 +100,7 @@ class Scorer:
         known = await asyncio.to_thread(self._directory.store.metrics, RUN, round_)
         metrics = {name: value for name, value in known.items() if name not in SCORES}
         scores = {"accuracy": score["accuracy"], "loss": score["loss"], "seconds": seconds}
-        await self._federation.record_metrics(RUN, round_, scores)
+        await self._federation.operators.record_metrics(RUN, round_, scores)
         result = RoundResult(round=round_, metrics=metrics, **scores)
         self._results[round_] = result
         self._write()
@@ -154,6 +154,6 @@ async def _events(federation: Federation) -> AsyncIterator[RunEvent | RunView]:
     ended = False
     while not ended:
         with suppress(Unavailable):  # we fell behind; a new snapshot makes up for what was missed
-            async for event in federation.watch(RUN):
+            async for event in federation.operators.watch(RUN):
                 yield event
             ended = True

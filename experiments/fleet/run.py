@@ -175,7 +175,7 @@ async def _federated(
             await _start_once(simulation, layout, directory, federation)
             playing = [fleet.play(party) for party in _parties(layout)]
             await _until_done(follow(federation, scorer, clock, teller.opened), playing, federation.dismiss)
-            _keep_model((await federation.run(RUN)).model, directory, layout)
+            _keep_model((await federation.operators.run(RUN)).model, directory, layout)
         finally:
             _close_undisturbed()
             federation.dismiss()
@@ -205,7 +205,7 @@ async def _start_once(
         encodings=simulation.encodings,
         retention=KEEP_ALL,  # scoring may be far behind
     )
-    await federation.start_run(RUN, bundle.ref.sha256, "", settings)
+    await federation.operators.start_run(RUN, bundle.ref.sha256, "", settings)
 
 
 async def _until_done(

@@ -108,12 +108,14 @@ def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
 
     async def scenario() -> None:
         async with opened(tmp_path / "state") as federation, AsyncExitStack() as stack:
-            sessions = [await stack.enter_async_context(federation.attend(introduction(name))) for name in NAMES]
+            sessions = [
+                await stack.enter_async_context(federation.devices.attend(introduction(name))) for name in NAMES
+            ]
             await started(federation, bundle)
             for round_ in (1, 2):
                 for device, session in enumerate(sessions):
                     work = await anext(session.assignments())
-                    await federation.take_update(*trained(work, device, tmp_path))
+                    await federation.devices.take_update(*trained(work, device, tmp_path))
                 await watched(federation, "round_committed", round_)
             answers = federation.directory.store.answers(work.id)
             assert [answer.steps for answer in answers] == STEPS[1]

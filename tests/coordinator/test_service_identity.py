@@ -219,12 +219,12 @@ def test_health_is_told_on_both_ports(fleet: Fleet) -> None:
 def test_an_unknown_error_tells_the_caller_nothing(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from coordinator.federation import Federation
+    from coordinator.operator_desk import OperatorDesk
 
-    async def fail(self: Federation) -> None:
+    async def fail(self: OperatorDesk) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(Federation, "devices", fail)
+    monkeypatch.setattr(OperatorDesk, "devices", fail)
     with pytest.raises(Exception, match="a problem of its own") as caught:
         ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest())
     assert "secret" not in str(caught.value)

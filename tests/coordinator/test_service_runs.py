@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from coordinator.commands.console import Console
-from coordinator.federation import Federation
 from coordinator.messages import control
 from coordinator.messages.settings import run_settings
+from coordinator.operator_desk import OperatorDesk
 from coordinator.records import RunEvent
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.errors import (
@@ -231,11 +231,11 @@ def test_following_goes_on_after_falling_behind_and_ends_when_there_is_too_much(
 ) -> None:
     problems: list[MoonfedError] = [Unavailable("this watcher fell behind; watch again"), ResourceExhausted("too much")]
 
-    async def fail(self: Federation, run: str) -> AsyncGenerator[RunEvent, None]:
+    async def fail(self: OperatorDesk, run: str) -> AsyncGenerator[RunEvent, None]:
         yield RunEvent(kind="waiting", reason="a reason")
         raise problems.pop(0)
 
-    monkeypatch.setattr(Federation, "watch", fail)
+    monkeypatch.setattr(OperatorDesk, "watch", fail)
     told: list[MoonfedError] = []
     with pytest.raises(ResourceExhausted, match="too much"):
         list(console(fleet).follow("run", told.append))

@@ -48,7 +48,7 @@ async def opened(state: Path) -> AsyncIterator[Federation]:
 async def started(federation: Federation, bundle: Bundle, settings: Settings = ALL) -> None:
     for content in bundle.contents.values():
         federation.directory.blobs.put_bytes(content)
-    await federation.start_run("run", bundle.ref.sha256, "", settings)
+    await federation.operators.start_run("run", bundle.ref.sha256, "", settings)
 
 
 def introduction(name: str) -> Introduction:
@@ -80,16 +80,16 @@ def trained(work: Assignment, name: str, directory: Path) -> tuple[UpdateHeader,
 
 
 async def party(federation: Federation, name: str, directory: Path, rounds: int) -> None:
-    async with federation.attend(introduction(name)) as session:
+    async with federation.devices.attend(introduction(name)) as session:
         async for work in session.assignments():
-            await federation.take_update(*trained(work, name, directory))
+            await federation.devices.take_update(*trained(work, name, directory))
             if work.id.round == rounds:
                 return
 
 
 async def watched(federation: Federation, kind: str, round_: int = 0) -> RunEvent | RunView:
     """The event once it comes; the snapshot if it shows that it has been."""
-    async for event in federation.watch("run"):
+    async for event in federation.operators.watch("run"):
         if isinstance(event, RunView):
             if round_ and event.committed >= round_:
                 return event
@@ -139,13 +139,13 @@ def test_a_coordinator_that_was_restarted_knows_when_each_device_counted_last(tm
     told: dict[tuple[int, str], AttemptId | None] = {}
 
     async def deliver(federation: Federation, name: str) -> None:
-        async with federation.attend(introduction(name)) as session:
+        async with federation.devices.attend(introduction(name)) as session:
             work = await anext(aiter(session.assignments()))
             told[work.id.round, name] = work.counted
             if (work.id.round, name) == (2, "party-2"):
-                await federation.decline(work.id, name, "busy")
+                await federation.devices.decline(work.id, name, "busy")
             else:
-                await federation.take_update(*trained(work, name, tmp_path))
+                await federation.devices.take_update(*trained(work, name, tmp_path))
             await watched(federation, "round_committed", work.id.round)
 
     async def scenario() -> None:
@@ -170,26 +170,28 @@ def test_files_are_taken_once_and_stay_their_owners(tmp_path: Path, monkeypatch:
     async def scenario() -> None:
         async with opened(tmp_path / "state") as federation, AsyncExitStack() as stack:
             await started(federation, make_bundle(**SCAFFOLD))
-            sessions = [await stack.enter_async_context(federation.attend(introduction(name))) for name in NAMES]
+            sessions = [
+                await stack.enter_async_context(federation.devices.attend(introduction(name))) for name in NAMES
+            ]
             work = [await anext(session.assignments()) for session in sessions]
             header, files = trained(work[0], NAMES[0], tmp_path)
             before = {role: path.read_bytes() for role, path in files.items()}
             for _ in range(2):
-                await federation.take_update(header, files)
+                await federation.devices.take_update(header, files)
             assert {role: path.read_bytes() for role, path in files.items()} == before
             with monkeypatch.context() as patched:
                 patched.setattr(os, "link", no_links)
-                await federation.take_update(*trained(work[1], NAMES[1], tmp_path))
+                await federation.devices.take_update(*trained(work[1], NAMES[1], tmp_path))
             other, its_files = trained(replace(work[0], id=replace(work[0].id, round=9)), NAMES[0], tmp_path)
             with pytest.raises(AlreadyExists, match="a different update of 'party-0' already stands"):
-                await federation.take_update(replace(other, id=header.id), its_files)
+                await federation.devices.take_update(replace(other, id=header.id), its_files)
             with pytest.raises(WrongState, match="round 9, attempt 1 is not open"):
-                await federation.take_update(other, its_files)
+                await federation.devices.take_update(other, its_files)
             for path in files.values():
                 path.unlink()  # what was taken stays
-            await federation.take_update(*trained(work[2], NAMES[2], tmp_path))
+            await federation.devices.take_update(*trained(work[2], NAMES[2], tmp_path))
             await watched(federation, "round_committed", 1)
-            (done,) = [found async for found in federation.rounds("run")]
+            (done,) = [found async for found in federation.operators.rounds("run")]
             assert done.counted == NAMES
             # weighted by 10, 20 and 30 samples
             assert done.metrics == {"train_loss": 1.0, "inexactness": pytest.approx((0 * 10 + 1 * 20 + 2 * 30) / 60)}
@@ -202,29 +204,31 @@ def test_what_is_handed_in_is_checked_as_if_it_had_been_sent(tmp_path: Path) -> 
     async def scenario() -> None:
         async with opened(tmp_path / "state") as federation, AsyncExitStack() as stack:
             await started(federation, make_bundle(**SCAFFOLD))
-            sessions = [await stack.enter_async_context(federation.attend(introduction(name))) for name in NAMES]
+            sessions = [
+                await stack.enter_async_context(federation.devices.attend(introduction(name))) for name in NAMES
+            ]
             work = await anext(sessions[0].assignments())
             header, files = trained(work, NAMES[0], tmp_path)
             wrong = {**header.blobs, "variate_change": ref_of_bytes(b"something else")}
             with pytest.raises(Corrupt, match="the update's variate_change, has another sha256"):
-                await federation.take_update(replace(header, blobs=wrong), files)
+                await federation.devices.take_update(replace(header, blobs=wrong), files)
             with pytest.raises(NotFound, match=r"there is no file .*nothing"):
-                await federation.take_update(header, {**files, "model": tmp_path / "nothing"})
+                await federation.devices.take_update(header, {**files, "model": tmp_path / "nothing"})
             bad = tmp_path / "bad"
             bad.write_bytes(model_bytes(float("nan"), PARAMETERS))
             with pytest.raises(SchemaMismatch, match=r"variate_change: tensor 'head\.bias' holds NaN"):
-                await federation.take_update(
+                await federation.devices.take_update(
                     replace(header, blobs={**header.blobs, "variate_change": ref_of_file(bad)}),
                     {**files, "variate_change": bad},
                 )
-            view = await federation.run("run")
+            view = await federation.operators.run("run")
             assert view.open_round
             assert view.open_round.refused == {NAMES[0]}
             assert not view.open_round.reported
-            await federation.take_update(header, files)
-            await federation.stop_run("run")
+            await federation.devices.take_update(header, files)
+            await federation.operators.stop_run("run")
             with pytest.raises(WrongState, match="has ended"):
-                await federation.take_update(header, files)
+                await federation.devices.take_update(header, files)
             assert not list((tmp_path / "state" / "spool").glob("*/*"))
 
     play(scenario())
@@ -245,11 +249,11 @@ def test_a_run_whose_global_state_is_damaged_is_suspended(tmp_path: Path, role: 
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         async with opened(state) as federation:
-            view = await federation.run("run")
+            view = await federation.operators.run("run")
             assert view.waiting.startswith(f"suspended: the stored blob {newest.blobs[role].sha256[:12]}")
         path.write_bytes(content)
         async with opened(state) as federation:
-            assert "suspended" not in (await federation.run("run")).waiting
+            assert "suspended" not in (await federation.operators.run("run")).waiting
 
     play(scenario())
 
@@ -269,6 +273,6 @@ def test_global_state_that_is_damaged_during_a_round_makes_no_model(tmp_path: Pa
             assert isinstance(event, RunEvent)
             assert f"the stored blob {newest.blobs['momentum'].sha256[:12]} has another sha256" in event.reason
             await asyncio.gather(*parties)
-            assert (await federation.run("run")).committed == 1
+            assert (await federation.operators.run("run")).committed == 1
 
     play(scenario())

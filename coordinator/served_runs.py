@@ -1,0 +1,226 @@
+"""The running runs of one coordinator: each is driven here, followed, or suspended because a file of it is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from coordinator.attendance import Attendance, Introduction
+from coordinator.background import Background, in_thread
+from coordinator.endings import announce
+from coordinator.liveness import Liveness
+from coordinator.new_runs import add_run
+from coordinator.records import AttemptId, RunRecord, RunView
+from coordinator.replicas.follower import Follower
+from coordinator.rounds.kinds import kind_of
+from coordinator.rounds.settings import Settings
+from coordinator.rounds.state import State
+from coordinator.run_driver import RunDriver
+from coordinator.served_run import ServedRun
+from coordinator.standings import Standings, load_standings
+from coordinator.storage.housekeeping import discard
+from coordinator.storage.state_directory import StateDirectory
+from coordinator.storage.views import recovered_state, run_view
+from coordinator.suspended import SuspendedRuns
+from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
+from moonfed.manifest import Manifest
+
+_log = logging.getLogger(__name__)
+
+
+class ServedRuns:
+    """From a run's name to whoever serves it, and the changes between these. Lives on one event loop."""
+
+    def __init__(
+        self, directory: StateDirectory, attendance: Attendance, liveness: Liveness, background: Background
+    ) -> None:
+        self._directory, self._store, self._blobs = directory, directory.store, directory.blobs
+        self._attendance, self._liveness, self._background = attendance, liveness, background
+        self._served: dict[str, ServedRun] = {}
+        self.suspended = SuspendedRuns(directory)
+        self._changing = asyncio.Lock()
+        self.dismissed = False
+
+    @property
+    def served(self) -> Mapping[str, ServedRun]:
+        """The running runs, driven or followed."""
+        return self._served
+
+    @property
+    def driven(self) -> set[str]:
+        """Those that are driven here, the suspended among them."""
+        return {run for run, served in self._served.items() if isinstance(served, RunDriver)} | self.suspended.names
+
+    async def open(self) -> None:
+        """Goes on with the runs that were running when the coordinator ended; with replicas, those see to it."""
+        running = [record for record in await asyncio.to_thread(self._store.runs) if record.status == "running"]
+        states = {record.run: await asyncio.to_thread(recovered_state, self._store, record.run) for record in running}
+        attempts = [attempt for record in running for attempt in _needed_attempts(record, states[record.run])]
+        await asyncio.to_thread(self._directory.forget_all_but, attempts)
+        if not self._store.leases.shared:
+            for record in running:
+                await self._resume(record, states[record.run])
+
+    def dismiss(self, reason: MoonfedError) -> None:
+        """The coordinator is about to stop: ends watches, and takes notice of nobody's leaving any more."""
+        self.dismissed = True
+        for served in self._served.values():
+            served.close(reason)
+
+    # What others ask
+
+    async def find(self, run: str, attempt: AttemptId | None = None) -> ServedRun | None:
+        """The running run, None for one that has ended; NotFound, or WrongState if it is suspended.
+
+        `attempt`: what the caller is about to ask of it, which must not be judged by what is known no more.
+        """
+        if run in self.suspended:
+            raise self.suspended.problem(run)
+        served = self._served.get(run)
+        if served is None:
+            record = await asyncio.to_thread(self._store.run, run)
+            if record.status == "running" and self._store.leases.shared:  # another replica has just started it
+                await self.follow(run)
+                served = self._served.get(run)
+        elif attempt and served.is_over(attempt):
+            await served.catch_up()
+        if served and served.state.status != "running":
+            self._served.pop(run, None)
+            return None
+        return served
+
+    async def view(self, run: str) -> RunView:
+        """What an operator sees of a run, whatever became of it; NotFound."""
+        if run in self.suspended:
+            return await asyncio.to_thread(self.suspended.view, run)
+        served = await self.find(run)
+        return await (served.view() if served else asyncio.to_thread(self._past_view, run))
+
+    def _past_view(self, run: str) -> RunView:
+        return run_view(self._store, self._store.run(run), None)
+
+    def misfit(self, introduction: Introduction) -> VersionMismatch | None:
+        """Why a device could take part in none of the running runs, naming both sides' interfaces."""
+        running = [served for served in self._served.values() if served.state.status == "running"]
+        wanted = sorted({served.manifest.plan.interface for served in running})
+        if not wanted or set(wanted) & set(introduction.plan_interfaces):
+            return None
+        understood = ", ".join(introduction.plan_interfaces) or "none"
+        return VersionMismatch(
+            f"device {introduction.device!r} understands these plan interfaces: {understood}; "
+            f"the running runs need {', '.join(wanted)}"
+        )
+
+    # What operators want
+
+    async def start(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
+        """Starts a run: see `coordinator.new_runs`."""
+        async with self._changing:
+            record = await asyncio.to_thread(add_run, self._directory, name, manifest, model, settings)
+            _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
+            loaded = await asyncio.to_thread(self._load, record)
+            driver = await self._drive(record, kind_of(record.settings).first, *loaded)
+        self._close_misfits()
+        return await driver.view()
+
+    async def stop(self, run: str) -> None:
+        """Ends a run for good; one that has ended stays as it is."""
+        if run in self.suspended:
+            await asyncio.to_thread(self.suspended.stop, run)
+            await announce(await self.view(run), self._store, self._attendance)
+        elif served := await self.find(run):
+            await served.stop()
+
+    async def delete(self, run: str) -> int:
+        """Forgets a run that has ended, with its models and all that nothing else refers to; bytes freed."""
+        released = await asyncio.to_thread(self._store.delete_run, run)
+        self._served.pop(run, None)
+        await asyncio.to_thread(self._directory.forget_run, run)
+        return await asyncio.to_thread(discard, self._directory, released)
+
+    # Who serves a run: coordinator.replicas.replica decides where there are several
+
+    async def drive(self, run: str) -> None:
+        """The run's lease is ours: goes on with it, unless it is driven already or has ended."""
+        async with self._changing:
+            record = await self._still_running(run)
+            if record is None or run in self.driven:
+                return
+            _log.warning("run %r is driven here from now on", run)
+            self._let_go(run)
+            await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
+
+    async def follow(self, run: str) -> None:
+        """The run's lease is another's: offers its work here all the same."""
+        async with self._changing:
+            record = await self._still_running(run)
+            if record is None or (run in self._served and run not in self.driven):
+                return
+            _log.info("run %r is driven by another coordinator, and followed here", run)
+            self._let_go(run)
+            follower = Follower(
+                record=record,
+                manifest=Manifest.from_bytes(await in_thread(self._blobs.read, record.manifest)),
+                directory=self._directory,
+                attendance=self._attendance,
+                liveness=self._liveness,
+                background=self._background,
+            )
+            self._served[run] = follower
+            await follower.start()
+        self._close_misfits()
+
+    async def _still_running(self, run: str) -> RunRecord | None:
+        try:
+            record = await asyncio.to_thread(self._store.run, run)
+        except NotFound:
+            return None
+        return record if record.status == "running" and not self.dismissed else None
+
+    def _let_go(self, run: str) -> None:
+        """The run changes hands."""
+        self.suspended.forget(run)
+        if served := self._served.pop(run, None):
+            served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
+
+    async def _resume(self, record: RunRecord, state: State) -> None:
+        try:
+            await in_thread(self._directory.forget_shared, record.run, _needed_attempts(record, state))
+            loaded = await asyncio.to_thread(self._load, record)
+        except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
+            self.suspended.add(record, error)
+        else:
+            await self._drive(record, state, *loaded)
+
+    def _load(self, record: RunRecord) -> tuple[Manifest, Standings]:
+        """The run's manifest and where its training stands, both checked."""
+        manifest = Manifest.from_bytes(self._blobs.read(record.manifest))
+        return manifest, load_standings(self._directory, record, manifest)
+
+    async def _drive(self, record: RunRecord, state: State, manifest: Manifest, standings: Standings) -> RunDriver:
+        driver = RunDriver(
+            record=record,
+            manifest=manifest,
+            standings=standings,
+            state=state,
+            directory=self._directory,
+            attendance=self._attendance,
+            liveness=self._liveness,
+            background=self._background,
+        )
+        self._served[record.run] = driver
+        await driver.start()
+        return driver
+
+    def _close_misfits(self) -> None:
+        """Ends the attendances of devices that can take part in no run any more."""
+        for session in self._attendance.sessions():
+            if problem := self.misfit(session.introduction):
+                session.close(problem)
+
+
+def _needed_attempts(record: RunRecord, state: State) -> list[AttemptId]:
+    """The attempts whose updates lie in the spool, or may come."""
+    needed = kind_of(record.settings).needed_attempts(record.settings, state)
+    return [AttemptId(run=record.run, round=round_, attempt=attempt) for round_, attempt in needed]
