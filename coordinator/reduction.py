@@ -23,11 +23,12 @@ from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
 from coordinator.rounds.settings import Settings
 from coordinator.standings import Standings
 from coordinator.storage.housekeeping import discard
+from coordinator.storage.passing_trouble import as_passing
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.updates import HOLDOUT_SAMPLES
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.encodings import ENCODED_MODEL
-from moonfed.errors import MoonfedError, NotFound
+from moonfed.errors import MoonfedError, NotFound, WrongState
 from moonfed.files import sync_file
 from moonfed.manifest import MODEL, Manifest
 
@@ -75,10 +76,7 @@ def close_round(
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
     except Exception as error:
-        _log.exception("%s cannot be reduced", attempt)
-        told = isinstance(error, MoonfedError)
-        reason = str(error) if told else "the updates could not be reduced; the coordinator's log says more"
-        return ReducingFailed(round=command.round, attempt=command.attempt, reason=reason)
+        return _failed(error, attempt)
     finally:
         state.pins.drop(attempt)
     discard(state, released)
@@ -87,6 +85,16 @@ def close_round(
     for device, base in command.bases.items():
         state.forget_update(replace(attempt, round=base), device)
     return reduction
+
+
+def _failed(error: Exception, attempt: AttemptId) -> ReducingFailed:
+    if passing := as_passing(error):
+        _log.error("%s cannot be reduced at present, and is tried again: %s", attempt, passing)
+        return ReducingFailed(round=attempt.round, attempt=attempt.attempt, reason=str(passing), passing=True)
+    _log.error("%s cannot be reduced", attempt, exc_info=error)
+    told = isinstance(error, MoonfedError)
+    reason = str(error) if told else "the updates could not be reduced; the coordinator's log says more"
+    return ReducingFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
 
 
 def with_all_taken(state: StateDirectory, command: Reduce, attempt: AttemptId) -> Reduce:
@@ -113,7 +121,8 @@ def _commit(
             retention=settings.retention,
             needed=settings.models_needed,
         )
-    except sql.exc.OperationalError:  # the connection may have broken after the commit and before its confirmation
+    except (sql.exc.OperationalError, WrongState):
+        # The connection may have broken after the commit and before its confirmation, now or at an earlier try.
         found = state.store.round(attempt)
         if found is None or found.status != "committed":
             raise
@@ -248,5 +257,7 @@ def _damaged(state: StateDirectory, answers: Sequence[Answer]) -> list[str]:
 def _is_whole(state: StateDirectory, answer: Answer) -> bool:
     try:
         return all(state.has_update(answer.id, answer.device, role, ref) for role, ref in answer.spooled.items())
-    except (OSError, NotFound):  # gone, or on a bad sector
+    except (OSError, NotFound) as error:  # gone, or on a bad sector
+        if as_passing(error):  # no room to fetch it to
+            raise
         return False

@@ -97,6 +97,7 @@ class RunDriver:
         self._tempo = Tempo()
         self._announcer = Announcer(record.run)
         self._misfits: dict[str, str] = {}  # who attends and cannot take part, and why
+        self._closed = asyncio.Event()
 
     # What happens to the run
 
@@ -267,6 +268,7 @@ class RunDriver:
 
     def close(self, reason: MoonfedError) -> None:
         """The coordinator stops; the run will go on after a restart."""
+        self._closed.set()
         self._timers.cancel()
         self._patience.close()
         self._announcer.watchers.close(reason)
@@ -281,7 +283,8 @@ class RunDriver:
         """One step: keep what follows, then show the new state, then act. The caller holds the lock."""
         state, commands = self._kind.step(self.record.settings, self.state, event)
         while commands and not await asyncio.to_thread(self._kept, commands):
-            await asyncio.sleep(TROUBLE_SECONDS)  # nobody would send a timer's event again
+            with suppress(asyncio.TimeoutError):  # nobody would send a timer's event again
+                await asyncio.wait_for(self._closed.wait(), TROUBLE_SECONDS)
         before, self.state = self._needed(), state
         self._patience.wait_for(state.open)
         self._tempo.follow(state.open)
@@ -290,16 +293,18 @@ class RunDriver:
             await asyncio.to_thread(self._directory.forget, attempt)
         for command in commands:
             self._perform(command)
-        self._announcer.waits("" if state.open else self._kind.waiting(self.record.settings, state, self._misfits))
+        silent = state.open and not state.trouble
+        self._announcer.waits("" if silent else self._kind.waiting(self.record.settings, state, self._misfits))
 
     def _kept(self, commands: tuple[Command, ...]) -> bool:
         try:
             for command in commands:
                 keep(self._directory.store, self.record.run, command)
-        except LeaseLost:  # trying again would not help
-            raise
-        except Exception:
-            _log.exception("run %r cannot go on; trying again in %g s", self.record.run, TROUBLE_SECONDS)
+        except Exception as error:
+            if self._closed.is_set():  # the coordinator stops, or another one drives the run
+                raise
+            shown = None if isinstance(error, LeaseLost) else error  # it may have run out without a taker
+            _log.error("run %r cannot go on; trying again in %g s", self.record.run, TROUBLE_SECONDS, exc_info=shown)
             return False
         return True
 

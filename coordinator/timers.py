@@ -14,15 +14,19 @@ class Timers:
     def __init__(self, deliver: Callable[[TimedEvent], object]) -> None:
         self._deliver = deliver
         self._running: dict[TimedEvent, asyncio.TimerHandle] = {}
+        self._cancelled = False
 
     def start(self, command: StartTimer) -> None:
         """Delivers the command's event after its seconds."""
+        if self._cancelled:
+            return
         self._stop([event for event in self._running if _place(event) != _place(command.event)])
         loop = asyncio.get_running_loop()
         self._running[command.event] = loop.call_later(command.seconds, self._fire, command.event)
 
     def cancel(self) -> None:
-        """No timer delivers any more."""
+        """No timer delivers any more, and none starts."""
+        self._cancelled = True
         self._stop(list(self._running))
 
     def _fire(self, event: TimedEvent) -> None:

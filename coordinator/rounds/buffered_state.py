@@ -25,8 +25,6 @@ class BufferedState(State):
     refused: Names = NOBODY  # these two have nothing to do until the next model
     declined: Names = NOBODY
     overdue: bool = False
-    trouble: str = ""  # why the buffer could not be reduced
-    failures: int = 0  # to reduce it, one after the other
 
     @property
     def working(self) -> Collection[str]:
@@ -89,7 +87,7 @@ def waiting(
     if now.open.reducing:
         return ""
     if now.trouble:
-        return f"round {now.number} cannot be reduced and is tried again within a minute: {now.trouble}"
+        return sentences.troubled(now)
     wanted = asynchronous(settings).buffer
     has = f"round {now.number} has {len(now.buffer)} of {wanted} updates"
     if not now.working:

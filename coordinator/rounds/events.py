@@ -102,9 +102,10 @@ class Damaged(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducingFailed(InAttempt):
-    """The updates could not be reduced."""
+    """The updates could not be reduced. `passing`: for a reason that passes, such as a full disk."""
 
     reason: str
+    passing: bool = False
 
 
 Event = (

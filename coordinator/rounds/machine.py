@@ -2,8 +2,8 @@
 
 A round opens when enough devices attend, with a cohort drawn from them, and perhaps more devices than that. It closes
 as soon as it has the cohort's number of updates, or every device has reported, been refused, declined or been lost, or
-at the deadline. With a quorum of updates it is reduced, else it is abandoned and tried again under its number with the
-next attempt.
+at the deadline. With a quorum of updates it is reduced, as often as it takes while a trouble lasts that will pass; else
+it is abandoned and tried again under its number with the next attempt.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def step(settings: Settings, state: State, event: Event) -> Step:
     return state, commands + more
 
 
-def retry_seconds(attempt: int) -> float:
-    """How long to wait after that attempt was abandoned: growing and capped, so a failing fleet does not spin."""
-    return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempt - 1, 16))
+def retry_seconds(failures: int) -> float:
+    """How long to wait after so many failed attempts: growing and capped, so a failing fleet does not spin."""
+    return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
 
 
 def _apply(settings: Settings, state: State, event: Event) -> Step:
@@ -76,13 +76,20 @@ def _apply(settings: Settings, state: State, event: Event) -> Step:
             return _stopped(state)
     current = state.open
     if isinstance(event, RetryTimePassed):
-        due = current is None and (event.round, event.attempt) == (state.committed + 1, state.attempt)
-        return (replace(state, resting=False) if due else state), ()
+        return _retry_due(state, event)
     if current is None or (current.round, current.attempt) != (event.round, event.attempt):
         return state, ()
     if current.reducing:
         return _reduction_ended(state, current, event)
     return _in_round(state, current, event)
+
+
+def _retry_due(state: State, event: RetryTimePassed) -> Step:
+    if (event.round, event.attempt) != (state.committed + 1, state.attempt):
+        return state, ()
+    if state.open is None:
+        return replace(state, resting=False), ()
+    return (replace(state, trouble=""), (_reduce(state.open),)) if state.trouble else (state, ())
 
 
 def _in_round(state: State, current: OpenRound, event: Event) -> Step:
@@ -144,22 +151,28 @@ def _resumed(settings: Settings, state: State) -> Step:
 
 def _stopped(state: State) -> Step:
     state = replace(state, stopping=True)
-    if state.open is None or state.open.reducing:  # a round that is being reduced is still committed
+    being_reduced = state.open and state.open.reducing and not state.trouble
+    if state.open is None or being_reduced:  # then it is still committed
         return state, ()
     abandon = _abandon(state.open, "the run was stopped")
-    return replace(state, open=None), (abandon,)
+    return replace(state, open=None, trouble=""), (abandon,)
 
 
 def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
     match event:
         case Reduced():
-            return replace(state, open=None, committed=current.round, attempt=1), ()
+            return replace(state, open=None, committed=current.round, attempt=1, failures=0), ()
         case Damaged(devices=devices):  # the round closes once more, without them
             reported, refused = current.reported - set(devices), current.refused | set(devices)
             discards = tuple(Discard(round=current.round, attempt=current.attempt, device=name) for name in devices)
             # Who was not needed has been told so: nobody is waited for any more.
             closed = replace(current, reported=reported, refused=refused, reducing=False, overdue=True)
             return replace(state, open=closed), discards
+        case ReducingFailed(passing=True, reason=reason) if not state.stopping:  # what was acknowledged stays
+            failures = state.failures + 1
+            retry = RetryTimePassed(round=current.round, attempt=current.attempt)
+            timer = StartTimer(seconds=retry_seconds(failures), event=retry)
+            return replace(state, trouble=reason, failures=failures), (timer,)
         case ReducingFailed(reason=reason):
             return _abandoned(state, current, reason)
     return state, ()
@@ -202,15 +215,18 @@ def _close(settings: Settings, state: State, current: OpenRound) -> Step:
     needed = settings.quorum.of(settings.updates_wanted(len(current.cohort)))
     if len(current.reported) < needed:
         return _abandoned(state, current, f"{len(current.reported)} of the {needed} updates needed {shortage(current)}")
-    devices = tuple(sorted(current.reported))
-    reduce = Reduce(round=current.round, attempt=current.attempt, devices=devices)
-    return replace(state, open=replace(current, reducing=True)), (reduce,)
+    return replace(state, open=replace(current, reducing=True)), (_reduce(current),)
+
+
+def _reduce(current: OpenRound) -> Reduce:
+    return Reduce(round=current.round, attempt=current.attempt, devices=tuple(sorted(current.reported)))
 
 
 def _abandoned(state: State, current: OpenRound, reason: str) -> Step:
     retry = RetryTimePassed(round=current.round, attempt=current.attempt + 1)
     timer = StartTimer(seconds=retry_seconds(current.attempt), event=retry)
-    return replace(state, open=None, attempt=current.attempt + 1, resting=True), (_abandon(current, reason), timer)
+    state = replace(state, open=None, attempt=current.attempt + 1, resting=True, failures=0)
+    return state, (_abandon(current, reason), timer)
 
 
 def _abandon(current: OpenRound, reason: str) -> Abandon:

@@ -38,6 +38,8 @@ def waiting(
     """
     if state.status != "running":
         return ""
+    if state.trouble:
+        return troubled(state)
     if state.open:
         late = state.open.outstanding
         if state.open.reducing or not late:
@@ -52,6 +54,11 @@ def waiting(
         f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
         f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
     ) + left_out(misfits)
+
+
+def troubled(state: State) -> str:
+    """Why the round that has closed has no model yet."""
+    return f"round {state.committed + 1} cannot be reduced and is tried again within a minute: {state.trouble}"
 
 
 def shortage(current: OpenRound) -> str:

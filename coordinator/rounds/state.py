@@ -47,5 +47,7 @@ class State:
     samples: Mapping[str, int] = field(default_factory=dict)  # by device, those that are known
     open: OpenRound | None = None
     resting: bool = False  # between an abandoned round and the next attempt
+    trouble: str = ""  # why the open round, which has closed, could not be reduced yet
+    failures: int = 0  # to reduce it, one after the other
     stopping: bool = False
     status: Status = "running"

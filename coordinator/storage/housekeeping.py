@@ -31,8 +31,8 @@ def discard(state: StateDirectory, blobs: Iterable[BlobRef]) -> int:
 
         try:
             state.pins.unless_pinned(ref.sha256, delete)
-        except OSError:  # it stays for the next sweep: nothing depends on its going
-            _log.exception("blob %s cannot be deleted", ref.sha256[:12])
+        except Exception as error:  # it stays for the next sweep: nothing depends on its going
+            _log.error("blob %s cannot be deleted", ref.sha256[:12], exc_info=error)
     state.budget.freed()
     return freed
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from coordinator.storage.passing_trouble import as_full_disk
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 
 MARKER = "moonfed"  # an object that says whose the place is; writing it at the start shows that we may
@@ -76,6 +77,8 @@ class Objects:
         except FileNotFoundError as error:
             raise NotFound(f"there is no such object in {self.url}") from error
         except Exception as error:  # each kind of store has errors of its own
+            if full := as_full_disk(error):  # this machine's
+                raise full from error
             reason = (str(error).strip().splitlines() or ["no reason given"])[0]
             raise Unavailable(f"the object store {self.url} cannot be used: {reason}") from error
 

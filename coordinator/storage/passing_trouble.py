@@ -1,4 +1,4 @@
-"""Tells the troubles that pass, a full disk and a database server that is away, from every other."""
+"""Tells the troubles that pass, a full disk and a server that is away, from every other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import sqlite3
 
 import sqlalchemy as sql
 
-from moonfed.errors import ResourceExhausted, Unavailable
+from moonfed.errors import MoonfedError, ResourceExhausted, Unavailable
 
 _POSTGRES_FULL = "53100"
 _SQLITE_FULL = "database or disk is full"  # its error code is told from Python 3.11 on only
+
+
+def as_passing(error: Exception) -> MoonfedError | None:
+    """The error to tell, if what it is about passes by itself or once an operator has made room; else None."""
+    told = error if isinstance(error, (ResourceExhausted, Unavailable)) else None
+    return told or as_full_disk(error) or as_away(error)
 
 
 def as_full_disk(error: Exception) -> ResourceExhausted | None:

@@ -11,6 +11,7 @@ lock             held while a coordinator runs
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -29,8 +30,10 @@ from coordinator.storage.pins import Pins
 from coordinator.storage.shared_spool import SharedSpool
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_file
-from moonfed.errors import Corrupt, WrongState
+from moonfed.errors import Corrupt, Unavailable, WrongState
 from moonfed.files import make_directories, sync_directory, sync_file
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,8 @@ class StateDirectory:
         """Deletes a device's spooled update."""
         shutil.rmtree(self.spool(attempt) / "updates" / device, ignore_errors=True)
         if self.shared:
-            self.shared.forget_update(attempt, device)
+            with _left_for_the_next_start():
+                self.shared.forget_update(attempt, device)
 
     def forget_here(self, attempt: AttemptId) -> None:
         """Deletes what lies on this machine of an attempt."""
@@ -100,12 +104,14 @@ class StateDirectory:
         """Deletes the spooled updates of an attempt that is over."""
         self.forget_here(attempt)
         if self.shared:
-            self.shared.forget(attempt)
+            with _left_for_the_next_start():
+                self.shared.forget(attempt)
 
     def forget_shared(self, run: str, attempts: Collection[AttemptId] = ()) -> None:
         """Deletes what a killed coordinator left of a run in the object store, but for some attempts."""
         if self.shared:
-            self.shared.forget_all_but(run, attempts)
+            with _left_for_the_next_start():
+                self.shared.forget_all_but(run, attempts)
 
     def forget_run(self, run: str) -> None:
         """Deletes what the spool holds of a run."""
@@ -118,6 +124,15 @@ class StateDirectory:
         for directory in (self.root / "spool").glob("*/*"):
             if directory not in kept:
                 shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _left_for_the_next_start() -> Iterator[None]:
+    """Nothing depends on the going of what is not needed any more: a run must not wait for an object store for that."""
+    try:
+        yield
+    except Unavailable as error:
+        _log.warning("updates that are not needed any more stay until the next start: %s", error)
 
 
 @contextmanager

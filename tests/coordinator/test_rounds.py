@@ -246,6 +246,44 @@ def test_a_failed_reduction_abandons_the_round() -> None:
     assert (state.committed, state.attempt) == (0, 2)
 
 
+def test_a_reduction_that_a_passing_trouble_kept_is_tried_again_with_all_that_was_acknowledged() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    failed = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    retry = RetryTimePassed(round=1, attempt=1)
+    state, commands = after(THREE, failed, state=state)
+    assert commands == [StartTimer(seconds=0.5, event=retry)]
+    assert waiting(THREE, state) == "round 1 cannot be reduced and is tried again within a minute: the disk is full"
+    assert objection(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
+    state, commands = after(THREE, accepted("a"), DeadlinePassed(round=1, attempt=1), state=state)
+    assert not commands, "it is never given up"
+    again = Reduce(round=1, attempt=1, devices=("a", "b", "c"))
+    state, commands = after(THREE, retry, state=state)
+    assert commands == [again]
+    assert after(THREE, retry, state=state)[1] == [], "one at a time"
+    state, commands = after(THREE, failed, state=state)
+    assert commands == [StartTimer(seconds=1.0, event=retry)], "growing"
+    state, _ = after(THREE, retry, Reduced(round=1, attempt=1), state=state)
+    assert (state.committed, state.attempt, state.failures, state.trouble) == (1, 1, 0, "")
+
+
+def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    trouble = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    state, commands = after(THREE, trouble, StopRequested(), state=state)
+    assert commands[1:] == [
+        Abandon(round=1, attempt=1, missing=(), reason="the run was stopped"),
+        End(status="stopped"),
+    ]
+
+
+def test_a_run_that_is_being_stopped_does_not_wait_for_a_trouble_to_pass() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
+    trouble = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    _, commands = after(THREE, trouble, state=state)
+    assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="the disk is full")
+    assert commands[-1] == End(status="stopped")
+
+
 def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_quorum() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("b",)), state=state)
@@ -450,15 +488,17 @@ class Runs(RuleBasedStateMachine):
         self.send(data.draw(strategies.sampled_from(self.timers)))
 
     @precondition(lambda self: self.reducing is not None)
-    @rule(works=strategies.booleans())
-    def reduction_ends(self, works: bool) -> None:
+    @rule(works=strategies.booleans(), passing=strategies.booleans())
+    def reduction_ends(self, works: bool, passing: bool) -> None:
         assert self.reducing
         done, self.reducing = self.reducing, None
         if works:
             self.committed.append(done.devices)
             self.send(Reduced(round=done.round, attempt=done.attempt))
         else:
-            self.send(ReducingFailed(round=done.round, attempt=done.attempt, reason="because"))
+            self.send(ReducingFailed(round=done.round, attempt=done.attempt, reason="because", passing=passing))
+            if passing and not self.stopping:
+                assert self.state.open, "what was acknowledged stays"
 
     @precondition(lambda self: self.reducing is not None)
     @rule(data=strategies.data())
@@ -518,7 +558,9 @@ class Runs(RuleBasedStateMachine):
             if self.state.status != "running":
                 break
             if self.reducing:
-                self.reduction_ends(works=True)
+                self.reduction_ends(works=True, passing=False)
+            elif self.state.trouble:
+                self.send(RetryTimePassed(round=self.state.committed + 1, attempt=self.state.attempt))
             elif self.state.open:
                 for device in self.state.open.outstanding:
                     self.delivers(device, 0)

@@ -100,6 +100,10 @@ TESTS: dict[int, list[str]] = {
     ],
     21: [
         "coordinator.test_service_updates::test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns",
+        "coordinator.storage.test_reduction_trouble::"
+        "test_a_round_waits_for_a_trouble_to_pass_and_counts_what_was_acknowledged",
+        "coordinator.storage.test_reduction_trouble::"
+        "test_a_round_waits_for_an_object_store_that_fails_while_it_is_reduced",
         "faults.test_failpoints::test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart",
     ],
     22: [
