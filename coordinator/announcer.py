@@ -6,8 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from coordinator.aggregation.offences import Offence
-from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView
-from coordinator.rounds.events import Abandon, Lose, Open
+from coordinator.keeping import discarded
+from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView, attempt_id
+from coordinator.rounds.events import Abandon, Command, Discard, Lose, Open
 from coordinator.watchers import Watchers
 from moonfed.blobs import BlobRef
 
@@ -42,25 +43,34 @@ class Announcer:
             )
         )
 
+    def decided(self, command: Command) -> None:
+        """What the run's machine has decided, as far as others are told of it."""
+        match command:
+            case Open():
+                self._opened(command)
+            case Lose():
+                self._lost(command)
+            case Discard():
+                self.answered(discarded(self._run, command), ())
+            case Abandon():
+                self._abandoned(command)
+
     def progress(self, attempt: AttemptId, device: str, fraction: float) -> None:
         """How far a device is."""
         self.watchers.tell(_event("progress", attempt, device=device, fraction=fraction))
 
-    def opened(self, command: Open) -> None:
-        """A round has opened."""
-        attempt = self.name(command)
+    def _opened(self, command: Open) -> None:
+        attempt = attempt_id(self._run, command)
         _log.info("%s opened for %s", attempt, ", ".join(command.cohort))
         self.watchers.tell(_event("round_opened", attempt, devices=command.cohort))
 
-    def lost(self, command: Lose) -> None:
-        """A device was away for too long."""
-        attempt = self.name(command)
+    def _lost(self, command: Lose) -> None:
+        attempt = attempt_id(self._run, command)
         _log.warning("%s: %s is lost", attempt, command.device)
         self.watchers.tell(_event("device_lost", attempt, device=command.device))
 
-    def abandoned(self, command: Abandon) -> None:
-        """A round came to nothing."""
-        attempt = self.name(command)
+    def _abandoned(self, command: Abandon) -> None:
+        attempt = attempt_id(self._run, command)
         _log.warning("%s abandoned: %s", attempt, command.reason)
         self.watchers.tell(_event("round_abandoned", attempt, devices=command.missing, reason=command.reason))
 
@@ -97,10 +107,6 @@ class Announcer:
         _log.info("run %r has %s", self._run, "finished" if view.record.status == "finished" else "been stopped")
         self.watchers.tell(RunEvent(kind="ended", run=view))
         self.watchers.close()
-
-    def name(self, item: Open | Lose | Abandon) -> AttemptId:
-        """The attempt that a command is about."""
-        return AttemptId(run=self._run, round=item.round, attempt=item.attempt)
 
 
 def _event(

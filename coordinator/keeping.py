@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
-from coordinator.records import Answer, AttemptId
-from coordinator.rounds.events import Abandon, Command, Discard, End, InAttempt, Join, Open, Reduce
+from coordinator.records import Answer, attempt_id
+from coordinator.rounds.events import Abandon, Command, Discard, End, Join, Open, Reduce
+from coordinator.storage.leases import LeaseLost
 from coordinator.storage.store import Store
 
+_log = logging.getLogger(__name__)
+TROUBLE_SECONDS = 5.0  # between attempts to keep what must be kept, such as while the disk is full
 REASONS_SHOWN = 3  # the log has them all
+
+
+class Keeper:
+    """Keeps what one run's commands decide."""
+
+    def __init__(self, store: Store, run: str) -> None:
+        self._store, self._run = store, run
+        self._closed = asyncio.Event()
+
+    async def keep(self, commands: Sequence[Command]) -> None:
+        """Tries until all is durable, as nobody would send a timer's event again; raises what is wrong once closed."""
+        while commands and not await asyncio.to_thread(self._kept, commands):
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), TROUBLE_SECONDS)
+
+    def close(self) -> None:
+        """The coordinator stops, or another one drives the run."""
+        self._closed.set()
+
+    def _kept(self, commands: Sequence[Command]) -> bool:
+        try:
+            for command in commands:
+                keep(self._store, self._run, command)
+        except Exception as error:
+            if self._closed.is_set():
+                raise
+            shown = None if isinstance(error, LeaseLost) else error  # it may have run out without a taker
+            _log.error("run %r cannot go on; trying again in %g s", self._run, TROUBLE_SECONDS, exc_info=shown)
+            return False
+        return True
 
 
 def keep(store: Store, run: str, command: Command) -> None:
@@ -40,8 +76,3 @@ def discarded(run: str, command: Discard) -> Answer:
     """The answer that stands in place of a device's damaged one."""
     reason = "it was damaged on the coordinator's disk"
     return Answer(id=attempt_id(run, command), device=command.device, outcome="refused", reason=reason)
-
-
-def attempt_id(run: str, item: InAttempt) -> AttemptId:
-    """The attempt that an event or a command is about."""
-    return AttemptId(run=run, round=item.round, attempt=item.attempt)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from coordinator.aggregation.offences import Offence
+from coordinator.rounds.events import InAttempt
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import OpenRound, Status
 from moonfed.blobs import BlobRef
@@ -40,6 +41,11 @@ class AttemptId:
 
     def __str__(self) -> str:
         return f"round {self.round}, attempt {self.attempt} of run {self.run!r}"
+
+
+def attempt_id(run: str, item: InAttempt | OpenRound) -> AttemptId:
+    """The attempt that an event or a command is about, or that is open."""
+    return AttemptId(run=run, round=item.round, attempt=item.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,7 @@ from coordinator.aggregation.buffered import discounted
 from coordinator.aggregation.closed_round import ClosedRound, Contribution
 from coordinator.aggregation.offences import Offence
 from coordinator.decoding import encode_global_model
-from coordinator.keeping import attempt_id
-from coordinator.records import Answer, AttemptId
+from coordinator.records import Answer, AttemptId, attempt_id
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
 from coordinator.rounds.settings import Settings
 from coordinator.standings import Standings

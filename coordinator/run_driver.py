@@ -11,64 +11,47 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
 
 from coordinator.announcer import Announcer
+from coordinator.answers import event_of, unheard
 from coordinator.assignments import keeps_state, write_assignment
-from coordinator.attendance import Attendance, DistantSession, Session
+from coordinator.attendance import Attendance
 from coordinator.background import Background
 from coordinator.endings import announce
-from coordinator.keeping import discarded, keep
+from coordinator.keeping import Keeper
 from coordinator.liveness import Liveness, Patience
-from coordinator.records import Answer, AttemptId, RunRecord, RunView
+from coordinator.records import Answer, AttemptId, RunRecord, RunView, attempt_id
 from coordinator.reduction import Reduction, close_round
-from coordinator.replicas.hearing import unheard
 from coordinator.rounds.events import (
-    Abandon,
     Assign,
     Attended,
     Command,
-    Declined,
     Departed,
-    Discard,
     End,
     Event,
-    InAttempt,
-    Lose,
-    Open,
     Reduce,
     Reduced,
     Resumed,
     RetryTimePassed,
     StartTimer,
     StopRequested,
-    UpdateAccepted,
-    UpdateRefused,
 )
 from coordinator.rounds.kinds import kind_of
-from coordinator.rounds.state import OpenRound, State
+from coordinator.rounds.state import State
 from coordinator.standings import Standings
 from coordinator.storage.leases import LeaseLost
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
-from coordinator.suiting import misfit
+from coordinator.suiting import SuitedDevices
 from coordinator.tempo import Tempo
 from coordinator.timers import Timers
+from coordinator.wanted import needed_attempts, objection
 from coordinator.watchers import Watcher
 from moonfed.blobs import BlobRef
-from moonfed.errors import MoonfedError, TooLate, WrongState
+from moonfed.errors import MoonfedError, WrongState
 from moonfed.manifest import MODEL, Manifest
 
 _log = logging.getLogger(__name__)
-TROUBLE_SECONDS = 5.0  # between attempts to keep what must be kept, such as while the disk is full
-
-
-class Named(TypedDict):
-    """The fields of an event about a device's answer."""
-
-    round: int
-    attempt: int
-    device: str
 
 
 class RunDriver:
@@ -96,16 +79,15 @@ class RunDriver:
         )
         self._tempo = Tempo()
         self._announcer = Announcer(record.run)
-        self._misfits: dict[str, str] = {}  # who attends and cannot take part, and why
-        self._closed = asyncio.Event()
+        self._devices = SuitedDevices(attendance, manifest, record.settings)
+        self._keeper = Keeper(directory.store, record.run)
 
     # What happens to the run
 
     async def start(self) -> None:
         """Begins, or goes on after a restart, with the devices that attend."""
         self._patience.wait_for(self.state.open, resumed=True)
-        suited = [session for session in self._attendance.sessions() if self._misfit(session) is None]
-        here = {session.device: session.introduction.samples for session in suited}
+        here = {session.device: session.introduction.samples for session in self._devices.sessions()}
         await self._deliver(Resumed(attending=here))  # all at once: a cohort is drawn from all who are here
         for session in self._attendance.sessions():
             await self.refresh(session.device)
@@ -115,12 +97,7 @@ class RunDriver:
     async def refresh(self, device: str) -> None:
         """Takes notice of whether a device attends now; the order of such calls does not matter."""
         async with self._lock:
-            session = self._attendance.find(device)
-            self._misfits.pop(device, None)
-            if session and (problem := self._misfit(session)):
-                self._misfits[device] = problem
-                session = None
-            if session:
+            if session := self._devices.find(device):
                 await self._advance(Attended(device=device, samples=session.introduction.samples))
             else:
                 await self._advance(Departed(device=device))
@@ -132,7 +109,7 @@ class RunDriver:
         """
         async with self._lock:
             if await asyncio.to_thread(self._keep_update, answer, checked):
-                await self._tell_taken(answer, UpdateAccepted(**_named(answer), samples=answer.samples))
+                await self._tell_taken(answer)
 
     def _keep_update(self, answer: Answer, checked: Mapping[str, Path]) -> bool:
         """Makes an update and its receipt durable; False if it has one. The caller, who waits, holds the lock."""
@@ -148,7 +125,7 @@ class RunDriver:
         async with self._lock:
             self.require_wanted(answer.id, answer.device)
             if not self._has_reported(answer):  # else an earlier update of this device stands
-                await self._take(answer, UpdateRefused(**_named(answer)))
+                await self._take(answer)
 
     async def decline(self, answer: Answer) -> None:
         """Notes that a device will deliver no update; saying so again changes nothing."""
@@ -159,29 +136,29 @@ class RunDriver:
             self.require_wanted(answer.id, answer.device)
             if self._has_reported(answer):
                 raise WrongState(f"{answer.device!r} has already delivered its update for {answer.id}")
-            await self._take(answer, Declined(**_named(answer)))
+            await self._take(answer)
 
     def _has_reported(self, answer: Answer) -> bool:
         return self.state.open is not None and answer.device in self.state.open.reported
 
-    async def _take(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
+    async def _take(self, answer: Answer) -> None:
         await asyncio.to_thread(self._put, answer)
-        await self._tell_taken(answer, event)
+        await self._tell_taken(answer)
 
     def _put(self, answer: Answer) -> None:
         """Keeps an answer; an asynchronous round's may come after it has closed."""
         store = self._directory.store
         (store.put_answer if self.record.settings.asynchronous else store.take_answer)(answer)
 
-    async def _tell_taken(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
+    async def _tell_taken(self, answer: Answer) -> None:
         """An answer is durable, and counts even if the run is another replica's by now."""
         with suppress(LeaseLost):
-            await self._heard(answer, event)
+            await self._heard(answer)
 
-    async def _heard(self, answer: Answer, event: UpdateAccepted | UpdateRefused | Declined) -> None:
+    async def _heard(self, answer: Answer) -> None:
         outstanding = self.state.open.outstanding if self.state.open else ()
         self._announcer.answered(answer, [device for device in outstanding if device != answer.device])
-        await self._advance(event)
+        await self._advance(event_of(answer))
 
     async def catch_up(self) -> None:
         """Takes notice of answers that other replicas took."""
@@ -190,13 +167,13 @@ class RunDriver:
             alone = self.record.settings.asynchronous or not self._directory.store.leases.shared
             if alone or current is None or current.reducing:
                 return
-            for answer in await asyncio.to_thread(self._directory.store.answers, self._id(current)):
-                if event := unheard(current, answer):
-                    await self._heard(answer, event)
+            for answer in await asyncio.to_thread(self._directory.store.answers, attempt_id(self.record.run, current)):
+                if unheard(current, answer):
+                    await self._heard(answer)
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
         """Passes progress on to those who watch; the reason if the device's update is no longer wanted."""
-        if problem := self.objection(attempt, device):
+        if problem := self._objection(attempt, device):
             self._patience.freed(device)
             return problem
         self._patience.reported(device, fraction)
@@ -214,44 +191,26 @@ class RunDriver:
 
     # What others ask
 
-    def _misfit(self, session: Session) -> str | None:
-        if self.record.settings.asynchronous and isinstance(session, DistantSession):
-            return "at another coordinator, whose devices have no part in asynchronous rounds"
-        return misfit(session.introduction, self.manifest, self.record.settings)
-
     def begun_with(self, attempt: AttemptId) -> BlobRef:
         """The global model that the attempt's devices were given."""
         return self._standings[attempt.round].blobs[MODEL]
 
-    def objection(self, attempt: AttemptId, device: str) -> WrongState | None:
-        """Why an update is not wanted now, and when the device may be; None if it is."""
-        place = attempt.round, attempt.attempt
-        problem = self._kind.objection(self.record.settings, self.state, *place, device)
-        if problem is None:
-            return None
-        sentence, current = f"run {self.record.run!r}: {problem}", self.state.open
-        if current and not self.is_over(attempt) and not (current.reducing or current.overdue):
-            return WrongState(sentence)  # the device has no part in the round
-        return TooLate(sentence, self._tempo.until_next_round(self.state))
+    def _objection(self, attempt: AttemptId, device: str) -> WrongState | None:
+        return objection(self.record, self.state, self._tempo, attempt, device)
 
     def is_over(self, attempt: AttemptId) -> bool:
         """Whether no update of that attempt is wanted, or none any more."""
-        return attempt not in self._needed()
-
-    def _needed(self) -> set[AttemptId]:
-        """The attempts whose updates may come, or lie in the spool."""
-        places = self._kind.needed_attempts(self.record.settings, self.state)
-        return {AttemptId(run=self.record.run, round=round_, attempt=attempt) for round_, attempt in places}
+        return attempt not in needed_attempts(self.record, self.state)
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""
-        if problem := self.objection(attempt, device):
+        if problem := self._objection(attempt, device):
             raise problem
 
     async def view(self) -> RunView:
         """What an operator sees of the run."""
         record = replace(self.record, status=self.state.status)
-        seen = dict(self._misfits), self._patience.silence()
+        seen = dict(self._devices.misfits), self._patience.silence()
         return await asyncio.to_thread(run_view, self._directory.store, record, self.state, *seen)
 
     async def watch(self) -> tuple[RunView, Watcher]:
@@ -268,7 +227,7 @@ class RunDriver:
 
     def close(self, reason: MoonfedError) -> None:
         """The coordinator stops; the run will go on after a restart."""
-        self._closed.set()
+        self._keeper.close()
         self._timers.cancel()
         self._patience.close()
         self._announcer.watchers.close(reason)
@@ -282,50 +241,29 @@ class RunDriver:
     async def _advance(self, event: Event) -> None:
         """One step: keep what follows, then show the new state, then act. The caller holds the lock."""
         state, commands = self._kind.step(self.record.settings, self.state, event)
-        while commands and not await asyncio.to_thread(self._kept, commands):
-            with suppress(asyncio.TimeoutError):  # nobody would send a timer's event again
-                await asyncio.wait_for(self._closed.wait(), TROUBLE_SECONDS)
-        before, self.state = self._needed(), state
+        await self._keeper.keep(commands)
+        before, self.state = needed_attempts(self.record, self.state), state
         self._patience.wait_for(state.open)
         self._tempo.follow(state.open)
-        for attempt in before - self._needed():
+        for attempt in before - needed_attempts(self.record, state):
             # Only now: whoever begins an upload looks at the state after making a directory, so none is left behind.
             await asyncio.to_thread(self._directory.forget, attempt)
         for command in commands:
             self._perform(command)
         silent = state.open and not state.trouble
-        self._announcer.waits("" if silent else self._kind.waiting(self.record.settings, state, self._misfits))
-
-    def _kept(self, commands: tuple[Command, ...]) -> bool:
-        try:
-            for command in commands:
-                keep(self._directory.store, self.record.run, command)
-        except Exception as error:
-            if self._closed.is_set():  # the coordinator stops, or another one drives the run
-                raise
-            shown = None if isinstance(error, LeaseLost) else error  # it may have run out without a taker
-            _log.error("run %r cannot go on; trying again in %g s", self.record.run, TROUBLE_SECONDS, exc_info=shown)
-            return False
-        return True
+        self._announcer.waits("" if silent else self._kind.waiting(self.record.settings, state, self._devices.misfits))
 
     def _perform(self, command: Command) -> None:
+        self._announcer.decided(command)
         match command:
-            case Open():
-                self._announcer.opened(command)
             case Assign():
                 self._assign(command)
             case StartTimer():
                 self._timers.start(command)
                 if isinstance(command.event, RetryTimePassed):
                     self._tempo.rests(command.seconds)
-            case Lose():
-                self._announcer.lost(command)
-            case Discard():
-                self._announcer.answered(discarded(self.record.run, command), ())
             case Reduce():
                 self.background.spawn(self._reduce(command))
-            case Abandon():
-                self._announcer.abandoned(command)
             case End():
                 self._patience.close()
                 self.background.spawn(self._end())
@@ -335,14 +273,14 @@ class RunDriver:
         if session is None:  # gone meanwhile, which the run is about to be told
             return
         self._patience.asked(command.device)
-        id_, standing = self._id(command), self._standings[command.round]
+        id_, standing = attempt_id(self.record.run, command), self._standings[command.round]
         session.offer(write_assignment(id_, command.device, self.record, self.manifest, standing))
 
     async def _reduce(self, command: Reduce) -> None:
         work = (self._directory, self.record.run, command, self.manifest, self.record.settings)
         outcome = await asyncio.to_thread(close_round, *work, standings=self._standings)
         if isinstance(outcome, Reduction):
-            attempt, model = self._id(command), outcome.blobs[MODEL]
+            attempt, model = attempt_id(self.record.run, command), outcome.blobs[MODEL]
             keepers = outcome.devices if keeps_state(self.manifest, self.record.settings) else ()
             latest = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in keepers}
             self._standings.after(attempt, self._standings[command.round].after(latest, outcome.blobs))
@@ -357,10 +295,3 @@ class RunDriver:
         view = await self.view()
         self._announcer.ended(view)
         await announce(view, self._directory.store, self._attendance)
-
-    def _id(self, item: InAttempt | OpenRound) -> AttemptId:
-        return AttemptId(run=self.record.run, round=item.round, attempt=item.attempt)
-
-
-def _named(answer: Answer) -> Named:
-    return {"round": answer.id.round, "attempt": answer.id.attempt, "device": answer.device}

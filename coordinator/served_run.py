@@ -54,7 +54,7 @@ class ServedRun(Protocol):
         """The global model that the open attempt's devices were given."""
 
     def is_over(self, attempt: AttemptId) -> bool:
-        """Whether that attempt is not, or no longer, the open one."""
+        """Whether no update of that attempt is wanted, or none any more."""
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""

@@ -23,6 +23,7 @@ from coordinator.storage.housekeeping import discard
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import recovered_state, run_view
 from coordinator.suspended import SuspendedRuns
+from coordinator.wanted import needed_attempts
 from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
 from moonfed.manifest import Manifest
 
@@ -56,7 +57,7 @@ class ServedRuns:
         """Goes on with the runs that were running when the coordinator ended; with replicas, those see to it."""
         running = [record for record in await asyncio.to_thread(self._store.runs) if record.status == "running"]
         states = {record.run: await asyncio.to_thread(recovered_state, self._store, record.run) for record in running}
-        attempts = [attempt for record in running for attempt in _needed_attempts(record, states[record.run])]
+        attempts = [attempt for record in running for attempt in needed_attempts(record, states[record.run])]
         await asyncio.to_thread(self._directory.forget_all_but, attempts)
         if not self._store.leases.shared:
             for record in running:
@@ -186,7 +187,7 @@ class ServedRuns:
 
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
-            await in_thread(self._directory.forget_shared, record.run, _needed_attempts(record, state))
+            await in_thread(self._directory.forget_shared, record.run, needed_attempts(record, state))
             loaded = await asyncio.to_thread(self._load, record)
         except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
             self.suspended.add(record, error)
@@ -218,9 +219,3 @@ class ServedRuns:
         for session in self._attendance.sessions():
             if problem := self.misfit(session.introduction):
                 session.close(problem)
-
-
-def _needed_attempts(record: RunRecord, state: State) -> list[AttemptId]:
-    """The attempts whose updates lie in the spool, or may come."""
-    needed = kind_of(record.settings).needed_attempts(record.settings, state)
-    return [AttemptId(run=record.run, round=round_, attempt=attempt) for round_, attempt in needed]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.attendance import Introduction
+from coordinator.attendance import Attendance, DistantSession, Introduction, Session
 from coordinator.rounds.settings import Settings
 from moonfed.labels import lacking, write_labels
 from moonfed.manifest import Manifest
@@ -17,3 +17,29 @@ def misfit(introduction: Introduction, manifest: Manifest, settings: Settings) -
     if missing := lacking(introduction.labels, settings.labels):
         return f"without the label {write_labels(missing)}"
     return None
+
+
+class SuitedDevices:
+    """The attending devices that can take part in a run that is driven here, and what the others lack."""
+
+    def __init__(self, attendance: Attendance, manifest: Manifest, settings: Settings) -> None:
+        self._attendance, self._manifest, self._settings = attendance, manifest, settings
+        self.misfits: dict[str, str] = {}  # who attended and could not take part when it was last looked for
+
+    def sessions(self) -> list[Session]:
+        """All of them."""
+        return [session for session in self._attendance.sessions() if self._misfit(session) is None]
+
+    def find(self, device: str) -> Session | None:
+        """One's present session; None if it is not here, or is noted to lack something."""
+        session = self._attendance.find(device)
+        self.misfits.pop(device, None)
+        if session and (problem := self._misfit(session)):
+            self.misfits[device] = problem
+            return None
+        return session
+
+    def _misfit(self, session: Session) -> str | None:
+        if self._settings.asynchronous and isinstance(session, DistantSession):
+            return "at another coordinator, whose devices have no part in asynchronous rounds"
+        return misfit(session.introduction, self._manifest, self._settings)

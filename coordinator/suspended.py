@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from coordinator.records import AttemptId, RunRecord, RunView
+from coordinator.records import RunRecord, RunView, attempt_id
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import recovered_state, run_view
 from moonfed.errors import WrongState
@@ -50,8 +50,7 @@ class SuspendedRuns:
         """Ends the run for good; its open round comes to nothing. Blocking."""
         state = recovered_state(self._store, run)
         if state.open:
-            attempt = AttemptId(run=run, round=state.open.round, attempt=state.open.attempt)
-            self._store.abandon_round(attempt, "the run was stopped")
+            self._store.abandon_round(attempt_id(run, state.open), "the run was stopped")
             self._directory.forget_run(run)
         self._store.end_run(run, "stopped")
         self._reasons.pop(run, None)

@@ -16,18 +16,18 @@ from coordinator.attendance import Attendance, Session
 from coordinator.background import Background, in_thread
 from coordinator.endings import announce
 from coordinator.liveness import Liveness
-from coordinator.records import Answer, AttemptId, RunEvent, RunRecord, RunView
-from coordinator.replicas.sighting import Sighting, attempt_of, happenings, look
-from coordinator.rounds import sentences
+from coordinator.records import Answer, AttemptId, RunEvent, RunRecord, RunView, attempt_id
+from coordinator.replicas.sighting import Sighting, happenings, look
 from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
 from coordinator.suiting import misfit
 from coordinator.tempo import Tempo
+from coordinator.wanted import needed_attempts, objection
 from coordinator.watchers import Watcher, Watchers
 from moonfed.blobs import BlobRef
-from moonfed.errors import MoonfedError, NotFound, TooLate, Unavailable, WrongState
+from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
 from moonfed.manifest import MODEL, Manifest
 
 STOP_SECONDS = 10.0  # for which an operator waits until the run's holder has stopped it
@@ -129,7 +129,7 @@ class Follower:
             or self._standing_after != current.round - 1
         ):
             return
-        id_ = attempt_of(self.record.run, current)
+        id_ = attempt_id(self.record.run, current)
         for device in devices:
             session = here.get(device)
             if session and device in current.outstanding and self._misfit(session) is None:
@@ -202,17 +202,11 @@ class Follower:
         return misfit(session.introduction, self.manifest, self.record.settings)
 
     def _objection(self, attempt: AttemptId, device: str) -> WrongState | None:
-        problem = sentences.objection(self.state, attempt.round, attempt.attempt, device)
-        if problem is None:
-            return None
-        sentence, current = f"run {self.record.run!r}: {problem}", self.state.open
-        if current and not self.is_over(attempt) and not current.overdue:
-            return WrongState(sentence)  # the device has no part in the round
-        return TooLate(sentence, self._tempo.until_next_round(self.state))
+        return objection(self.record, self.state, self._tempo, attempt, device)
 
     def is_over(self, attempt: AttemptId) -> bool:
-        """Whether that attempt is not, or no longer, the open one."""
-        return self.state.open is None or attempt_of(self.record.run, self.state.open) != attempt
+        """Whether no update of that attempt is wanted, or none any more."""
+        return attempt not in needed_attempts(self.record, self.state)
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""

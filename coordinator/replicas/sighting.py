@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.records import Answer, AttemptId, EventKind, Outcome, RoundRecord, RunEvent, RunRecord
+from coordinator.records import Answer, AttemptId, EventKind, Outcome, RoundRecord, RunEvent, RunRecord, attempt_id
 from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.rounds import UNDER_WAY
 from coordinator.storage.store import Store
@@ -42,7 +42,7 @@ def look(store: Store, run: str, before: Sighting | None) -> Sighting:
         past = store.past_rounds(run, before.newest_past, PAST_AT_ONCE)
         newest_past = past[-1].id if past else before.newest_past
     state, record = recovered_state(store, run), store.run(run)
-    answers = store.answers(attempt_of(run, state.open)) if state.open else []
+    answers = store.answers(attempt_id(run, state.open)) if state.open else []
     return Sighting(
         record=record,
         state=state,
@@ -50,11 +50,6 @@ def look(store: Store, run: str, before: Sighting | None) -> Sighting:
         past=past,
         newest_past=newest_past,
     )
-
-
-def attempt_of(run: str, current: OpenRound) -> AttemptId:
-    """The open round's name."""
-    return AttemptId(run=run, round=current.round, attempt=current.attempt)
 
 
 def happenings(before: Sighting, after: Sighting) -> Iterator[RunEvent]:

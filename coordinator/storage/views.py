@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.records import AttemptId, RunRecord, RunView
+from coordinator.records import RunRecord, RunView, attempt_id
 from coordinator.rounds import sentences
 from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.state import OpenRound, State
@@ -34,7 +34,7 @@ def run_view(
 
 def _open_round(store: Store, run: str, current: OpenRound) -> OpenRound | None:
     """The round unless it ended a moment ago, of which the state machine is just being told."""
-    found = store.round(AttemptId(run=run, round=current.round, attempt=current.attempt))
+    found = store.round(attempt_id(run, current))
     return current if found and found.status in UNDER_WAY else None
 
 

@@ -85,10 +85,10 @@ def let_the_clock_jump() -> None:
 
 
 def main() -> None:
-    from coordinator import run_driver
+    from coordinator import keeping
     from coordinator.cli import main as run
 
-    run_driver.TROUBLE_SECONDS = 0.1
+    keeping.TROUBLE_SECONDS = 0.1
     if told := os.environ.get(VARIABLE):
         Fault(**json.loads(told)).install()
     if CLOCK in os.environ:

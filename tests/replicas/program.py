@@ -6,12 +6,12 @@ LEASE_SECONDS = 2.0
 
 
 def main() -> None:
-    from coordinator import run_driver
+    from coordinator import keeping
     from coordinator.cli import main as run
     from coordinator.replicas import replica
 
     replica.LEASE_SECONDS = LEASE_SECONDS
-    run_driver.TROUBLE_SECONDS = 0.1
+    keeping.TROUBLE_SECONDS = 0.1
     run()
 
 
