@@ -1,11 +1,8 @@
-"""The state machine of an asynchronous run: examples, and properties over anything that may happen in any order."""
+"""The state machine of an asynchronous run, by examples."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coordinator.rounds.asynchronous import Asynchronous
 from coordinator.rounds.buffered_state import BufferedState, buffered
@@ -40,6 +37,8 @@ from coordinator.rounds.kinds import ASYNCHRONOUS
 from coordinator.rounds.settings import Amount, Settings
 from coordinator.rounds.state import State
 from moonfed.errors import InvalidInput
+from tests.coordinator import playing
+from tests.coordinator.playing import attended, only
 
 TWO = Settings(
     rounds=5,
@@ -54,15 +53,8 @@ def after(
     *happened: Event, state: State | None = None, settings: Settings = TWO
 ) -> tuple[BufferedState, list[Command]]:
     """The state after some events, and all commands on the way."""
-    now, done = state or ASYNCHRONOUS.first, list[Command]()
-    for event in happened:
-        now, commands = ASYNCHRONOUS.step(settings, now, event)
-        done += commands
+    now, done = playing.after(settings, *happened, state=state)
     return buffered(now), done
-
-
-def attended(*names: str) -> list[Event]:
-    return [Attended(device=name) for name in names]
 
 
 def accepted(name: str, begun: int = 1) -> Event:
@@ -75,10 +67,6 @@ def reduced(round_: int) -> Event:
 
 def assigned(commands: list[Command]) -> list[tuple[str, int]]:
     return [(command.device, command.round) for command in commands if isinstance(command, Assign)]
-
-
-def only(commands: list[Command], kind: type[Command]) -> list[Command]:
-    return [command for command in commands if isinstance(command, kind)]
 
 
 def objection(state: State, round_: int, device: str, attempt: int = 1) -> str | None:
@@ -266,192 +254,3 @@ def test_asynchronous_settings_survive_the_store_and_keep_the_models_that_may_be
     assert Settings.from_document(TWO.to_document()) == TWO
     many = Settings(rounds=1, asynchronous=Asynchronous(buffer=3, max_staleness=40))
     assert many.models_needed == 41
-
-
-DEVICES = [f"cam-{number}" for number in range(5)]
-Key = tuple[str, int]
-
-
-class Runs(RuleBasedStateMachine):
-    """Plays coordinator and fleet in any order and remembers independently what was acknowledged and what counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settings = Settings(
-            rounds=6,
-            cohort=Amount(count=3),
-            minimum_devices=2,
-            quorum=Amount(fraction=0.5),
-            seed=5,
-            asynchronous=Asynchronous(buffer=2, max_staleness=2),
-        )
-        self.state: State = ASYNCHRONOUS.first
-        self.waiting_for_a_model: set[Key] = set()  # acknowledged, and in no model yet
-        self.counted: set[Key] = set()
-        self.joined: dict[str, int] = {}  # on record: the newest round that each device began with
-        self.answered: set[Key] = set()
-        self.reducing: Reduce | None = None
-        self.committed = 0
-        self.opened = 0
-        self.here: set[str] = set()
-        self.timers: list[Event] = []
-        self.overdue = self.stopping = self.stops_at_all = False
-
-    def send(self, event: Event) -> None:
-        again = ASYNCHRONOUS.step(self.settings, self.state, event)
-        self.state, commands = ASYNCHRONOUS.step(self.settings, self.state, event)
-        assert again == (self.state, commands), "the same event in the same state has the same consequences"
-        for command in commands:
-            self.obey(command)
-
-    def obey(self, command: Command) -> None:
-        match command:
-            case Open():
-                self.opened += 1
-                assert command.round == self.opened == self.committed + 1, "every round opens once, in order"
-                self.joined |= dict.fromkeys(command.cohort, command.round)
-                self.overdue = False
-            case Join():
-                assert command.round == self.opened
-                self.joined[command.device] = command.round
-            case Assign():
-                assert command.device in self.here
-                assert self.joined[command.device] == command.round, "what it is told is on record"
-                assert (command.device, command.round) not in self.answered - self.declined_once
-            case StartTimer():
-                self.timers.append(command.event)
-            case Reduce():
-                assert self.reducing is None
-                assert {(device, command.bases[device]) for device in command.devices} == self.waiting_for_a_model
-                assert len(command.devices) >= (1 if self.overdue else 2)
-                assert all(command.round - base <= 2 for base in command.bases.values())
-                self.reducing = command
-            case Discard():
-                self.waiting_for_a_model.discard((command.device, command.round))
-            case End():
-                assert self.stopping or self.committed == 6
-
-    @property
-    def declined_once(self) -> set[Key]:
-        return self.declined
-
-    @initialize(stops=strategies.booleans())
-    def decide(self, stops: bool) -> None:
-        self.stops_at_all = stops
-        self.declined: set[Key] = set()
-
-    @rule(device=strategies.sampled_from(DEVICES))
-    def attends(self, device: str) -> None:
-        self.here.add(device)
-        self.send(Attended(device=device))
-
-    @rule(device=strategies.sampled_from(DEVICES))
-    def departs(self, device: str) -> None:
-        self.here.discard(device)
-        self.send(Departed(device=device))
-
-    @rule(device=strategies.sampled_from(DEVICES), behind=strategies.integers(0, 3))
-    def delivers(self, device: str, behind: int) -> None:
-        """As the shell does it: only what is wanted is acknowledged, and each update once."""
-        begun = self.committed + 1 - behind
-        key = (device, begun)
-        if key in self.answered - self.declined:
-            return
-        if ASYNCHRONOUS.objection(self.settings, self.state, begun, 1, device) is None:
-            self.answered.add(key)
-            self.waiting_for_a_model.add(key)
-        self.send(accepted(device, begun))
-
-    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRefused, Declined]))
-    def fails(self, device: str, kind: type[UpdateRefused | Declined]) -> None:
-        begun = buffered(self.state).tasks.get(device)
-        if begun and self.state.status == "running":
-            self.answered.add((device, begun))
-            if kind is Declined:
-                self.declined.add((device, begun))
-            self.send(kind(round=begun, attempt=1, device=device))
-
-    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([Stalled, Progressed]))
-    def stalls_or_progresses(self, device: str, kind: type[Stalled | Progressed]) -> None:
-        self.send(kind(round=self.committed + 1, attempt=1, device=device))
-
-    @precondition(lambda self: self.timers)
-    @rule(data=strategies.data())
-    def time_passes(self, data: strategies.DataObject) -> None:
-        event = data.draw(strategies.sampled_from(self.timers))
-        if event == DeadlinePassed(round=self.committed + 1, attempt=1):
-            self.overdue = True
-        self.send(event)
-
-    @precondition(lambda self: self.reducing is not None)
-    @rule(works=strategies.booleans())
-    def reduction_ends(self, works: bool) -> None:
-        assert self.reducing
-        done, self.reducing = self.reducing, None
-        if not works:
-            self.send(ReducingFailed(round=done.round, attempt=1, reason="because"))
-            return
-        keys = {(device, done.bases[device]) for device in done.devices}
-        assert not keys & self.counted, "no update counts twice"
-        self.counted |= keys
-        self.waiting_for_a_model -= keys
-        self.committed += 1
-        self.send(reduced(done.round))
-
-    @precondition(lambda self: self.reducing is not None)
-    @rule(data=strategies.data())
-    def updates_are_damaged(self, data: strategies.DataObject) -> None:
-        assert self.reducing
-        done, self.reducing = self.reducing, None
-        devices = data.draw(strategies.lists(strategies.sampled_from(done.devices), min_size=1, unique=True))
-        self.send(Damaged(round=done.round, attempt=1, devices=tuple(devices)))
-
-    @precondition(lambda self: self.stops_at_all)
-    @rule()
-    def is_stopped(self) -> None:
-        self.stopping = True
-        self.send(StopRequested())
-
-    @invariant()
-    def nothing_acknowledged_is_forgotten(self) -> None:
-        now = buffered(self.state)
-        if now.status == "running":
-            assert {*now.buffer.items(), *now.closing.items()} == self.waiting_for_a_model
-            kept = ASYNCHRONOUS.needed_attempts(self.settings, now)
-            assert {(begun, 1) for _, begun in self.waiting_for_a_model} <= kept, "their files are not deleted"
-
-    @invariant()
-    def nobody_is_counted_on_twice(self) -> None:
-        now = buffered(self.state)
-        if now.open and now.status == "running":
-            groups = [set(now.tasks), set(now.buffer), set(now.closing), now.refused, now.declined]
-            assert sum(map(len, groups)) == len(set().union(*groups))
-            assert set(now.open.outstanding) == set(now.working)
-            assert now.lost <= now.tasks.keys()
-
-    def teardown(self) -> None:
-        """Once every device attends and answers, the run ends, whatever happened before."""
-        for device in DEVICES:
-            self.departs(device)
-            self.attends(device)
-        for _ in range(60):
-            now = buffered(self.state)
-            if now.status != "running":
-                break
-            if self.reducing:
-                self.reduction_ends(works=True)
-            elif now.trouble:
-                self.send(RetryTimePassed(round=now.number, attempt=1))
-            elif now.working:
-                device = min(now.working)
-                self.delivers(device, now.number - now.tasks[device])
-            else:
-                self.overdue = True
-                self.send(DeadlinePassed(round=now.number, attempt=1))
-                if not self.reducing:
-                    break
-        assert self.state.status == ("stopped" if self.stopping and self.committed < 6 else "finished")
-
-
-TestRuns = Runs.TestCase
-TestRuns.settings = hypothesis_settings(max_examples=80, stateful_step_count=40, deadline=None)

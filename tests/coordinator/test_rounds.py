@@ -1,16 +1,9 @@
-"""The state machine of a run: examples, and properties over anything that may happen in any order."""
+"""The state machine of a run, by examples."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-
 import pytest
-from hypothesis import given, strategies
-from hypothesis import settings as hypothesis_settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from coordinator.rounds.cohorts import draw_cohort
 from coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -37,25 +30,13 @@ from coordinator.rounds.events import (
     UpdateAccepted,
     UpdateRefused,
 )
-from coordinator.rounds.machine import retry_seconds, step
+from coordinator.rounds.machine import retry_seconds
 from coordinator.rounds.sentences import objection, waiting
 from coordinator.rounds.settings import Amount, Settings
 from coordinator.rounds.state import OpenRound, State
+from tests.coordinator.playing import after, attended, only
 
 THREE = Settings(rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, patience_seconds=10, seed=1)
-
-
-def after(settings: Settings, *happened: Event, state: State | None = None) -> tuple[State, list[Command]]:
-    """The state after some events, and all commands on the way."""
-    state, done = state or State(), list[Command]()
-    for event in happened:
-        state, commands = step(settings, state, event)
-        done += commands
-    return state, done
-
-
-def attended(*names: str) -> list[Event]:
-    return [Attended(device=name) for name in names]
 
 
 def accepted(name: str, round_: int = 1, attempt: int = 1) -> Event:
@@ -69,10 +50,6 @@ def stalled(name: str) -> Event:
 def timer(commands: list[Command], kind: type[Event]) -> Event:
     """The event of the latest timer of a kind."""
     return [c.event for c in commands if isinstance(c, StartTimer) and isinstance(c.event, kind)][-1]
-
-
-def only(commands: list[Command], kind: type[Command]) -> list[Command]:
-    return [command for command in commands if isinstance(command, kind)]
 
 
 def test_a_round_opens_when_enough_devices_attend() -> None:
@@ -323,251 +300,3 @@ def test_after_a_restart_a_complete_round_is_reduced_at_once() -> None:
     held = OpenRound(round=1, attempt=1, cohort=("a", "b"), reported=frozenset("ab"))
     _, commands = after(THREE, Resumed(), state=State(open=held))
     assert only(commands, Reduce) == [Reduce(round=1, attempt=1, devices=("a", "b"))]
-
-
-names = strategies.sets(strategies.text("abcdef0123", min_size=1, max_size=4), min_size=1, max_size=20)
-
-
-@given(names, strategies.integers(0, 2**64 - 1), strategies.integers(1, 25))
-def test_the_cohort_depends_on_seed_round_attempt_and_names_alone(devices: set[str], seed: int, count: int) -> None:
-    settings = Settings(rounds=9, cohort=Amount(count=count), quorum=Amount(count=1), seed=seed)
-    shuffled = sorted(devices, key=lambda name: hash((name, seed)))
-    cohort = draw_cohort(settings, 3, 1, shuffled, {})
-    assert cohort == draw_cohort(settings, 3, 1, sorted(devices, reverse=True), {})
-    assert list(cohort) == sorted(cohort)
-    assert len(cohort) == min(count, len(devices))
-    assert set(cohort) <= devices
-
-
-def test_every_device_is_drawn_about_as_often() -> None:
-    settings = Settings(rounds=9, cohort=Amount(count=5), quorum=Amount(count=1), seed=3)
-    devices = [f"cam-{number}" for number in range(20)]
-    drawn = [name for round_ in range(1, 401) for name in draw_cohort(settings, round_, 1, devices, {})]
-    assert all(60 < drawn.count(name) < 140 for name in devices), "100 are expected, with a deviation of 8.7"
-
-
-def test_cohorts_by_samples_are_drawn_without_replacement() -> None:
-    """Of weights 1, 2 and 5, two are drawn: i first, then j of those left, has probability w_i/8 · w_j/(8 - w_i)."""
-    settings = Settings(rounds=9, cohort=Amount(count=2), quorum=Amount(count=1), seed=3, sampling="samples")
-    weights = {"a": 100, "b": 200, "c": 500}
-    drawn = Counter(draw_cohort(settings, round_, 1, weights, weights) for round_ in range(1, 4001))
-    expected = {
-        ("a", "b"): 1 / 8 * 2 / 7 + 2 / 8 * 1 / 6,
-        ("a", "c"): 1 / 8 * 5 / 7 + 5 / 8 * 1 / 3,
-        ("b", "c"): 2 / 8 * 5 / 6 + 5 / 8 * 2 / 3,
-    }
-    assert sum(expected.values()) == pytest.approx(1)
-    for pair, probability in expected.items():
-        assert abs(drawn[pair] - 4000 * probability) < 4 * math.sqrt(4000 * probability * (1 - probability))
-
-
-def test_devices_whose_samples_are_not_known_weigh_as_the_mean_of_the_others() -> None:
-    settings = Settings(rounds=9, cohort=Amount(count=1), quorum=Amount(count=1), seed=3, sampling="samples")
-    known, all_known = {"a": 100, "b": 500}, {"a": 100, "b": 500, "c": 300}
-    for round_ in range(1, 200):
-        cohort = draw_cohort(settings, round_, 1, "abc", known)
-        assert cohort == draw_cohort(settings, round_, 1, "abc", all_known)
-    assert draw_cohort(settings, 1, 1, "abc", {}) == draw_cohort(settings, 1, 1, "abc", dict.fromkeys("abc", 7))
-
-
-def test_what_devices_tell_of_their_samples_decides_the_next_cohort() -> None:
-    settings = Settings(rounds=9, cohort=Amount(count=1), minimum_devices=2, quorum=Amount(count=1), sampling="samples")
-    state, _ = after(settings, Attended(device="a", samples=30), Attended(device="b"))
-    assert state.samples == {"a": 30}
-    assert state.open
-    (drawn,) = state.open.cohort
-    told = UpdateAccepted(round=1, attempt=1, device=drawn, samples=90)
-    state, _ = after(settings, told, Attended(device=drawn), state=state)
-    assert state.samples[drawn] == 90, "attending again without saying how many changes nothing"
-    state, _ = after(settings, Resumed(attending={"a": 5, "b": 0}), state=State())
-    assert state.samples == {"a": 5}
-
-
-DEVICES = [f"cam-{number}" for number in range(5)]
-
-
-class Runs(RuleBasedStateMachine):
-    """Plays coordinator and fleet in any order and remembers independently what was acknowledged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settings = Settings(
-            rounds=3,
-            cohort=Amount(fraction=0.6),
-            minimum_devices=2,
-            quorum=Amount(fraction=0.6),
-            seed=5,
-            over_selection=0.5,
-        )
-        self.state = State()
-        self.acknowledged: dict[tuple[int, int], set[str]] = {}
-        self.damaged: dict[tuple[int, int], set[str]] = {}
-        self.stopping = False
-        self.timers: list[Event] = []
-        self.reducing: Reduce | None = None
-        self.committed: list[tuple[str, ...]] = []
-        self.cohorts: dict[tuple[int, int], tuple[str, ...]] = {}
-        self.sizes: dict[tuple[int, int], int] = {}  # of the cohorts without those drawn beyond
-        self.here: set[str] = set()
-        self.stops_at_all = False
-
-    def send(self, event: Event) -> None:
-        again = step(self.settings, self.state, event)
-        self.state, commands = step(self.settings, self.state, event)
-        assert again == (self.state, commands), "the same event in the same state has the same consequences"
-        for command in commands:
-            self.obey(command)
-
-    def obey(self, command: Command) -> None:
-        match command:
-            case Open():
-                key = (command.round, command.attempt)
-                assert key not in self.cohorts, "an attempt opens once"
-                assert command.round == len(self.committed) + 1
-                assert len(self.here) >= self.settings.minimum_devices
-                assert set(command.cohort) <= self.here
-                self.cohorts[key] = command.cohort
-                self.sizes[key] = math.ceil(0.6 * len(self.here))
-                assert len(command.cohort) == min(math.ceil(1.5 * self.sizes[key]), len(self.here))
-            case StartTimer():
-                self.timers.append(command.event)
-            case Assign():
-                assert command.device in self.here
-                assert command.device in self.cohorts[command.round, command.attempt]
-            case Reduce():
-                assert self.reducing is None
-                key = (command.round, command.attempt)
-                whole = self.acknowledged.get(key, set()) - self.damaged.get(key, set())
-                assert set(command.devices) == whole, "each acknowledged update once"
-                assert len(command.devices) == len(set(command.devices))
-                wanted = self.sizes[key]
-                assert self.settings.quorum.of(wanted) <= len(command.devices) <= wanted
-                self.reducing = command
-            case Abandon():
-                key = (command.round, command.attempt)
-                counted = set(self.cohorts[key]) - set(command.missing)
-                assert counted == self.acknowledged.get(key, set()) - self.damaged.get(key, set())
-            case End():
-                assert self.stopping or len(self.committed) == self.settings.rounds
-                finished = len(self.committed) == self.settings.rounds
-                assert command.status == ("finished" if finished else "stopped")
-
-    @rule(device=strategies.sampled_from(DEVICES))
-    def attends(self, device: str) -> None:
-        self.here.add(device)
-        self.send(Attended(device=device))
-
-    @rule(device=strategies.sampled_from(DEVICES))
-    def departs(self, device: str) -> None:
-        self.here.discard(device)
-        self.send(Departed(device=device))
-
-    @rule(device=strategies.sampled_from(DEVICES), attempt=strategies.integers(0, 1))
-    def delivers(self, device: str, attempt: int) -> None:
-        """As the shell does it: only what is wanted is acknowledged; a second time changes nothing."""
-        current = self.state.open
-        round_, number = (current.round, current.attempt - attempt) if current else (1, 1)
-        if objection(self.state, round_, number, device) is None:
-            self.acknowledged.setdefault((round_, number), set()).add(device)
-        self.send(UpdateAccepted(round=round_, attempt=number, device=device))
-
-    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRefused, Declined]))
-    def fails(self, device: str, kind: type[UpdateRefused | Declined]) -> None:
-        if self.state.open:
-            self.send(kind(round=self.state.open.round, attempt=self.state.open.attempt, device=device))
-
-    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([Stalled, Progressed]))
-    def stalls_or_progresses(self, device: str, kind: type[Stalled | Progressed]) -> None:
-        if self.state.open:
-            self.send(kind(round=self.state.open.round, attempt=self.state.open.attempt, device=device))
-
-    @precondition(lambda self: self.timers)
-    @rule(data=strategies.data())
-    def time_passes(self, data: strategies.DataObject) -> None:
-        """Any timer may fire, those of the past too."""
-        self.send(data.draw(strategies.sampled_from(self.timers)))
-
-    @precondition(lambda self: self.reducing is not None)
-    @rule(works=strategies.booleans(), passing=strategies.booleans())
-    def reduction_ends(self, works: bool, passing: bool) -> None:
-        assert self.reducing
-        done, self.reducing = self.reducing, None
-        if works:
-            self.committed.append(done.devices)
-            self.send(Reduced(round=done.round, attempt=done.attempt))
-        else:
-            self.send(ReducingFailed(round=done.round, attempt=done.attempt, reason="because", passing=passing))
-            if passing and not self.stopping:
-                assert self.state.open, "what was acknowledged stays"
-
-    @precondition(lambda self: self.reducing is not None)
-    @rule(data=strategies.data())
-    def updates_are_damaged(self, data: strategies.DataObject) -> None:
-        assert self.reducing
-        done, self.reducing = self.reducing, None
-        devices = data.draw(strategies.lists(strategies.sampled_from(done.devices), min_size=1, unique=True))
-        self.damaged.setdefault((done.round, done.attempt), set()).update(devices)
-        self.send(Damaged(round=done.round, attempt=done.attempt, devices=tuple(devices)))
-
-    @precondition(lambda self: self.state.status == "running")
-    @rule(devices=strategies.sets(strategies.sampled_from(DEVICES)))
-    def restarts(self, devices: set[str]) -> None:
-        """As `recovered_state` finds it: timers, losses and a stop that was not recorded are gone."""
-        current = self.state.open
-        kept = current and OpenRound(
-            round=current.round,
-            attempt=current.attempt,
-            cohort=current.cohort,
-            reported=current.reported,
-            refused=current.refused,
-            declined=current.declined,
-        )
-        self.here, self.timers, self.reducing, self.stopping = set(devices), [], None, False
-        self.state = State(committed=self.state.committed, attempt=self.state.attempt, open=kept)
-        self.send(Resumed(attending=dict.fromkeys(devices, 0)))
-
-    @precondition(lambda self: self.stops_at_all)
-    @rule()
-    def is_stopped(self) -> None:
-        self.stopping = True
-        self.send(StopRequested())
-
-    @initialize(stops=strategies.booleans())
-    def decide(self, stops: bool) -> None:
-        """Most of what can happen happens to runs that are never stopped."""
-        self.stops_at_all = stops
-
-    @invariant()
-    def a_stop_waits_for_a_reduction_alone(self) -> None:
-        assert not self.stopping or self.reducing or self.state.status != "running"
-
-    @invariant()
-    def committed_rounds_agree(self) -> None:
-        assert self.state.committed == len(self.committed)
-
-    @invariant()
-    def it_says_what_it_waits_for_or_something_is_under_way(self) -> None:
-        under_way = self.reducing is not None or self.state.status != "running"
-        assert under_way or waiting(self.settings, self.state)
-
-    def teardown(self) -> None:
-        """Once every device attends and answers, the run ends, whatever happened before."""
-        for device in DEVICES:
-            self.attends(device)
-        for _ in range(40):
-            if self.state.status != "running":
-                break
-            if self.reducing:
-                self.reduction_ends(works=True, passing=False)
-            elif self.state.trouble:
-                self.send(RetryTimePassed(round=self.state.committed + 1, attempt=self.state.attempt))
-            elif self.state.open:
-                for device in self.state.open.outstanding:
-                    self.delivers(device, 0)
-            else:
-                self.send(RetryTimePassed(round=self.state.committed + 1, attempt=self.state.attempt))
-        assert self.state.status == ("stopped" if self.stopping and len(self.committed) < 3 else "finished")
-
-
-TestRuns = Runs.TestCase
-TestRuns.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
