@@ -20,8 +20,8 @@ demo: setup ## a coordinator and five devices on this machine; ends with build/d
 test: setup
 	$(BIN)/python -m pytest
 
-soak: setup ## kills a coordinator 200 times at random moments of one run: about five minutes
-	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py
+soak: setup ## kills a coordinator 200 times at random moments of a run, of one on servers and of an asynchronous one
+	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py tests/faults/test_asynchronous_kills.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,17 +1,43 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from coordinator.storage.postgres import open_store
+from tests.coordinator.storage.conftest import bucket, postgresql_server, s3_server
+from tests.coordinator.storage.postgresql import Server
 from tests.faults.fleet import SAMPLES, Coordinators, enrol_all
+
+__all__ = ["bucket", "postgresql_server", "s3_server"]
 
 
 @pytest.fixture
 def coordinators(tmp_path: Path) -> Iterator[Coordinators]:
     """A state directory with an enrolled fleet; nobody serves it yet."""
-    made = Coordinators(tmp_path)
+    with enrolled(Coordinators(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def shared_coordinators(postgresql_server: Server, bucket: str, tmp_path: Path) -> Iterator[Coordinators]:
+    """The same with its database on a PostgreSQL server and its blobs in an object store."""
+    database = postgresql_server.new_database()
+    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    made = Coordinators(tmp_path, arguments=["--database", database, "--blobs", bucket], environment=aws)
+    with enrolled(made):
+        made.store = open_store(database, used_before=True)
+        try:
+            yield made
+        finally:
+            made.store.close()
+
+
+@contextmanager
+def enrolled(made: Coordinators) -> Iterator[Coordinators]:
     try:
         made.serve()
         enrol_all(made, list(SAMPLES))

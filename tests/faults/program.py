@@ -1,6 +1,6 @@
 """The coordinator's real program, with faults put into its store: a process that tests start instead of the program.
 
-The environment names the faults (`Fault.environment`); nothing of this is in the program itself.
+The environment names the faults (`environment_of`); nothing of this is in the program itself.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import sqlalchemy as sql
+
+from moonfed.errors import Unavailable
+
 VARIABLE, CLOCK = "MOONFED_TEST_FAULT", "MOONFED_TEST_CLOCK"
 YEARS = 10 * 365 * 86400.0
+LEASE_SECONDS = 1.0  # so that no kill costs more than that
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """What happens before or after a call of `at`, such as `coordinator.storage.store:Store.take_answer`.
 
-    `kill` ends the process with SIGKILL, `full` raises what a full disk raises, in so many calls after `skip` others.
+    `kill` ends the process with SIGKILL, `full` raises what a full disk raises, `database away` and `objects away` what
+    a server raises that cannot be reached, in so many calls after `skip` others.
     """
 
     at: str
     when: Literal["before", "after"] = "before"
-    do: Literal["kill", "full"] = "kill"
+    do: Literal["kill", "full", "database away", "objects away"] = "kill"
     skip: int = 0
     times: int = 1
-
-    def environment(self) -> dict[str, str]:
-        return {VARIABLE: json.dumps(asdict(self))}
 
     def install(self) -> None:
         """Puts the fault around the method; AttributeError if there is none of that name."""
@@ -75,7 +78,16 @@ class Fault:
         if self.do == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()
+        if self.do == "database away":
+            raise sql.exc.OperationalError("a statement", None, ConnectionError("the server closed the connection"))
+        if self.do == "objects away":
+            raise Unavailable("the object store cannot be used: it is away")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def environment_of(faults: Iterable[Fault]) -> dict[str, str]:
+    """What tells the program of them."""
+    return {VARIABLE: json.dumps([asdict(fault) for fault in faults])}
 
 
 def let_the_clock_jump() -> None:
@@ -87,10 +99,12 @@ def let_the_clock_jump() -> None:
 def main() -> None:
     from coordinator import keeping
     from coordinator.cli import main as run
+    from coordinator.replicas import replica
 
     keeping.TROUBLE_SECONDS = 0.1
-    if told := os.environ.get(VARIABLE):
-        Fault(**json.loads(told)).install()
+    replica.LEASE_SECONDS = LEASE_SECONDS
+    for told in json.loads(os.environ.get(VARIABLE, "[]")):
+        Fault(**told).install()
     if CLOCK in os.environ:
         let_the_clock_jump()
     run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import product
 from typing import Literal
@@ -16,9 +17,10 @@ from tests.coordinator.support import Device
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, until, whole_run
 from tests.faults.program import Fault
 
-REGISTRY = "coordinator.storage.registry:Registry."
-STORE = "coordinator.storage.store:Store."
-DIRECTORY = "coordinator.storage.state_directory:StateDirectory."
+STORAGE = "coordinator.storage."
+REGISTRY = STORAGE + "registry:Registry."
+STORE = STORAGE + "store:Store."
+DIRECTORY = STORAGE + "state_directory:StateDirectory."
 BLOBS = "moonfed.blobs:"
 # Devices attend, the round is recorded, updates are received, put to their places and given their receipts, the round
 # takes no more, the new model becomes a blob, the round is committed, its spool is deleted. `skip` others: in the
@@ -34,12 +36,31 @@ COMMIT_POINTS = [
     (STORE + "commit_round", 0),
     (DIRECTORY + "forget", 0),
 ]
+# On a database server and an object store the new model becomes an object, and so does every update before it has its
+# receipt; and the run's lease is taken from whom was killed.
+TRANSACTIONS = [point for point in COMMIT_POINTS if point[0].startswith((REGISTRY, STORE))]
+OBJECTS = [(STORAGE + "shared_spool:SharedSpool.put", 1), (STORAGE + "object_blobs:ObjectBlobs.put_file", 0)]
+SHARED_POINTS = [
+    (STORAGE + "leases:Leases.take", 0),
+    *TRANSACTIONS,
+    *OBJECTS,
+    (STORAGE + "shared_spool:SharedSpool.forget", 0),
+]
 MOMENTS: tuple[Literal["before", "after"], ...] = ("before", "after")
 BUNDLE = bundle_of(50)
 
 
 def test_a_kill_before_or_after_any_commit_point_costs_no_update(coordinators: Coordinators) -> None:
-    faults = [Fault(at=at, skip=skip, when=when) for (at, skip), when in product(COMMIT_POINTS, MOMENTS)]
+    no_kill_costs_an_update(coordinators, COMMIT_POINTS)
+
+
+@pytest.mark.timeout(480)
+def test_no_more_does_one_on_a_database_server_and_an_object_store(shared_coordinators: Coordinators) -> None:
+    no_kill_costs_an_update(shared_coordinators, SHARED_POINTS)
+
+
+def no_kill_costs_an_update(coordinators: Coordinators, points: Sequence[tuple[str, int]]) -> None:
+    faults = [Fault(at=at, skip=skip, when=when) for (at, skip), when in product(points, MOMENTS)]
     rounds = len(faults) + 1
     ends = [Fault(at=STORE + "end_run", when=when) for when in MOMENTS]
     coordinators.serve()
@@ -104,17 +125,32 @@ def test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned(
 
 def test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart(coordinators: Coordinators) -> None:
     faults = [Fault(at=at, skip=skip, do="full", times=2) for at, skip in COMMIT_POINTS if not at.endswith("forget")]
+    no_trouble_costs_an_update(coordinators, [[fault] for fault in faults])
+
+
+@pytest.mark.timeout(480)
+def test_no_more_does_a_server_that_is_away_for_a_moment(shared_coordinators: Coordinators) -> None:
+    """A connection that breaks right after a transaction leaves open whether it was committed."""
+    troubles = [
+        [Fault(at=at, skip=skip, when=when, do="database away", times=2) for at, skip in TRANSACTIONS]
+        for when in MOMENTS
+    ]
+    objects = [Fault(at=at, skip=skip, do="objects away", times=2) for at, skip in OBJECTS]
+    no_trouble_costs_an_update(shared_coordinators, [*troubles, objects])
+
+
+def no_trouble_costs_an_update(coordinators: Coordinators, troubles: Sequence[Sequence[Fault]]) -> None:
     coordinators.serve()
     coordinators.start_run("undisturbed", BUNDLE, 2, len(SAMPLES))
     with devices_at(coordinators):
         undisturbed = coordinators.finished("undisturbed").model
-        for number, fault in enumerate(faults):
-            run = f"full-{number}"
+        for number, faults in enumerate(troubles):
+            run = f"trouble-{number}"
             coordinators.kill()
-            coordinators.serve(fault)
+            coordinators.serve(*faults)
             coordinators.start_run(run, BUNDLE, 2, len(SAMPLES))
-            assert coordinators.finished(run).model == undisturbed, fault
-            assert coordinators.log.count(fault.cry) == fault.times
+            assert coordinators.finished(run).model == undisturbed, faults
+            assert [coordinators.log.count(fault.cry) for fault in faults] == [fault.times for fault in faults]
             rounds = [entry for entry in coordinators.rounds(run) if entry.counted]
             assert [(entry.round, list(entry.counted)) for entry in rounds] == [
                 (1, sorted(SAMPLES)),

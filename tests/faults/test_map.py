@@ -19,7 +19,9 @@ ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 TESTS: dict[int, list[str]] = {
     1: [
         "coordinator.test_serving::test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_rounds",
+        "faults.test_asynchronous_kills::test_each_acknowledged_update_counts_once_with_its_base_over_many_kills",
         "faults.test_sigkill_loop::test_a_run_over_many_kills_ends_with_the_undisturbed_model",
+        "faults.test_sigkill_loop::test_so_does_one_on_a_database_server_and_an_object_store",
     ],
     2: [
         "coordinator.test_recovery::test_killed_between_the_spooled_update_and_its_receipt",
@@ -27,6 +29,8 @@ TESTS: dict[int, list[str]] = {
         "faults.test_failpoints::test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned",
         "faults.test_failpoints::test_a_kill_as_a_run_starts_leaves_none_or_one",
         "faults.test_failpoints::test_a_kill_before_or_after_any_commit_point_costs_no_update",
+        "faults.test_failpoints::test_no_more_does_a_server_that_is_away_for_a_moment",
+        "faults.test_failpoints::test_no_more_does_one_on_a_database_server_and_an_object_store",
     ],
     3: [
         "coordinator.storage.test_postgres::test_its_commits_are_durable_whatever_the_servers_default",

@@ -1,0 +1,67 @@
+"""Kills of a coordinator at random moments of one run, spread over its rounds however fast these are."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edge_client.assignment import Assignment
+from tests.faults.fleet import Coordinators, LightDevice, Pace, until
+
+RUN = "killed"
+WHILE_IT_STARTS = 0.2  # of all kills
+
+
+def kills(few: int) -> int:
+    """How many: a few, or as many as `make soak` asks for."""
+    return int(os.environ.get("MOONFED_KILLS", few))
+
+
+@dataclass
+class Reaper(Pace):
+    """Kills the coordinator so often in a run of so many rounds; the devices hold its last round back until then."""
+
+    coordinators: Coordinators
+    kills: int
+    rounds: int
+    allowed: int = 1  # the newest round that devices train for
+
+    def may_train(self, device: str, assignment: Assignment) -> bool:
+        """For as many rounds as there were kills for."""
+        return assignment.run != RUN or assignment.round <= self.allowed
+
+    def reap(self, devices: Sequence[LightDevice]) -> None:
+        """All the kills; afterwards nobody serves, and nothing holds the devices back any more."""
+        seed = random.SystemRandom().randrange(1 << 32)
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        for kill in range(1, self.kills + 1):
+            due = (self.rounds - 1) * kill / self.kills
+            self.allowed = min(int(due) + 1, self.rounds - 1)
+            self._live_and_die(devices, chance, due)
+        self.allowed = self.rounds
+
+    def _live_and_die(self, devices: Sequence[LightDevice], chance: random.Random, due: float) -> None:
+        """A kill at a random moment of a start or of the work, early once so many rounds have begun."""
+        if self.coordinators.process is None:
+            process = self.coordinators.launch()
+            if chance.random() < WHILE_IT_STARTS:
+                time.sleep(chance.uniform(0.0, 0.6))
+                self.coordinators.kill()
+                return
+            assert process.stdout
+            process.stdout.readline()
+        until(lambda: self.coordinators.drives(RUN))
+        end = time.monotonic() + chance.uniform(0.0, 1.0)
+        while time.monotonic() < end and _begun(devices) < due:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0.0, 0.05))  # anywhere within what follows upon a receipt
+        self.coordinators.kill()
+
+
+def _begun(devices: Sequence[LightDevice]) -> int:
+    """The newest round that has an update."""
+    return max((round_ for device in devices for run, round_, _ in list(device.receipts) if run == RUN), default=0)

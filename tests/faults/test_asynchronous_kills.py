@@ -1,0 +1,113 @@
+"""An asynchronous run whose coordinator is killed at random moments counts each acknowledged update in one model.
+
+Which updates make which model depends on who comes first, so there is no undisturbed run to be equal to. Every model is
+computed anew, by numpy, from the record of who is in it and of the models with which they began.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from coordinator.storage import sqlite
+from edge_client.assignment import Assignment
+from moonfed.tensors import Vector
+from moonfed.v1 import control_pb2
+from tests.coordinator.support import model_values
+from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, trained, until
+from tests.faults.kills import RUN, Reaper, kills
+
+ROUNDS, BUFFER = 20, 2
+SLOW, BEHIND = "cam-3", 2  # hands in when the others are so many models further
+BUNDLE = bundle_of(1000)
+Update = tuple[str, int]  # whose, and of the round whose model it began with
+Record = Mapping[str, int]  # of one round: the devices that it counted, to the rounds that they began with
+
+
+@dataclass
+class Journal(Reaper):
+    """What all devices did, in this order. An update was not there before it was trained, and was with its receipt."""
+
+    entries: list[tuple[str, Update]] = field(default_factory=list)
+
+    def may_train(self, device: str, assignment: Assignment) -> bool:
+        others = max((begun for done, (_, begun) in list(self.entries) if done == "trained"), default=0)
+        may = super().may_train(device, assignment) and (device != SLOW or others >= assignment.round + BEHIND)
+        if may:
+            self._note("trained", device, assignment)
+        return may
+
+    def delivered(self, device: str, assignment: Assignment) -> None:
+        self._note("delivered", device, assignment)
+
+    def _note(self, done: str, device: str, assignment: Assignment) -> None:
+        self.entries.append((done, (device, assignment.round)))
+
+    def first(self, done: str) -> dict[Update, int]:
+        """When that happened to each update first: after a kill a device may train and deliver the same one again."""
+        found: dict[Update, int] = {}
+        for place, (what, update) in enumerate(self.entries):
+            if what == done:
+                found.setdefault(update, place)
+        return found
+
+
+@pytest.mark.timeout(120 + 4 * kills(8))
+def test_each_acknowledged_update_counts_once_with_its_base_over_many_kills(coordinators: Coordinators) -> None:
+    journal = Journal(coordinators, kills(8), ROUNDS, allowed=1 + 2 * BEHIND)
+    kind = control_pb2.Asynchronous(buffer=BUFFER, max_staleness=ROUNDS)
+    coordinators.serve()
+    with devices_at(coordinators, pace=journal, tolerated="the run has finished|run .* has ended") as devices:
+        coordinators.start_run(RUN, BUNDLE, ROUNDS, len(SAMPLES), asynchronous=kind)
+        until(lambda: any(device == SLOW for device, _ in journal.first("delivered")))  # its first one is stale
+        journal.reap(devices)
+        coordinators.serve()
+        coordinators.finished(RUN)
+    models = [model_values(file, BUNDLE.manifest.tensors) for file in coordinators.models(RUN)]
+    coordinators.kill()
+    records = recorded(coordinators)
+    counted_once(records, journal)
+    assert len(models) == ROUNDS + 1
+    np.testing.assert_array_equal(models[0], 1.0)
+    for round_, record in enumerate(records, start=1):
+        np.testing.assert_allclose(models[round_], computed(models, round_, record), rtol=1e-5, atol=1e-6)
+
+
+def recorded(coordinators: Coordinators) -> list[Record]:
+    """Each round's, from the database."""
+    store = sqlite.open_store(coordinators.state / sqlite.DATABASE_FILE)
+    rounds = store.past_rounds(RUN, None, 10 * ROUNDS)
+    store.close()
+    assert [(found.id.round, found.status) for found in rounds] == [(n, "committed") for n in range(1, ROUNDS + 1)]
+    assert all(sorted(found.bases) == sorted(found.counted) for found in rounds)
+    return [found.bases for found in rounds]
+
+
+def counted_once(records: Sequence[Record], journal: Journal) -> None:
+    """No update is in two models, and none is passed over: whatever was there as a round closed is in it."""
+    began, delivered = journal.first("trained"), journal.first("delivered")
+    counted: set[Update] = set()
+    for record in records:
+        updates = set(record.items())
+        assert len(updates) >= BUFFER
+        assert not updates & counted
+        assert updates <= began.keys()
+        counted |= updates
+        closed_after = max(began[update] for update in updates)
+        assert {update for update, place in delivered.items() if place < closed_after} <= counted
+    assert any(begun < round_ for round_, record in enumerate(records, start=1) for begun in record.values())
+
+
+def computed(models: Sequence[Vector], round_: int, record: Record) -> Vector:
+    """FedBuff's model: to the one before it the mean change is added, each divided by the root of one and its age."""
+    changes = [
+        (trained(device, begun, models[begun - 1]).astype(np.float64) - models[begun - 1])
+        / math.sqrt(1 + round_ - begun)
+        for device, begun in record.items()
+    ]
+    mean = np.average(changes, axis=0, weights=[SAMPLES[device] for device in record])
+    return np.asarray(models[round_ - 1] + mean, dtype=np.float32)
