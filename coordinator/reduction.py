@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +17,13 @@ from coordinator.aggregation.closed_round import ClosedRound, Contribution
 from coordinator.aggregation.offences import Offence
 from coordinator.decoding import encode_global_model
 from coordinator.records import Answer, AttemptId, attempt_id
+from coordinator.round_metrics import holdout_metrics, train_metrics
 from coordinator.rounds.events import Damaged, Reduce, ReducingFailed
 from coordinator.rounds.settings import Settings
 from coordinator.standings import Standings
 from coordinator.storage.housekeeping import discard
 from coordinator.storage.passing_trouble import as_passing
 from coordinator.storage.state_directory import StateDirectory
-from coordinator.updates import HOLDOUT_SAMPLES
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import MoonfedError, NotFound, WrongState
@@ -186,16 +185,15 @@ def _discounted(
     state: StateDirectory, closed: ClosedRound, answers: Sequence[Answer], standings: Standings, directory: Path
 ) -> ClosedRound:
     """The round with every update as if it had begun with the newest global model, by FedBuff's weights."""
-    bases = {
-        round_: state.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in {a.id.round for a in answers}
-    }
+    newest, stale = closed.begun_with[MODEL], {answer.id.round for answer in answers} - {closed.round}
+    bases = {round_: state.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in stale}
     contributions = (
         discounted(
             contribution,
             closed.round - answer.id.round,
             closed.manifest,
-            begun_with=bases[answer.id.round],
-            newest=closed.begun_with[MODEL],
+            begun_with=bases.get(answer.id.round, newest),
+            newest=newest,
             target=directory / f"from-{answer.device}",
         )
         for contribution, answer in zip(closed.contributions, answers, strict=True)
@@ -215,35 +213,6 @@ def _keep(state: StateDirectory, attempt: AttemptId, path: Path) -> BlobRef:
     state.pins.add(attempt, [ref.sha256])
     state.blobs.put_file(path, ref)
     return ref
-
-
-def train_metrics(answers: Sequence[Answer]) -> dict[str, float]:
-    """What the devices measured while training, each the mean weighted by samples; their loss as `train_loss`."""
-    names = {name for answer in answers for name in answer.metrics if not name.startswith("holdout_")} - {"train_loss"}
-    found = {}
-    for name in sorted(names):
-        told = [(answer.samples, answer.metrics[name]) for answer in answers if name in answer.metrics]
-        if (mean := _weighted_mean(told)) is not None:
-            found["train_loss" if name == "loss" else name] = mean
-    return found
-
-
-def holdout_metrics(answers: Sequence[Answer]) -> dict[str, float]:
-    """The means of `holdout_accuracy` and its like, weighted by `holdout_samples`, which is their sum."""
-    told = [answer.metrics for answer in answers if answer.metrics.get(HOLDOUT_SAMPLES, 0) > 0]
-    names = {name for metrics in told for name in metrics if name.startswith("holdout_") and name != HOLDOUT_SAMPLES}
-    found = {HOLDOUT_SAMPLES: sum(metrics[HOLDOUT_SAMPLES] for metrics in told)} if told else {}
-    for name in sorted(names):
-        mean = _weighted_mean([(metrics[HOLDOUT_SAMPLES], metrics[name]) for metrics in told if name in metrics])
-        found |= {} if mean is None else {name: mean}
-    return found
-
-
-def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """None if there is no mean, or none that the store could keep."""
-    weight = sum(weight for weight, _ in pairs)
-    mean = sum(weight * value for weight, value in pairs) / weight if weight > 0 else math.nan
-    return mean if math.isfinite(mean) else None
 
 
 def _damaged(state: StateDirectory, answers: Sequence[Answer]) -> list[str]:

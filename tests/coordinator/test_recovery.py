@@ -14,7 +14,8 @@ import pytest
 
 from coordinator.messages.settings import run_settings
 from coordinator.records import Answer, AttemptId, RunRecord
-from coordinator.reduction import Reduction, holdout_metrics, reduce_round, train_metrics
+from coordinator.reduction import Reduction, reduce_round
+from coordinator.round_metrics import holdout_metrics, train_metrics
 from coordinator.rounds.events import Reduce
 from coordinator.standings import load_standings
 from coordinator.storage.state_directory import StateDirectory, open_state
