@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from coordinator.records import AttemptId
+from coordinator.rounds.asynchronous import MAX_STALENESS
 from moonfed.errors import ResourceExhausted
 
 TRIES = 4  # whole updates' worth
-ROUNDS_KEPT = 64  # whose counts are kept; more are never open in one run
+ROUNDS_KEPT = MAX_STALENESS + 1  # whose counts are kept; of no more are updates taken at once in one run
 
 
 class ByteQuota:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moonfed.blobs import BlobRef
-from moonfed.encodings import Encodings, parse_encoding
+from moonfed.encodings import Encodings, parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.manifest import MODEL
 from moonfed.transport import from_message
@@ -88,10 +88,7 @@ def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
         views=message.views,
         counted_round=message.counted_round,
         counted_attempt=message.counted_attempt,
-        encodings=Encodings(
-            down=parse_encoding("downlink_encoding", message.downlink_encoding),
-            up=parse_encoding("uplink_encoding", message.uplink_encoding),
-        ),
+        encodings=parse_encodings(message.downlink_encoding, message.uplink_encoding),
     )
 
 

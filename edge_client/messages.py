@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from moonfed.encodings import Encodings, parse_encoding
+from moonfed.encodings import Encodings, parse_encodings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,7 @@ class Job:
     @property
     def encodings(self) -> Encodings:
         """Both, as values."""
-        return Encodings(
-            down=parse_encoding("downlink_encoding", self.downlink_encoding),
-            up=parse_encoding("uplink_encoding", self.uplink_encoding),
-        )
+        return parse_encodings(self.downlink_encoding, self.uplink_encoding)
 
 
 def encode(kind: str, **fields: object) -> bytes:

@@ -23,13 +23,14 @@ from edge_client.draws import steps_per_epoch
 from edge_client.graphs import CUDA_GRAPHS, launcher, own_stream
 from edge_client.memory import Need, require_fits, round_bytes
 from edge_client.placement import Samples
+from edge_client.settings import require_choices
 from edge_client.trainer import require_accelerator
 from edge_client.versions import describe_platform, require_runnable
 from moonfed import tensors
 from moonfed.bundle import Bundle, read_bundle
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, Manifest
-from moonfed.plan import MEMORY_FORMATS, PRECISIONS, Plan, default_memory_format, load_plan
+from moonfed.plan import Plan, default_memory_format, load_plan
 
 WARM_UP = 5  # calls that are not counted: libraries choose their kernels, and CUDA graphs are captured
 LEAST, MOST, SECONDS = 5, 100, 3.0  # calls of each kind that are counted, and for how long at most
@@ -56,13 +57,7 @@ class ProfileSettings:
     max_memory: int | None = None  # bytes
 
     def __post_init__(self) -> None:
-        for option, choice, choices in (
-            ("device", self.accelerator, ("cpu", "cuda")),
-            ("precision", self.precision, PRECISIONS),
-            ("memory-format", self.memory_format or MEMORY_FORMATS[0], MEMORY_FORMATS),
-        ):
-            if choice not in choices:
-                raise InvalidInput(f"{option} is {choice!r}; it must be one of {', '.join(choices)}")
+        require_choices(self.accelerator, self.precision, self.memory_format)
         for option in ("threads", "samples", "batch_size", "epochs"):
             value = getattr(self, option)
             if value is not None and value < 1:

@@ -46,13 +46,7 @@ class DeviceSettings:
     labels: Mapping[str, str] = field(default_factory=dict)  # what runs may pick this device by
 
     def __post_init__(self) -> None:
-        for option, choice, choices in (
-            ("device", self.accelerator, ("cpu", "cuda")),
-            ("precision", self.precision, PRECISIONS),
-            ("memory-format", self.memory_format or MEMORY_FORMATS[0], MEMORY_FORMATS),
-        ):
-            if choice not in choices:
-                raise InvalidInput(f"{option} is {choice!r}; it must be {_either(choices)}")
+        require_choices(self.accelerator, self.precision, self.memory_format)
         for option, value in (("threads", self.threads), ("max-steps", self.max_steps)):
             if value is not None and value < 1:
                 raise InvalidInput(f"{option} is {value}; it must be a whole number from 1")
@@ -93,6 +87,17 @@ class DeviceSettings:
         for variable in FRUGAL:
             os.environ.pop(variable, None)
         return cls(**json.loads(os.environ.pop(SETTINGS_VARIABLE)))
+
+
+def require_choices(accelerator: str, precision: str, memory_format: str | None) -> None:
+    """Raises InvalidInput for something that a plan cannot run on or in."""
+    for option, choice, choices in (
+        ("device", accelerator, ("cpu", "cuda")),
+        ("precision", precision, PRECISIONS),
+        ("memory-format", memory_format or MEMORY_FORMATS[0], MEMORY_FORMATS),
+    ):
+        if choice not in choices:
+            raise InvalidInput(f"{option} is {choice!r}; it must be {_either(choices)}")
 
 
 def _either(choices: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ from coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, Sampling, 
 from experiments.datasets import LOADERS, augmentation
 from experiments.partition import PartitionSettings
 from export.recipe import MethodSettings, read_settings
-from moonfed.encodings import PLAIN, Encodings, parse_encoding
+from moonfed.encodings import PLAIN, Encodings, parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import ServerRule, read_server_rule
 
@@ -132,10 +132,7 @@ class Simulation:
     @property
     def encodings(self) -> Encodings:
         """What models are on their way between the coordinator and the parties."""
-        return Encodings(
-            down=parse_encoding("downlink_encoding", self.downlink_encoding),
-            up=parse_encoding("uplink_encoding", self.uplink_encoding),
-        )
+        return parse_encodings(self.downlink_encoding, self.uplink_encoding)
 
     @property
     def augmentation_name(self) -> str:

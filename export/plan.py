@@ -108,7 +108,7 @@ class TrainingPlan(torch.nn.Module):
 
     @torch.jit.export
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        """The frozen encoders' representations [B, R, D] of augmented inputs."""
+        """What the objective wants of the frozen encoders' representations of augmented inputs, [B, …]."""
         return self.frozen_references(self.prepared(inputs, draws))
 
     def prepared(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:

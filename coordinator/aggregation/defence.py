@@ -104,15 +104,6 @@ def parse_reducer(text: str) -> Reducer:
     raise InvalidInput(f"reducer is {text!r}; it must be one of {', '.join(get_args(Reducer))}")
 
 
-def parse_share(field: str, text: str) -> float:
-    """A share as an operator writes it: `20%` or `0.2`; empty: 0."""
-    number = text.strip()
-    try:
-        return float(number[:-1]) / 100 if number.endswith("%") else float(number or 0)
-    except ValueError as error:
-        raise InvalidInput(f"{field} is {text!r}; it must be like 20% or 0.2") from error
-
-
 def _require_bound(name: str, value: float) -> None:
     if not math.isfinite(value) or value < 0:
         raise InvalidInput(f"{name} is {value}; it must be a positive number, or 0 for no bound")

@@ -79,14 +79,14 @@ def start(
 
     Example: moonfed-coordinator run start digits.zip --quorum 5 --clip-factor 2.5 --reducer multi_krum --byzantine 1
     """
-    from coordinator.aggregation.defence import Defence, parse_reducer, parse_share
+    from coordinator.aggregation.defence import Defence, parse_reducer
     from coordinator.commands.console import connect
     from coordinator.commands.printing import run_document, snapshot_line
     from coordinator.rounds.asynchronous import Asynchronous
     from coordinator.rounds.retention import Retention
     from coordinator.rounds.settings import Settings, parse_amount, parse_fraction, parse_sampling
     from moonfed.bundle import read_bundle
-    from moonfed.encodings import Encodings, parse_encoding
+    from moonfed.encodings import parse_encodings
     from moonfed.labels import parse_labels
 
     settings = Settings(
@@ -101,13 +101,10 @@ def start(
         asynchronous=(None if asynchronous is None else Asynchronous(buffer=asynchronous, max_staleness=max_staleness)),
         seed=seed,
         sampling=parse_sampling(sampling),
-        encodings=Encodings(
-            down=parse_encoding("downlink_encoding", downlink_encoding),
-            up=parse_encoding("uplink_encoding", uplink_encoding),
-        ),
+        encodings=parse_encodings(downlink_encoding, uplink_encoding),
         retention=Retention(last=keep_last, every=keep_every),
         defence=Defence(
-            weight_cap=parse_share("weight_cap", weight_cap),
+            weight_cap=parse_fraction("weight_cap", weight_cap or "0%"),
             clip_norm=clip_norm,
             clip_factor=clip_factor,
             reducer=parse_reducer(reducer),

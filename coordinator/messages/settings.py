@@ -9,7 +9,7 @@ from coordinator.aggregation.defence import Defence, parse_reducer
 from coordinator.rounds.asynchronous import Asynchronous
 from coordinator.rounds.retention import Retention
 from coordinator.rounds.settings import Amount, Sampling, Settings
-from moonfed.encodings import Encodings, parse_encoding
+from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.v1 import control_pb2
 
@@ -32,10 +32,7 @@ def run_settings(message: control_pb2.RunSettings) -> Settings:
         patience_seconds=message.patience_seconds,
         seed=message.seed,
         sampling=_sampling(message.sampling),
-        encodings=Encodings(
-            down=parse_encoding("downlink_encoding", message.downlink_encoding),
-            up=parse_encoding("uplink_encoding", message.uplink_encoding),
-        ),
+        encodings=parse_encodings(message.downlink_encoding, message.uplink_encoding),
         retention=retention(message.retention) if message.HasField("retention") else Retention(),
         over_selection=message.over_selection,
         labels=dict(message.labels),

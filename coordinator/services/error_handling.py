@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import grpc
 
 from coordinator.services.limits import Gate
-from coordinator.storage.passing_trouble import as_away, as_full_disk
+from coordinator.storage.passing_trouble import as_passing
 from moonfed.errors import MoonfedError
 from moonfed.identity import subject_of
 from moonfed.status import to_status
@@ -93,7 +93,7 @@ async def _abort(context: Any, error: Exception) -> NoReturn:  # noqa: ANN401
         raise error
     if not isinstance(error, MoonfedError):
         _log.error("a call of %s failed", context.peer(), exc_info=error)
-        error = as_full_disk(error) or as_away(error) or error
+        error = as_passing(error) or error
     code, details, metadata = to_status(error)
     await context.abort(code, details[:MAX_DETAILS], metadata)
     raise asyncio.CancelledError  # abort has raised

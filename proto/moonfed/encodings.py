@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from moonfed.errors import InvalidInput
-from moonfed.schema import BFLOAT16, FLOAT32, INT8, TensorSpec
+from moonfed.schema import BFLOAT16, INT8, TensorSpec
 
 Number = Literal["float32", "bfloat16", "int8"]
 ENCODED_MODEL = "encoded_model"  # the role under which an encoded model is kept beside the model itself
@@ -94,6 +94,11 @@ def parse_encoding(field: str, text: str) -> Encoding:
     return Encoding(number, text != name)
 
 
+def parse_encodings(downlink: str, uplink: str) -> Encodings:
+    """Both of a run by their names, as messages and options have them; InvalidInput names the one that is none."""
+    return Encodings(down=parse_encoding("downlink_encoding", downlink), up=parse_encoding("uplink_encoding", uplink))
+
+
 def encoded_specs(specs: Sequence[TensorSpec], encoding: Encoding) -> tuple[TensorSpec, ...]:
     """The tensors of a file that holds these in an encoding, uncompressed, in their order in the file."""
     if encoding.number == "float32":
@@ -122,6 +127,3 @@ def scales_name(spec: TensorSpec) -> str:
 def blocks(size: int) -> int:
     """Blocks of so many values; the last one may be short."""
     return -(-size // BLOCK)
-
-
-__all__ = ["BLOCK", "FLOAT32", "KNOWN", "Encoding", "Encodings", "Number", "encoded_specs", "parse_encoding"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, strategies
 
-from coordinator.aggregation.defence import Defence, parse_share
+from coordinator.aggregation.defence import Defence
 from coordinator.aggregation.weight_cap import capped
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import FedAvgM, Mean, ServerRule
@@ -402,16 +402,6 @@ def peak_of_a_round(
 def test_a_setting_that_makes_no_sense_is_named(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         Defence(**fields)
-
-
-@pytest.mark.parametrize(("text", "share"), [("20%", 0.2), ("0.2", 0.2), ("", 0.0), (" 100% ", 1.0)])
-def test_shares_as_operators_write_them(text: str, share: float) -> None:
-    assert parse_share("weight_cap", text) == pytest.approx(share)
-
-
-def test_a_share_that_is_none_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="weight_cap is 'much'; it must be like 20%"):
-        parse_share("weight_cap", "much")
 
 
 @pytest.mark.parametrize("reducer", ["median", "geometric_median"])

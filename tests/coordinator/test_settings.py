@@ -83,7 +83,9 @@ def test_the_updates_that_close_a_round_follow_from_how_many_were_drawn(
     assert settings.updates_wanted(drawn) == plain
 
 
-@pytest.mark.parametrize(("text", "expected"), [("30%", 0.3), ("0.25", 0.25), ("0", 0.0), ("150 %", 1.5)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("30%", 0.3), ("0.25", 0.25), ("0", 0.0), ("150 %", 1.5), (" 100% ", 1.0)]
+)
 def test_fractions_as_operators_write_them(text: str, expected: float) -> None:
     assert parse_fraction("over_selection", text) == pytest.approx(expected)
     with pytest.raises(InvalidInput, match="over_selection is 'some'; it must be like 30%"):

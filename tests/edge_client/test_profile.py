@@ -158,9 +158,9 @@ def test_what_is_no_bundle_is_named(tmp_path: Path) -> None:
         ("batch_size", 0, "batch-size is 0; it must be a whole number from 1"),
         ("epochs", -1, "epochs is -1; it must be a whole number from 1"),
         ("threads", 0, "threads is 0; it must be a whole number from 1"),
-        ("accelerator", "tpu", "device is 'tpu'; it must be one of cpu, cuda"),
-        ("precision", "int8", "precision is 'int8'; it must be one of float32, bfloat16, float16"),
-        ("memory_format", "nhwc", "memory-format is 'nhwc'; it must be one of contiguous, channels-last"),
+        ("accelerator", "tpu", "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+        ("precision", "int8", "precision is 'int8'; it must be 'float32', 'bfloat16' or 'float16'"),
+        ("memory_format", "nhwc", "memory-format is 'nhwc'; it must be 'contiguous' or 'channels-last'"),
     ],
 )
 def test_wrong_options_are_named(tmp_path: Path, option: str, value: object, sentence: str) -> None:

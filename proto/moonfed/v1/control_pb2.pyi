@@ -378,7 +378,7 @@ class Defence(_message.Message):
     weight_cap: _builtins.float
     """the most that one device may weigh, as a share of all"""
     clip_norm: _builtins.float
-    """L2 norm of a device's change of the model, above which it is scaled down"""
+    """L2 norm of a device's change of the parameters, above which it is scaled down"""
     clip_factor: _builtins.float
     """the same bound, as a multiple of the median of the round's norms"""
     reducer: _builtins.str
