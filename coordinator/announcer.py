@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from coordinator.aggregation.offences import Offence
+from coordinator.answers import KINDS
 from coordinator.keeping import discarded
 from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView, attempt_id
 from coordinator.rounds.events import Abandon, Command, Discard, Lose, Open
@@ -25,17 +26,12 @@ class Announcer:
 
     def answered(self, answer: Answer, outstanding: Sequence[str]) -> None:
         """A device delivered, was refused or declined; the round still waits for the outstanding ones."""
-        kinds: Mapping[str, EventKind] = {
-            "accepted": "update_received",
-            "refused": "update_refused",
-            "declined": "device_declined",
-        }
         level = logging.INFO if answer.outcome == "accepted" else logging.WARNING
         why = f": {answer.reason}" if answer.reason else ""
         _log.log(level, "%s: %s's update %s%s", answer.id, answer.device, answer.outcome, why)
         self.watchers.tell(
             _event(
-                kinds[answer.outcome],
+                KINDS[answer.outcome],
                 answer.id,
                 device=answer.device,
                 devices=tuple(outstanding),

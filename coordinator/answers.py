@@ -1,14 +1,20 @@
-"""A device's answer as an event of its round."""
+"""A device's answer as an event: of its round, and for those who watch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
-from coordinator.records import Answer
+from coordinator.records import Answer, EventKind, Outcome
 from coordinator.rounds.events import Declined, UpdateAccepted, UpdateRefused
 from coordinator.rounds.state import OpenRound
 
 Answered = UpdateAccepted | UpdateRefused | Declined
+KINDS: Mapping[Outcome, EventKind] = {
+    "accepted": "update_received",
+    "refused": "update_refused",
+    "declined": "device_declined",
+}
 
 
 def event_of(answer: Answer) -> Answered:

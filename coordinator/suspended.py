@@ -10,7 +10,7 @@ from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import recovered_state, run_view
 from moonfed.errors import WrongState
 
-_alarm = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class SuspendedRuns:
@@ -32,7 +32,7 @@ class SuspendedRuns:
         """The run does not go on until the coordinator is started again with that problem solved."""
         reason = f"suspended: {problem}; put the file back from a backup and start the coordinator again"
         self._reasons[record.run] = reason
-        _alarm.critical("run %r is %s", record.run, reason)
+        _log.critical("run %r is %s", record.run, reason)
 
     def forget(self, run: str) -> None:
         """The run is another coordinator's now."""

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.records import Answer, AttemptId, EventKind, Outcome, RoundRecord, RunEvent, RunRecord, attempt_id
+from coordinator.answers import KINDS
+from coordinator.records import Answer, AttemptId, RoundRecord, RunEvent, RunRecord, attempt_id
 from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.rounds import UNDER_WAY
 from coordinator.storage.store import Store
 from coordinator.storage.views import recovered_state
 
 PAST_AT_ONCE = 100  # rounds that are told of when a follower was away for long
-
-_KINDS: Mapping[Outcome, EventKind] = {
-    "accepted": "update_received",
-    "refused": "update_refused",
-    "declined": "device_declined",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +77,7 @@ def _ended(found: RoundRecord) -> Iterator[RunEvent]:
 
 def _answered(answer: Answer, current: OpenRound) -> RunEvent:
     return RunEvent(
-        kind=_KINDS[answer.outcome],
+        kind=KINDS[answer.outcome],
         round=current.round,
         attempt=current.attempt,
         device=answer.device,

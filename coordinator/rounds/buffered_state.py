@@ -77,8 +77,8 @@ def objection(settings: Settings, state: State, round_: int, attempt: int, devic
 def waiting(
     settings: Settings,
     state: State,
-    misfits: Mapping[str, str] = sentences.NOBODY,
-    silence: Mapping[str, float] = sentences.NOBODY,
+    misfits: Mapping[str, str] = sentences.NOT_KNOWN,
+    silence: Mapping[str, float] = sentences.NOT_KNOWN,
 ) -> str:
     """For whom or what the run waits, in one sentence; empty if for nothing. See `sentences.waiting`."""
     now = buffered(state)

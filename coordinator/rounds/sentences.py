@@ -10,7 +10,7 @@ from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import OpenRound, State
 
 NAMES_SHOWN = 8
-NOBODY: Mapping[str, Any] = MappingProxyType({})
+NOT_KNOWN: Mapping[str, Any] = MappingProxyType({})
 SILENCE_SHOWN = 15.0  # seconds without a sign of progress, from which on they are told
 
 
@@ -29,7 +29,7 @@ def objection(state: State, round_: int, attempt: int, device: str) -> str | Non
 
 
 def waiting(
-    settings: Settings, state: State, misfits: Mapping[str, str] = NOBODY, silence: Mapping[str, float] = NOBODY
+    settings: Settings, state: State, misfits: Mapping[str, str] = NOT_KNOWN, silence: Mapping[str, float] = NOT_KNOWN
 ) -> str:
     """For whom or what the run waits, in one sentence; empty if for nothing.
 

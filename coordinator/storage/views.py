@@ -17,8 +17,8 @@ def run_view(
     store: Store,
     record: RunRecord,
     state: State | None,
-    misfits: Mapping[str, str] = sentences.NOBODY,
-    silence: Mapping[str, float] = sentences.NOBODY,
+    misfits: Mapping[str, str] = sentences.NOT_KNOWN,
+    silence: Mapping[str, float] = sentences.NOT_KNOWN,
 ) -> RunView:
     """A run; `state` is absent once the run has ended. `misfits` and `silence`: see `sentences.waiting`. Blocking."""
     newest = store.latest_round(record.run, "committed")
