@@ -20,8 +20,9 @@ from coordinator.run_driver import RunDriver
 from coordinator.served_run import ServedRun
 from coordinator.standings import Standings, load_standings
 from coordinator.storage.housekeeping import discard
+from coordinator.storage.recovery import recovered_state
 from coordinator.storage.state_directory import StateDirectory
-from coordinator.storage.views import recovered_state, run_view
+from coordinator.storage.views import run_view
 from coordinator.suspended import SuspendedRuns
 from coordinator.wanted import needed_attempts
 from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch

@@ -6,8 +6,9 @@ import logging
 from dataclasses import replace
 
 from coordinator.records import RunRecord, RunView, attempt_id
+from coordinator.storage.recovery import recovered_state
 from coordinator.storage.state_directory import StateDirectory
-from coordinator.storage.views import recovered_state, run_view
+from coordinator.storage.views import run_view
 from moonfed.errors import WrongState
 
 _log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from coordinator.answers import KINDS
 from coordinator.records import Answer, AttemptId, RoundRecord, RunEvent, RunRecord, attempt_id
 from coordinator.rounds.state import OpenRound, State
+from coordinator.storage.recovery import recovered_state
 from coordinator.storage.rounds import UNDER_WAY
 from coordinator.storage.store import Store
-from coordinator.storage.views import recovered_state
 
 PAST_AT_ONCE = 100  # rounds that are told of when a follower was away for long
 

@@ -8,7 +8,6 @@ from coordinator.records import RunRecord, RunView, attempt_id
 from coordinator.rounds import sentences
 from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.state import OpenRound, State
-from coordinator.storage.buffers import recovered_buffer
 from coordinator.storage.rounds import UNDER_WAY
 from coordinator.storage.store import Store
 
@@ -36,33 +35,3 @@ def _open_round(store: Store, run: str, current: OpenRound) -> OpenRound | None:
     """The round unless it ended a moment ago, of which the state machine is just being told."""
     found = store.round(attempt_id(run, current))
     return current if found and found.status in UNDER_WAY else None
-
-
-def recovered_state(store: Store, run: str) -> State:
-    """Where a run stood when the coordinator ended, in the middle of a round or between two."""
-    settings = store.run(run).settings
-    if settings.asynchronous:
-        return recovered_buffer(store, run, settings)
-    last = store.latest_round(run)
-    if last is None:
-        return State()
-    if last.status == "committed":
-        return State(committed=last.id.round)
-    committed = last.id.round - 1
-    if last.status == "abandoned":
-        return State(committed=committed, attempt=last.id.attempt + 1)
-    answers = store.answers(last.id)
-    devices = {
-        outcome: frozenset(answer.device for answer in answers if answer.outcome == outcome)
-        for outcome in ("accepted", "refused", "declined")
-    }
-    current = OpenRound(
-        round=last.id.round,
-        attempt=last.id.attempt,
-        cohort=last.cohort,
-        reported=devices["accepted"],
-        refused=devices["refused"],
-        declined=devices["declined"],
-        overdue=last.status == "reducing",  # it has closed, and is to be reduced once more
-    )
-    return State(committed=committed, attempt=last.id.attempt, open=current)

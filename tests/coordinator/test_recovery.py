@@ -18,8 +18,8 @@ from coordinator.reduction import Reduction, reduce_round
 from coordinator.round_metrics import holdout_metrics, train_metrics
 from coordinator.rounds.events import Reduce
 from coordinator.standings import load_standings
+from coordinator.storage.recovery import recovered_state
 from coordinator.storage.state_directory import StateDirectory, open_state
-from coordinator.storage.views import recovered_state
 from moonfed import transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import Corrupt, WrongState

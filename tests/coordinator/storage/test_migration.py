@@ -15,8 +15,8 @@ import sqlalchemy as sql
 
 from coordinator.records import AttemptId
 from coordinator.rounds.retention import KEEP_ALL
+from coordinator.storage.recovery import recovered_state
 from coordinator.storage.sqlite import open_store
-from coordinator.storage.views import recovered_state
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import VersionMismatch
 

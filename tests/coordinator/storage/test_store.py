@@ -13,8 +13,9 @@ from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.rounds.retention import KEEP_ALL, Retention
 from coordinator.rounds.settings import Amount, Settings
 from coordinator.storage import blob_refs
+from coordinator.storage.recovery import recovered_state
 from coordinator.storage.store import RECEIPT_ROUNDS, Store
-from coordinator.storage.views import recovered_state, run_view
+from coordinator.storage.views import run_view
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.errors import AlreadyExists, NotFound, WrongState
 from tests.coordinator.storage.conftest import Open

@@ -1,15 +1,48 @@
-"""Where an asynchronous run stood when the coordinator ended: its buffer is what no committed round has counted."""
+"""Where a run stood when the coordinator ended, from what is on record.
+
+An asynchronous run's buffer is what no committed round has counted.
+"""
 
 from __future__ import annotations
 
 from coordinator.records import AttemptId
 from coordinator.rounds.buffered_state import ATTEMPT, BufferedState, asynchronous
 from coordinator.rounds.settings import Settings
-from coordinator.rounds.state import OpenRound
+from coordinator.rounds.state import OpenRound, State
 from coordinator.storage.store import Store
 
 
-def recovered_buffer(store: Store, run: str, settings: Settings) -> BufferedState:
+def recovered_state(store: Store, run: str) -> State:
+    """Where a run stood when the coordinator ended, in the middle of a round or between two."""
+    settings = store.run(run).settings
+    if settings.asynchronous:
+        return _recovered_buffer(store, run, settings)
+    last = store.latest_round(run)
+    if last is None:
+        return State()
+    if last.status == "committed":
+        return State(committed=last.id.round)
+    committed = last.id.round - 1
+    if last.status == "abandoned":
+        return State(committed=committed, attempt=last.id.attempt + 1)
+    answers = store.answers(last.id)
+    devices = {
+        outcome: frozenset(answer.device for answer in answers if answer.outcome == outcome)
+        for outcome in ("accepted", "refused", "declined")
+    }
+    current = OpenRound(
+        round=last.id.round,
+        attempt=last.id.attempt,
+        cohort=last.cohort,
+        reported=devices["accepted"],
+        refused=devices["refused"],
+        declined=devices["declined"],
+        overdue=last.status == "reducing",  # it has closed, and is to be reduced once more
+    )
+    return State(committed=committed, attempt=last.id.attempt, open=current)
+
+
+def _recovered_buffer(store: Store, run: str, settings: Settings) -> BufferedState:
     """The buffer, and who is at work with which model: that of the newest round that the device was drawn in."""
     last = store.latest_round(run)
     if last is None:
