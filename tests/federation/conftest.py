@@ -26,6 +26,21 @@ from moonfed.v1.control_pb2_grpc import ControlStub
 
 PATIENCE = 120.0  # seconds; nothing here should take more than a few
 
+HELD_DATA = """import time
+from pathlib import Path
+
+import numpy as np
+
+
+def load(spec, classes):
+    with open({reads!r}, "a") as reads:
+        reads.write("x")
+    while Path({reads!r}).stat().st_size > int(Path({allowed!r}).read_text()):
+        time.sleep(0.05)
+    with np.load({source!r}) as arrays:
+        return arrays["inputs"], arrays["labels"]
+"""
+
 
 @pytest.fixture(scope="session")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -97,6 +112,22 @@ class Federation:
             *(name, "moonfed-client", "run", "--data", source, "--state", str(self.directory / name)),
             *("--threads", "1", *options),
         )
+
+    def attend_for(self, rounds: int, name: str, *options: str) -> None:
+        """Starts a device that begins so many rounds, one at a time, and then waits with its data until `allow`."""
+        module = f"part_of_{name.replace('-', '_')}"
+        reads, allowed = (self.directory / f"{name}.{what}" for what in ("reads", "allowed"))
+        source = self.parts / f"device-{name.split('-')[1]}.npz"
+        text = HELD_DATA.format(reads=str(reads), allowed=str(allowed), source=str(source))
+        (self.directory / "callables" / f"{module}.py").write_text(text)
+        self.allow(rounds, name)
+        self.attend(name, *options, data=f"{module}:load")
+
+    def allow(self, rounds: int, name: str) -> None:
+        """So many of the rounds that a device was ever asked for may begin."""
+        kept = self.directory / f"{name}.allowed"
+        kept.with_suffix(".new").write_text(str(rounds))
+        kept.with_suffix(".new").replace(kept)
 
     def start_run(self, bundle: Path, name: str, *options: str) -> None:
         run("moonfed-coordinator", "run", "start", str(bundle), "--name", name, *self.operator, *options)
@@ -172,6 +203,8 @@ class Federation:
 
 
 @pytest.fixture
-def federation(tmp_path: Path, parts: Path) -> Iterator[Federation]:
+def federation(tmp_path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Federation]:
+    (tmp_path / "callables").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "callables"))  # where devices find what gives data
     with Fleet(tmp_path / "logs") as fleet:
         yield Federation(tmp_path, parts, fleet)

@@ -70,12 +70,14 @@ def test_the_contrastive_term_is_there_from_the_second_round_on(
     moon = make_bundle("moon", mu=5, epochs=EPOCHS)
     federation.serve()
     federation.enrol("cam-1", "cam-2", "cam-3")
-    for name in ("cam-1", "cam-2", "cam-3"):
+    federation.attend_for(1, "cam-1")
+    for name in ("cam-2", "cam-3"):
         federation.attend(name)
     federation.start_run(moon, "r", "--rounds", "5", "--minimum-devices", "3", *ALL)
-    federation.until("r", lambda seen: seen.round >= 1)
+    federation.until("r", lambda seen: seen.round == 1)
     first = trained_model(federation, "cam-1", "r", 1, moon)
-    federation.until("r", lambda seen: seen.round >= 2)
+    federation.allow(2, "cam-1")
+    federation.until("r", lambda seen: seen.round == 2)
     second = trained_model(federation, "cam-1", "r", 2, moon)
 
     fedavg = make_bundle("fedavg", epochs=EPOCHS)
@@ -95,16 +97,17 @@ def test_the_contrastive_term_is_there_from_the_second_round_on(
 def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
-    bundle = make_bundle("moon", mu=5, epochs=40)
+    bundle = make_bundle("moon", mu=5, epochs=EPOCHS)
     federation.serve()
     federation.enrol("cam-1", "cam-2", "cam-3")
-    for name in ("cam-1", "cam-2", "cam-3"):
+    for name in ("cam-1", "cam-2"):
         federation.attend(name)
+    federation.attend_for(1, "cam-3")
     federation.until_attending(3)
     # More rounds than are played: a device drops its models when the run ends.
-    settings = ("--rounds", "100", "--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--patience", "5")
-    federation.start_run(bundle, "r", *settings)
-    federation.until("r", lambda seen: seen.round == 1)
+    rounds = ("--rounds", "10000", "--keep-last", "10000")
+    settings = ("--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--patience", "10")
+    federation.start_run(bundle, "r", *rounds, *settings)
     federation.until("r", lambda seen: seen.open_round.round == 2)
     federation.kill("cam-3")
     federation.until("r", lambda seen: seen.round >= 2)
@@ -116,7 +119,7 @@ def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
     assert not (federation.directory / "cam-3" / "runs" / "r" / "2-1").exists(), "it was killed too late"
     previous = trained_model(federation, "cam-3", "r", 1, bundle)
 
-    federation.attend("cam-3")
+    federation.attend_for((federation.directory / "cam-3.reads").stat().st_size + 1, "cam-3")
     federation.until("r", lambda _: any("cam-3" in entry.counted for entry in federation.rounds("r")[1:]))
     back = next(entry.round for entry in federation.rounds("r")[1:] if "cam-3" in entry.counted)
     found = trained_model(federation, "cam-3", "r", back, bundle)

@@ -9,27 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from moonfed.bundle import read_bundle
 from moonfed.tensors import Vector, open_model
 
 from .conftest import Federation
-
-
-def held_data(federation: Federation, name: str, gate: Path, rounds: int = 0) -> str:
-    """The device's part, which is read for so many rounds and then not before the gate is there, as module:callable."""
-    source = federation.parts / f"device-{name.split('-')[1]}.npz"
-    module = f"held_{name.replace('-', '_')}"
-    (federation.directory / f"{module}.py").write_text(
-        "import time\nfrom pathlib import Path\n\nimport numpy as np\n\n\n"
-        "def load(spec, classes):\n"
-        "    with open(__file__ + '.reads', 'a+') as reads:\n        reads.write('x')\n"
-        f"    while Path(__file__ + '.reads').stat().st_size > {rounds} and not Path({str(gate)!r}).exists():\n"
-        "        time.sleep(0.05)\n"
-        f"    with np.load({str(source)!r}) as arrays:\n        return arrays['inputs'], arrays['labels']\n"
-    )
-    return f"{module}:load"
 
 
 def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_other(
@@ -74,22 +58,20 @@ def test_the_slowest_of_an_over_selected_round_is_sent_away_and_takes_part_in_a_
 
 
 def test_a_slow_devices_update_counts_by_its_staleness_while_a_fast_one_makes_models(
-    federation: Federation, make_bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
     """Every update makes a model; that of the slow device is w + (y - w_base)/√(1 + τ), worked out from its files."""
-    monkeypatch.setenv("PYTHONPATH", str(federation.directory))
     moon = make_bundle("moon", mu=1, epochs=1)
     specs = read_bundle(moon).manifest.tensors
     federation.serve()
     federation.enrol("cam-1", "cam-2")
-    gate = federation.directory / "gate"
-    federation.attend("cam-1", data=held_data(federation, "cam-1", federation.directory / "nowhere", rounds=3))
-    federation.attend("cam-2", data=held_data(federation, "cam-2", gate))
+    federation.attend_for(3, "cam-1")
+    federation.attend_for(0, "cam-2")
     federation.until_attending(2)
     options = ("--rounds", "9", "--minimum-devices", "2", "--asynchronous", "1", "--max-staleness", "60")
     federation.start_run(moon, "r", *options)
     federation.until("r", lambda run: run.round == 3)
-    gate.touch()
+    federation.allow(1, "cam-2")
     federation.until("r", lambda run: run.round == 4)
     counted = [list(entry.counted) for entry in federation.rounds("r")]
     assert counted == [["cam-1"], ["cam-1"], ["cam-1"], ["cam-2"]]
