@@ -43,9 +43,9 @@ class ControlService(control_pb2_grpc.ControlServicer):
         finally:
             await upload.close()
 
-    async def Fetch(  # noqa: N802, D102
+    async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
-    ) -> AsyncIterator[blob_pb2.Chunk]:
+    ) -> AsyncIterator[bytes]:
         self._callers.operator(context)
         async with aclosing(chunks(self._operators.blobs, request, self._down)) as parts:
             async for part in parts:

@@ -50,9 +50,14 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                 return factory(
                     wrap(getattr(handler, kind), admit),
                     request_deserializer=handler.request_deserializer,
-                    response_serializer=handler.response_serializer,
+                    response_serializer=partial(_serialized, handler.response_serializer),
                 )
         return handler
+
+
+def _serialized(serialize: Callable[[Any], bytes], reply: object) -> bytes:
+    """A method may have done it already."""
+    return reply if isinstance(reply, bytes) else serialize(reply)
 
 
 def _admit(gate: Gate, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401

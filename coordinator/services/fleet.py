@@ -36,9 +36,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             async for told in session.replies():
                 yield convert.attend_reply(told)
 
-    async def Fetch(  # noqa: N802, D102
+    async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
-    ) -> AsyncIterator[blob_pb2.Chunk]:
+    ) -> AsyncIterator[bytes]:
         device = self._callers.device(context, request.device)
         async with aclosing(chunks(self._devices.blobs, request, self._down)) as parts:
             async for part in parts:

@@ -47,6 +47,8 @@ SERVER_OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
     ("grpc.http2.bdp_probe", 0),  # else every stream may send some megabytes ahead of what is read of it
+    # else each connection keeps a buffer as large as what it has ever read at once, a megabyte or more
+    ("grpc.experimental.tcp_max_read_buffer_size", PART_SIZE // 16),
     ("grpc.max_receive_message_length", 2 * PART_SIZE),
 )
 

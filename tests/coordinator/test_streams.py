@@ -18,14 +18,17 @@ from coordinator.records import AttemptId, RunEvent
 from coordinator.rounds.events import DeadlinePassed, RetryTimePassed, StartTimer, TimedEvent
 from coordinator.services import pace
 from coordinator.services import turns as turns_module
+from coordinator.services.blobs import chunks
 from coordinator.services.pace import paced
-from coordinator.services.turns import SLOW_SECONDS, Turns
+from coordinator.services.turns import SLOW_SECONDS, SMALL_PART, Turns
 from coordinator.timers import Timers
 from coordinator.uploads import Uploads
 from coordinator.watchers import PROGRESS_LENGTH, QUEUE_LENGTH, Watchers
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
-from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
+from moonfed.blobs import BlobDirectory, BlobRef, Incoming, ref_of_bytes
 from moonfed.errors import InvalidInput, Unavailable, WrongState
+from moonfed.transport import PART_SIZE
+from moonfed.v1 import blob_pb2
 
 T = TypeVar("T")
 
@@ -239,6 +242,48 @@ def test_streams_take_turns_and_the_slow_ones_keep_nobody_waiting(busy: bool, mo
 
     monkeypatch.setattr(time, "process_time", time.monotonic if busy else lambda: 1.0)
     assert asyncio.run(scenario()) is not busy, "only who is slow although there is nothing else to do makes room"
+
+
+def test_slow_streams_have_so_many_bytes_under_way_and_those_beyond_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        turns = Turns(places=1, slow_bytes=PART_SIZE + PART_SIZE // 2)
+        small, large, second, third = turns.new(SMALL_PART), turns.new(), turns.new(), turns.new()
+        assert await small.next() == PART_SIZE // 2
+        assert await large.next() == PART_SIZE, "the first one is slow and made room"
+        assert await second.next() == PART_SIZE, "and so is this one"
+        waiting = asyncio.create_task(third.next())
+        await asyncio.sleep(5 * SLOW_SECONDS)
+        assert not waiting.done(), "slow streams have no bytes left"
+        large.end()
+        await waiting
+        assert turns.slow_bytes == 0
+        third.end()
+        assert await small.next() == SMALL_PART, "as it was slow, and perhaps is"
+        for turn in (small, second):
+            turn.end()
+        assert turns.slow_bytes == PART_SIZE + PART_SIZE // 2
+        assert not turns.free.locked()
+
+    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
+
+
+def test_a_stream_ends_its_turn_and_itself_with_a_small_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "process_time", time.monotonic)
+
+    async def sizes(content: bytes) -> list[int]:
+        blobs = BlobDirectory(tmp_path)
+        request = blob_pb2.FetchRequest(sha256=blobs.put_bytes(content).sha256)
+        parts = [blob_pb2.Chunk.FromString(part).data async for part in chunks(blobs, request, Turns())]
+        assert b"".join(parts) == content
+        return [len(part) for part in parts]
+
+    half, content = PART_SIZE // 2, bytes(3 * PART_SIZE)
+    monkeypatch.setattr(turns_module, "TURN_SECONDS", 3600.0)
+    assert asyncio.run(sizes(content)) == [half, PART_SIZE, PART_SIZE, half - SMALL_PART, SMALL_PART]
+    assert asyncio.run(sizes(bytes(half))) == [half]
+    monkeypatch.setattr(turns_module, "TURN_SECONDS", 0.0)
+    assert asyncio.run(sizes(content))[:4] == [half, SMALL_PART, half, SMALL_PART]
 
 
 def test_a_turn_ends_for_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
