@@ -30,6 +30,11 @@ class Keeper:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), TROUBLE_SECONDS)
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is decided here."""
+        return self._closed.is_set()
+
     def close(self) -> None:
         """The coordinator stops, or another one drives the run."""
         self._closed.set()

@@ -91,7 +91,7 @@ class OperatorDesk:
     async def prune_run(self, run: str, retention: Retention) -> tuple[int, int]:
         """Deletes old global models of a run: how many, and bytes freed. What a running run needs stays."""
         record = await asyncio.to_thread(self._store.run, run)
-        needed = record.settings.models_needed if record.status == "running" else 1
+        needed = record.settings.states_needed if record.status == "running" else 1
         models, released = await in_thread(self._store.prune_run, run, retention, needed)
         return models, await in_thread(discard, self._directory, released)
 

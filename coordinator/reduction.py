@@ -117,7 +117,7 @@ def _commit(
             offences=reduction.offences,
             bases=command.bases,
             retention=settings.retention,
-            needed=settings.models_needed,
+            needed=settings.states_needed,
         )
     except (sql.exc.OperationalError, WrongState):
         # The connection may have broken after the commit and before its confirmation, now or at an earlier try.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,15 @@ from coordinator.announcer import Announcer
 from coordinator.answers import event_of, unheard
 from coordinator.assignments import keeps_state, write_assignment
 from coordinator.attendance import Attendance
-from coordinator.background import Background
+from coordinator.background import Background, in_thread
 from coordinator.endings import announce
+from coordinator.falling_back import damage
 from coordinator.keeping import Keeper
 from coordinator.liveness import Liveness, Patience
 from coordinator.records import Answer, AttemptId, RunRecord, RunView, attempt_id
 from coordinator.reduction import Reduction, close_round
 from coordinator.rounds.events import (
+    Abandon,
     Assign,
     Attended,
     Command,
@@ -48,7 +50,7 @@ from coordinator.timers import Timers
 from coordinator.wanted import needed_attempts, objection
 from coordinator.watchers import Watcher
 from moonfed.blobs import BlobRef
-from moonfed.errors import MoonfedError, WrongState
+from moonfed.errors import MoonfedError, Unavailable, WrongState
 from moonfed.manifest import MODEL, Manifest
 
 _log = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class RunDriver:
         attendance: Attendance,
         liveness: Liveness,
         background: Background,
+        begin_anew: Callable[[str], Awaitable[None]],
     ) -> None:
         self.record, self.manifest, self.state = record, manifest, state
         self._kind, self._standings = kind_of(record.settings), standings
@@ -81,6 +84,7 @@ class RunDriver:
         self._announcer = Announcer(record.run)
         self._devices = SuitedDevices(attendance, manifest, record.settings)
         self._keeper = Keeper(directory.store, record.run)
+        self._begin_anew = begin_anew
 
     # What happens to the run
 
@@ -236,7 +240,8 @@ class RunDriver:
 
     async def _deliver(self, event: Event) -> None:
         async with self._lock:
-            await self._advance(event)
+            if not self._keeper.closed:
+                await self._advance(event)
 
     async def _advance(self, event: Event) -> None:
         """One step: keep what follows, then show the new state, then act. The caller holds the lock."""
@@ -264,6 +269,8 @@ class RunDriver:
                     self._tempo.rests(command.seconds)
             case Reduce():
                 self.background.spawn(self._reduce(command))
+            case Abandon():
+                self.background.spawn(self._examine())
             case End():
                 self._patience.close()
                 self.background.spawn(self._end())
@@ -290,6 +297,16 @@ class RunDriver:
             await self._deliver(Reduced(round=command.round, attempt=command.attempt))
         else:
             await self._deliver(outcome)
+
+    async def _examine(self) -> None:
+        """Looks whether the round was abandoned because its devices were given something damaged."""
+        if self.state.status != "running" or self.state.stopping:
+            return
+        blobs = self._standings[self.state.committed + 1].blobs
+        if await in_thread(damage, self._directory, blobs):
+            async with self._lock:
+                self.close(Unavailable(f"run {self.record.run!r} goes on from an earlier model; watch again"))
+            await self._begin_anew(self.record.run)
 
     async def _end(self) -> None:
         view = await self.view()

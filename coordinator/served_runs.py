@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from coordinator.attendance import Attendance, Introduction
 from coordinator.background import Background, in_thread
 from coordinator.endings import announce
+from coordinator.falling_back import fall_back
 from coordinator.liveness import Liveness
 from coordinator.new_runs import add_run
 from coordinator.records import AttemptId, RunRecord, RunView
@@ -20,15 +21,17 @@ from coordinator.run_driver import RunDriver
 from coordinator.served_run import ServedRun
 from coordinator.standings import Standings, load_standings
 from coordinator.storage.housekeeping import discard
+from coordinator.storage.passing_trouble import as_passing
 from coordinator.storage.recovery import recovered_state
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
 from coordinator.suspended import SuspendedRuns
 from coordinator.wanted import needed_attempts
-from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
+from moonfed.errors import Corrupt, MoonfedError, NotFound, Unavailable, VersionMismatch
 from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
+TROUBLE_SECONDS = 5.0  # between attempts to go on with a run whose files cannot be had
 
 
 class ServedRuns:
@@ -82,14 +85,25 @@ class ServedRuns:
         served = self._served.get(run)
         if served is None:
             record = await asyncio.to_thread(self._store.run, run)
-            if record.status == "running" and self._store.leases.shared:  # another replica has just started it
-                await self.follow(run)
-                served = self._served.get(run)
+            served = await self._settled(run) if record.status == "running" else None
         elif attempt and served.is_over(attempt):
             await served.catch_up()
         if served and served.state.status != "running":
             self._served.pop(run, None)
             return None
+        return served
+
+    async def _settled(self, run: str) -> ServedRun | None:
+        """A run that is being changed, by whom it is served after that."""
+        async with self._changing:
+            served = self._served.get(run)
+        if served is None and self._store.leases.shared:  # another replica has just started it
+            await self.follow(run)
+            served = self._served.get(run)
+        if run in self.suspended:
+            raise self.suspended.problem(run)
+        if served is None and await self._still_running(run):
+            raise Unavailable(f"run {run!r} cannot go on at present; try again")
         return served
 
     async def view(self, run: str) -> RunView:
@@ -186,11 +200,42 @@ class ServedRuns:
         if served := self._served.pop(run, None):
             served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
 
+    async def begin_anew(self, run: str) -> None:
+        """Drives a run as after a restart, since its global state turned out to be damaged."""
+        async with self._changing:
+            self._let_go(run)
+            begun = await self._begun(run)
+        while not begun:
+            await asyncio.sleep(TROUBLE_SECONDS)
+            async with self._changing:
+                begun = await self._begun(run)
+
+    async def _begun(self, run: str) -> bool:
+        """Whether there is nothing more to be tried."""
+        try:
+            record = await self._still_running(run)
+            if record and run not in self._served:
+                await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
+        except Exception as error:
+            if not as_passing(error):
+                raise
+            _log.error("run %r cannot go on; trying again in %g s: %s", run, TROUBLE_SECONDS, error)
+            return False
+        return True
+
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
             await in_thread(self._directory.forget_shared, record.run, needed_attempts(record, state))
-            loaded = await asyncio.to_thread(self._load, record)
+            try:
+                loaded = await asyncio.to_thread(self._load, record)
+            except (Corrupt, NotFound, OSError):
+                if not await in_thread(fall_back, self._directory, record):
+                    raise
+                state = await asyncio.to_thread(recovered_state, self._store, record.run)
+                loaded = await asyncio.to_thread(self._load, record)
         except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
+            if as_passing(error):
+                raise
             self.suspended.add(record, error)
         else:
             await self._drive(record, state, *loaded)
@@ -210,6 +255,7 @@ class ServedRuns:
             attendance=self._attendance,
             liveness=self._liveness,
             background=self._background,
+            begin_anew=self.begin_anew,
         )
         self._served[record.run] = driver
         await driver.start()

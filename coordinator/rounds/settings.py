@@ -126,6 +126,11 @@ class Settings:
         """How many of the newest global models the open round's devices may ask for."""
         return 1 + self.asynchronous.max_staleness if self.asynchronous else 1
 
+    @property
+    def states_needed(self) -> int:
+        """How many of the newest global states must stay whole; if the newest is damaged, that before it is used."""
+        return max(2, self.models_needed)
+
     def cohort_size(self, attending: int) -> int:
         """A round's updates when that many devices attend; a fixed number is capped by those who are there."""
         return min(self.cohort.of(attending), attending)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import sqlalchemy as sql
 
@@ -52,6 +52,16 @@ def prune(connection: sql.Connection, run: str, retention: Retention, needed: in
         old = sql.and_(old, _columns.round % retention.every != 0)
     models = connection.execute(sql.select(sql.func.count()).select_from(tables.blob_refs).where(in_rounds, old))
     return models.scalar_one(), release(connection, sql.and_(in_rounds, sql.or_(beside, old)))
+
+
+def replace(
+    connection: sql.Connection, run: str, round_: int, roles: Collection[str], blobs: Mapping[str, BlobRef]
+) -> list[BlobRef]:
+    """Other blobs take the place of these roles' in a round's global state; those that nothing refers to any more."""
+    which = sql.and_(_columns.run == run, _columns.round == round_, _columns.role.in_(sorted(roles)))
+    released = release(connection, which)
+    add(connection, run, round_, blobs)
+    return [ref for ref in released if not any_to(connection, ref.sha256)]
 
 
 def release(connection: sql.Connection, which: sql.ColumnElement[bool]) -> list[BlobRef]:

@@ -70,6 +70,11 @@ def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: 
     connection.execute(sql.update(tables.rounds).where(which).values(status=status, seconds=seconds, **changes))
 
 
+def note(connection: sql.Connection, attempt: AttemptId, reason: str) -> None:
+    """Keeps what there is to say of one."""
+    connection.execute(sql.update(tables.rounds).where(rows.same(tables.rounds, attempt)).values(reason=reason))
+
+
 def one(connection: sql.Connection, attempt: AttemptId) -> RoundRecord | None:
     """That one."""
     found = _found(connection, sql.select(tables.rounds).where(rows.same(tables.rounds, attempt)))

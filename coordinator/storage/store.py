@@ -6,7 +6,7 @@ parts of transactions. Nothing here knows what a round means.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sql
 
@@ -61,8 +61,12 @@ class Store:
 
     def initial_state(self, run: str) -> dict[str, BlobRef]:
         """The global state that a run starts from, by role."""
+        return self.global_state(run, tables.INITIAL)
+
+    def global_state(self, run: str, round_: int) -> dict[str, BlobRef]:
+        """What is kept of a round's global state, by role; round 0 stands for what the run starts from."""
         with self._transactions.read() as connection:
-            return blob_refs.by_round(connection, run, tables.INITIAL, tables.INITIAL)[tables.INITIAL]
+            return blob_refs.by_round(connection, run, round_, round_).get(round_, {})
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
@@ -151,6 +155,25 @@ class Store:
             put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
             answers.forget(connection, attempt.run, attempt.round - max(RECEIPT_ROUNDS, needed))
             return blob_refs.prune(connection, attempt.run, retention.at_least(needed), needed)[1]
+
+    def replace_global_state(
+        self,
+        committed: AttemptId,
+        roles: Collection[str],
+        blobs: Mapping[str, BlobRef],
+        under_way: AttemptId | None,
+        reason: str,
+    ) -> list[BlobRef]:
+        """Other blobs take the place of some roles' in a committed round's global state; those that nothing needs now.
+
+        `under_way`: the attempt that began with that state, which is abandoned. The reason is kept with both.
+        """
+        with self._transactions.write() as connection:
+            self.leases.require(connection, committed.run)
+            if under_way:
+                rounds.close(connection, under_way, "abandoned", {"reason": reason})
+            rounds.note(connection, committed, reason)
+            return blob_refs.replace(connection, committed.run, committed.round, roles, blobs)
 
     def abandon_round(self, attempt: AttemptId, reason: str) -> None:
         """The round came to nothing; doing so again changes nothing."""

@@ -113,7 +113,9 @@ TESTS: dict[int, list[str]] = {
     22: [
         "coordinator.test_recovery::test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged",
         "coordinator.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
-        "coordinator.test_taking::test_global_state_that_is_damaged_during_a_round_makes_no_model",
+        "coordinator.test_falling_back::test_a_damaged_file_of_the_newest_global_state_gives_way_to_the_one_before_it",
+        "coordinator.test_falling_back::test_damage_in_mid_round_makes_no_model_and_the_run_goes_on_without_a_restart",
+        "coordinator.test_falling_back::test_without_a_whole_state_before_it_the_run_is_suspended",
     ],
     23: [
         "coordinator.storage.test_sqlite::test_a_damaged_database_is_not_started_on",
