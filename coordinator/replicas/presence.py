@@ -72,6 +72,8 @@ class Presence:
         elsewhere = {name: place for name, place in places.items() if place.replica != self._replica}
         for name, place in elsewhere.items():
             self._give_up(name, place)
+        for name in self._told.keys() - places.keys():  # somebody took us for dead
+            del self._told[name]
         changed = {name for name in {*elsewhere, *self._places} if elsewhere.get(name) != self._places.get(name)}
         self._places = elsewhere
         self._attendance.note_distant({name: _session(name, place) for name, place in elsewhere.items()})

@@ -106,5 +106,10 @@ class Attendances:
     def leave(self) -> None:
         """This replica stops: what it said is void at once."""
         with self._transactions.write() as connection:
-            connection.execute(sql.delete(tables.attendances).where(_columns.replica == self._replica))
-            connection.execute(sql.delete(tables.replicas).where(_replicas.replica == self._replica))
+            forget_in(connection, self._replica or "")
+
+
+def forget_in(connection: sql.Connection, replica: str) -> None:
+    """A replica has ended, as a part of a transaction: what it said is void."""
+    connection.execute(sql.delete(tables.attendances).where(_columns.replica == replica))
+    connection.execute(sql.delete(tables.replicas).where(_replicas.replica == replica))

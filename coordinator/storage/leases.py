@@ -69,6 +69,11 @@ class Leases:
             with self._transactions.write() as connection:
                 connection.execute(sql.delete(tables.leases).where(_columns.holder == self.holder))
 
+    def inherit_in(self, connection: sql.Connection, holder: str, seconds: float = LEASE_SECONDS) -> None:
+        """Takes over the leases of a coordinator that has ended, as a part of a transaction."""
+        theirs = sql.update(tables.leases).where(_columns.holder == holder)
+        connection.execute(theirs.values(holder=self.holder, expires=NOW + seconds))
+
     def require(self, connection: sql.Connection, run: str) -> None:
         """Raises LeaseLost unless the run is ours until the connection's transaction has ended."""
         if self.holder is None:

@@ -10,12 +10,13 @@ import sqlalchemy as sql
 
 from coordinator.records import AttemptId
 from coordinator.storage import blob_refs, participants, tables
+from coordinator.storage.blob_place import name_database
 from coordinator.storage.rows import read_blobs
 from moonfed.blobs import BlobRef
 from moonfed.manifest import MANIFEST_FILE, MODEL
 
 LEAST_PATIENCE = 120.0
-_OF_REPLICAS = (tables.replicas, tables.attendances, tables.authority)
+_OF_REPLICAS = (tables.replicas, tables.attendances, tables.authority, tables.blob_place)
 
 
 def migrate(connection: sql.Connection, version: int) -> int:
@@ -31,6 +32,7 @@ def _from_3(connection: sql.Connection) -> None:
     """What blobs are needed for, and who took part, lies in tables of its own; rounds have offences and bases."""
     for table in (tables.blob_refs, tables.participants, tables.leases, tables.stops, *_OF_REPLICAS):
         table.create(connection)
+    name_database(connection)
     for run in connection.exec_driver_sql("SELECT * FROM runs").mappings().all():
         manifest = BlobRef(run["manifest_sha256"], run["manifest_size"])
         blob_refs.add(connection, run["run"], tables.BUNDLE, {MANIFEST_FILE: manifest})

@@ -25,13 +25,17 @@ class Objects:
             raise InvalidInput("blobs is no URL of an object store; it must be like s3://BUCKET/PREFIX")
         self.url = url.rstrip("/")
         self._files, self._root = _open(self.url)
-        with self._explained():
-            self._files.pipe_file(self._key(MARKER), b"what moonfed's coordinators keep\n")
+        self.write(b"what moonfed's coordinators keep\n", MARKER)
 
     def put(self, path: Path, key: str) -> None:
         """Stores a whole file; it is durable when this returns."""
         with self._explained():
             self._files.put_file(str(path), self._key(key))
+
+    def write(self, content: bytes, key: str) -> None:
+        """Stores some bytes; they are durable when this returns."""
+        with self._explained():
+            self._files.pipe_file(self._key(key), content)
 
     def get(self, key: str, path: Path) -> None:
         """Fetches an object into a file; NotFound."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sql
 
 from coordinator.storage import tables
+from coordinator.storage.blob_place import name_database
 from coordinator.storage.migration import migrate
 from moonfed.errors import VersionMismatch
 
@@ -22,6 +23,7 @@ def prepare(connection: sql.Connection, database: str) -> None:
     if is_new(connection):
         tables.metadata.create_all(connection)
         connection.execute(sql.insert(tables.schema).values(version=tables.SCHEMA_VERSION))
+        name_database(connection)
     version = migrate(connection, connection.execute(sql.select(tables.schema.c.version)).scalar_one())
     if version != tables.SCHEMA_VERSION:
         raise VersionMismatch(

@@ -5,6 +5,7 @@ blobs/           models, plans, graphs, manifests, by sha256; copies of them if 
 spool/           updates of open rounds: RUN/ROUND-ATTEMPT/updates/DEVICE/ROLE
 authority/       the authority's and the server's keys and certificates
 operator/        an identity for the operator on this machine
+holder           what the last coordinator here called itself, if others share its database
 lock             held while a coordinator runs
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from coordinator.records import AttemptId
 from coordinator.storage import postgres, sqlite
+from coordinator.storage.blob_place import DirectoryPlace, ObjectPlace
 from coordinator.storage.blob_store import BlobStore
 from coordinator.storage.disk_budget import DiskBudget
 from coordinator.storage.object_blobs import ObjectBlobs
@@ -31,9 +33,10 @@ from coordinator.storage.shared_spool import SharedSpool
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_file
 from moonfed.errors import Corrupt, Unavailable, WrongState
-from moonfed.files import make_directories, sync_directory, sync_file
+from moonfed.files import make_directories, sync_directory, sync_file, write_durably
 
 _log = logging.getLogger(__name__)
+HOLDER_FILE = "holder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,8 @@ def open_state(
 
     `database`: a PostgreSQL server's; else SQLite's file in the directory. `blobs`: an object store's; else files in
     the directory. `disk_budget`: bytes that the directory may hold. Raises WrongState if another coordinator holds the
-    directory, Corrupt if the database is damaged or gone, Unavailable if a server cannot be reached.
+    directory or the blobs are another database's, Corrupt if the database is damaged or gone, Unavailable if a server
+    cannot be reached.
     """
     make_directories(root, mode=0o700)
     with _locked(root):
@@ -151,15 +155,36 @@ def open_state(
         used_before = any((root / name).exists() for name in ("authority", "blobs"))
         store = postgres.open_store(database, used_before=used_before) if database else _open_file(root, used_before)
         try:
-            budget = DiskBudget(root, disk_budget)
-            if blobs:
-                objects = Objects(blobs)
-                copies, shared = ObjectBlobs(objects, root / "blobs"), SharedSpool(objects)
-                yield StateDirectory(root=root, store=store, blobs=copies, budget=budget, shared=shared)
-            else:
-                yield StateDirectory(root=root, store=store, blobs=BlobDirectory(root / "blobs"), budget=budget)
+            directory = _opened(root, store, blobs, DiskBudget(root, disk_budget))
+            _inherit(root, store)
+            yield directory
         finally:
             store.close()
+
+
+def _opened(root: Path, store: Store, blobs: str, budget: DiskBudget) -> StateDirectory:
+    if not blobs:
+        files = BlobDirectory(root / "blobs")
+        store.claim_blobs(DirectoryPlace(files.root))
+        return StateDirectory(root=root, store=store, blobs=files, budget=budget)
+    objects = Objects(blobs)
+    store.claim_blobs(ObjectPlace(objects))
+    copies = ObjectBlobs(objects, root / "blobs")
+    return StateDirectory(root=root, store=store, blobs=copies, budget=budget, shared=SharedSpool(objects))
+
+
+def _inherit(root: Path, store: Store) -> None:
+    """Takes over what the last coordinator with this directory held: it has ended, since the directory is ours.
+
+    Each start has a name of its own. So if the directory was copied, and both copies are in use, the runs change hands
+    when the second one starts, and no two coordinators ever hold the same.
+    """
+    if not store.leases.holder:
+        return
+    path = root / HOLDER_FILE
+    if path.is_file():
+        store.inherit(path.read_text().strip())
+    write_durably(path, f"{store.leases.holder}\n".encode())
 
 
 def _open_file(root: Path, used_before: bool) -> Store:

@@ -13,8 +13,9 @@ import sqlalchemy as sql
 from coordinator.aggregation.offences import Offence
 from coordinator.records import Answer, AttemptId, RoundRecord, RunRecord
 from coordinator.rounds.retention import KEEP_ALL, Retention
-from coordinator.storage import answers, blob_refs, participants, rounds, runs, tables
+from coordinator.storage import answers, attendances, blob_refs, participants, rounds, runs, tables
 from coordinator.storage.attendances import Attendances
+from coordinator.storage.blob_place import Place, claim
 from coordinator.storage.leases import Leases
 from coordinator.storage.metrics import metrics_by_round, put_metrics
 from coordinator.storage.pulses import Pulses
@@ -42,6 +43,16 @@ class Store:
     def close(self) -> None:
         """Gives the database's files back."""
         self._transactions.close()
+
+    def claim_blobs(self, place: Place) -> None:
+        """Sees to it that this database and that place for blobs belong together; else WrongState."""
+        claim(self._transactions, place)
+
+    def inherit(self, holder: str) -> None:
+        """Takes over the leases of a coordinator that has ended; whoever attended there does so no more."""
+        with self._transactions.write() as connection:
+            self.leases.inherit_in(connection, holder)
+            attendances.forget_in(connection, holder)
 
     # Runs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     Double,
     ForeignKey,
@@ -115,6 +116,14 @@ attendances = Table(
 
 # The authority whose certificates all replicas show and trust; one row.
 authority = Table("authority", metadata, Column("sha256", String(DIGEST), primary_key=True))
+
+# What this database is called in the place where its blobs are, and whether that is known yet; one row.
+blob_place = Table(
+    "blob_place",
+    metadata,
+    Column("database", String(32), primary_key=True),
+    Column("claimed", Boolean, nullable=False),
+)
 
 answers = Table(
     "answers",

@@ -285,7 +285,7 @@ def test_a_kill_before_or_after_any_file_of_the_first_start_leaves_a_directory_t
         patched.setattr(os, "replace", replaced)
         with support.coordinator_in_process(state):
             pass
-    assert len(copies) == 2 * 8, "the authority's, the server's and the operator's files"
+    assert len(copies) == 2 * 9, "the mark on the blobs, the authority's, the server's and the operator's files"
     for directory in copies:
         with support.coordinator_in_process(directory) as ports:
             calls = support.operator(directory, ports.fleet)

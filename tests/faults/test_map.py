@@ -147,6 +147,8 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
     ],
     37: [
+        "coordinator.storage.test_blob_place::test_a_second_coordinator_with_blobs_of_its_own_does_not_start",
+        "replicas.test_own_leases::test_a_copy_of_a_directory_takes_the_runs_and_the_original_follows",
         "replicas.test_shared_rounds::test_only_the_holder_closes_a_round",
         "replicas.test_two_replicas::test_the_holder_is_paused_beyond_its_lease",
         "coordinator.storage.test_postgres::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",

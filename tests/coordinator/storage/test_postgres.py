@@ -183,3 +183,14 @@ def test_a_connection_that_broke_is_told_from_other_trouble_and_made_again(url: 
         connection.exec_driver_sql("SELECT * FROM nothing")
     assert as_away(other_trouble.value) is None
     store.close()
+
+
+def test_what_a_coordinator_held_is_inherited_once_and_it_can_commit_no_more(two: Two) -> None:
+    first, second = two
+    second.inherit("somebody else")
+    assert not second.leases.held()
+    second.inherit(first.leases.holder or "")
+    assert (first.leases.held(), second.leases.held()) == (set(), {"digits"})
+    with pytest.raises(LeaseLost):
+        commit(first)
+    commit(second)

@@ -1,0 +1,96 @@
+"""Whoever is killed and starts again goes on at once: nobody waits for the end of leases that were its own.
+
+The leases last for an hour here. Two processes on copies of one directory hold no run together all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.storage.postgres import open_store
+from coordinator.storage.store import Store
+from moonfed.v1 import control_pb2
+from tests.coordinator.storage.postgresql import Server
+from tests.coordinator.support import ask, model_values
+from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, enrol_all, expected, free_ports, until
+from tests.replicas.pair import PROGRAM
+from tests.replicas.program import LEASE
+
+pytestmark = pytest.mark.timeout(180)
+BUNDLE = bundle_of(1000)
+
+
+@contextmanager
+def begun(tmp: Path, server: Server, blobs: str = "") -> Iterator[tuple[Coordinators, Store]]:
+    """A coordinator with a run under way, and the database as a bystander sees it."""
+    database = server.new_database()
+    store = open_store(database, used_before=False)
+    arguments = ["--database", database, *(["--blobs", blobs] if blobs else [])]
+    environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")} | {LEASE: "3600"}
+    (tmp / "first").mkdir()
+    first = Coordinators(tmp / "first", program=PROGRAM, arguments=arguments, environment=environment)
+    try:
+        first.serve()
+        enrol_all(first, list(SAMPLES))
+        first.start_run("run", BUNDLE, 100_000, len(SAMPLES))
+        yield first, store
+    finally:
+        first.kill()
+        store.close()
+
+
+def three_more_rounds(store: Store) -> None:
+    """Waits until the run goes on."""
+    begins = store.pulses.look()["run"].round
+    until(lambda: store.pulses.look()["run"].round >= begins + 3)
+
+
+def stopped_undisturbed(store: Store, coordinator: Coordinators) -> None:
+    """Every device has counted once in each round, and the model is what comes of that."""
+    calls = coordinator.operator()
+    with calls.channel:
+        ask(calls.control.StopRun, control_pb2.StopRunRequest(run="run"))
+    until(lambda: store.run("run").status == "stopped")
+    past = [found for found in store.past_rounds("run", None, 100_000) if found.status == "committed"]
+    everybody = [(round_, sorted(SAMPLES)) for round_ in range(1, len(past) + 1)]
+    assert [(found.id.round, sorted(found.counted)) for found in past] == everybody
+    found = model_values(coordinator.model("run"), BUNDLE.manifest.tensors)
+    np.testing.assert_allclose(found, expected(len(past), BUNDLE, SAMPLES), rtol=1e-4, atol=1e-5)
+
+
+def test_a_lone_coordinator_that_was_killed_goes_on_at_once(tmp_path: Path, postgresql_server: Server) -> None:
+    with begun(tmp_path, postgresql_server) as (alone, store):
+        before = store.pulses.look()["run"].holder
+        with devices_at(alone):
+            three_more_rounds(store)
+            alone.kill()
+            alone.serve()
+            three_more_rounds(store)
+        assert store.pulses.look()["run"].holder != before, "each start has a name of its own"
+        stopped_undisturbed(store, alone)
+
+
+def test_a_copy_of_a_directory_takes_the_runs_and_the_original_follows(
+    tmp_path: Path, postgresql_server: Server, store_url: str
+) -> None:
+    with begun(tmp_path, postgresql_server, store_url) as (first, store):
+        (tmp_path / "second").mkdir()
+        shutil.copytree(first.state, tmp_path / "second" / "state", ignore=shutil.ignore_patterns("spool", "incoming"))
+        second = replace(first, tmp=tmp_path / "second", ports=free_ports(2), process=None)
+        try:
+            with devices_at(first):
+                three_more_rounds(store)
+                second.serve()
+                until(lambda: "run 'run' is driven by another coordinator, and followed here" in first.log)
+                three_more_rounds(store)
+            stopped_undisturbed(store, second)
+        finally:
+            second.kill()
