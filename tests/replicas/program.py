@@ -1,20 +1,16 @@
-"""The coordinator's real program with leases of another length, mostly short ones: tests wait for their end."""
+"""The coordinator's real program with short leases, so that tests need not wait for long ones to run out."""
 
 from __future__ import annotations
 
-import os
-
-LEASE = "MOONFED_TEST_LEASE"
-LEASE_SECONDS = float(os.environ.get(LEASE, "2"))
+LEASE_SECONDS = 2.0
 
 
 def main() -> None:
     from coordinator import keeping
     from coordinator.cli import main as run
     from coordinator.replicas import replica
-    from coordinator.storage import leases
 
-    leases.LEASE_SECONDS = replica.LEASE_SECONDS = LEASE_SECONDS
+    replica.LEASE_SECONDS = LEASE_SECONDS
     keeping.TROUBLE_SECONDS = 0.1
     run()
 
