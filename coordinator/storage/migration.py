@@ -16,7 +16,7 @@ from moonfed.blobs import BlobRef
 from moonfed.manifest import MANIFEST_FILE, MODEL
 
 LEAST_PATIENCE = 120.0
-_OF_REPLICAS = (tables.replicas, tables.attendances, tables.authority, tables.blob_place)
+_OF_REPLICAS = (tables.replicas, tables.attendances, tables.authority, tables.pins, tables.blob_place)
 
 
 def migrate(connection: sql.Connection, version: int) -> int:

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.records import AttemptId
@@ -47,8 +47,8 @@ class StateDirectory:
     store: Store
     blobs: BlobStore
     budget: DiskBudget
+    pins: Pins
     shared: SharedSpool | None = None  # with an object store: updates must be there before they are acknowledged
-    pins: Pins = field(default_factory=Pins)
 
     def spool(self, attempt: AttemptId) -> Path:
         """Where the updates of one attempt lie until it is over."""
@@ -163,14 +163,15 @@ def open_state(
 
 
 def _opened(root: Path, store: Store, blobs: str, budget: DiskBudget) -> StateDirectory:
+    pins = Pins(store.pins)
     if not blobs:
         files = BlobDirectory(root / "blobs")
         store.claim_blobs(DirectoryPlace(files.root))
-        return StateDirectory(root=root, store=store, blobs=files, budget=budget)
+        return StateDirectory(root=root, store=store, blobs=files, budget=budget, pins=pins)
     objects = Objects(blobs)
     store.claim_blobs(ObjectPlace(objects))
-    copies = ObjectBlobs(objects, root / "blobs")
-    return StateDirectory(root=root, store=store, blobs=copies, budget=budget, shared=SharedSpool(objects))
+    copies, shared = ObjectBlobs(objects, root / "blobs"), SharedSpool(objects)
+    return StateDirectory(root=root, store=store, blobs=copies, budget=budget, pins=pins, shared=shared)
 
 
 def _inherit(root: Path, store: Store) -> None:

@@ -18,6 +18,7 @@ from coordinator.storage.attendances import Attendances
 from coordinator.storage.blob_place import Place, claim
 from coordinator.storage.leases import Leases
 from coordinator.storage.metrics import metrics_by_round, put_metrics
+from coordinator.storage.pins import SharedPins
 from coordinator.storage.pulses import Pulses
 from coordinator.storage.registry import Registry
 from coordinator.storage.transactions import Transactions
@@ -39,6 +40,7 @@ class Store:
         self.registry = Registry(self._transactions)
         self.attendances = Attendances(self._transactions, holder)
         self.pulses = Pulses(self._transactions)
+        self.pins = SharedPins(self._transactions, holder) if holder else None
 
     def close(self) -> None:
         """Gives the database's files back."""

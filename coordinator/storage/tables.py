@@ -125,6 +125,15 @@ blob_place = Table(
     Column("claimed", Boolean, nullable=False),
 )
 
+# Blobs that a replica is about to refer to, until when they must not go; by the database's clock.
+pins = Table(
+    "pins",
+    metadata,
+    Column("replica", String(NAME), primary_key=True),
+    Column("sha256", String(DIGEST), primary_key=True),
+    Column("until", Double, nullable=False),
+)
+
 answers = Table(
     "answers",
     metadata,

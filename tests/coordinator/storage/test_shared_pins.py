@@ -1,0 +1,102 @@
+"""What one coordinator is about to refer to, no other deletes: neither before nor after, nor in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sql
+
+from coordinator.records import AttemptId
+from coordinator.storage import pins
+from coordinator.storage.housekeeping import discard
+from coordinator.storage.state_directory import StateDirectory, open_state
+from tests.coordinator.storage.postgresql import Server
+from tests.coordinator.storage.test_store import RUN
+from tests.coordinator.test_housekeeping import BUNDLE
+
+Two = tuple[StateDirectory, StateDirectory]
+Until = Callable[[Callable[[], bool]], None]
+CONTENT = b"a model that two runs have come to"
+ATTEMPT = AttemptId(run="r", round=1, attempt=1)
+
+
+@pytest.fixture
+def two(tmp_path: Path, postgresql_server: Server, bucket: str) -> Iterator[Two]:
+    """Two coordinators on one database and one object store; the second drives a run."""
+    database = postgresql_server.new_database()
+    with ExitStack() as stack:
+        names = ("first", "second")
+        first, second = (stack.enter_context(open_state(tmp_path / name, database, bucket)) for name in names)
+        for content in BUNDLE.contents.values():
+            second.blobs.put_bytes(content)
+        record = replace(RUN, run="r", manifest=BUNDLE.ref, initial=BUNDLE.manifest.files["initial.safetensors"])
+        second.store.add_run(record, BUNDLE.manifest.files)
+        second.store.open_round(ATTEMPT, ["a"])
+        yield first, second
+
+
+def test_a_blob_that_another_coordinator_is_about_to_commit_stays(two: Two) -> None:
+    first, second = two
+    ref = first.blobs.put_bytes(CONTENT)  # nothing refers to it: its run is just being deleted
+    second.pins.add(ATTEMPT, [ref.sha256])
+    second.blobs.put_bytes(CONTENT)
+    assert discard(first, [ref]) == 0
+    second.store.commit_round(ATTEMPT, ["a"], {"model": ref}, metrics={}, metrics_before={})
+    second.pins.drop(ATTEMPT)
+    assert discard(first, [ref]) == 0
+    assert second.blobs.has(ref)
+
+
+def test_what_nobody_needs_any_more_goes(two: Two) -> None:
+    first, second = two
+    ref = first.blobs.put_bytes(CONTENT)
+    for owner in ("one", "other"):
+        second.pins.add(owner, [ref.sha256])
+    second.pins.drop("one")
+    assert discard(first, [ref]) == 0, "the other one needs it still"
+    second.pins.drop("other")
+    assert discard(first, [ref]) == ref.size
+    assert not second.blobs.has(ref)
+
+
+def test_the_pins_of_one_that_died_do_not_count_for_ever(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two
+    ref = first.blobs.put_bytes(CONTENT)
+    monkeypatch.setattr(pins, "PIN_SECONDS", -1.0)
+    second.pins.add("one", [ref.sha256])
+    assert discard(first, [ref]) == ref.size
+
+
+def test_what_names_no_blob_is_no_trouble(two: Two) -> None:
+    two[0].pins.add("one", ["", "a" * 1000, "\0"])
+    two[0].pins.drop("one")
+
+
+def test_whoever_pins_a_blob_that_is_being_deleted_waits_and_puts_it_again(two: Two, until: Until) -> None:
+    first, second = two
+    ref = first.blobs.put_bytes(CONTENT)
+
+    def put() -> None:
+        second.pins.add(ATTEMPT, [ref.sha256])
+        second.blobs.put_bytes(CONTENT)
+
+    putting = threading.Thread(target=put)
+
+    def waits() -> bool:
+        with first.store._transactions.read() as connection:
+            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            return bool(connection.execute(sql.text(waiting)).scalar_one())
+
+    def delete() -> None:
+        putting.start()
+        until(waits)
+        first.blobs.delete(ref.sha256)
+
+    first.pins.unless_pinned(ref.sha256, delete)
+    putting.join()
+    assert first.blobs.has(ref), "it was put after it had gone"
