@@ -15,7 +15,7 @@ from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import Corrupt, NotFound
 from moonfed.manifest import MODEL
 
-_alarm = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _ONE_MODEL = {MODEL, ENCODED_MODEL}  # devices must begin with what the coordinator believes that they have
 Blobs = Mapping[str, BlobRef]
 
@@ -40,7 +40,7 @@ def fall_back(directory: StateDirectory, record: RunRecord) -> bool:
     discard(directory, directory.store.replace_global_state(newest.id, roles, replacing, open_attempt, reason))
     if open_attempt:
         directory.forget(open_attempt)
-    _alarm.critical("run %r: %s; check the disk", record.run, reason)
+    _log.critical("run %r: %s; check the disk", record.run, reason)
     return True
 
 

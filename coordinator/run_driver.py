@@ -19,6 +19,7 @@ from coordinator.attendance import Attendance
 from coordinator.background import Background, in_thread
 from coordinator.endings import announce
 from coordinator.falling_back import damage
+from coordinator.footing import Footing
 from coordinator.keeping import Keeper
 from coordinator.liveness import Liveness, Patience
 from coordinator.records import Answer, AttemptId, RunRecord, RunView, attempt_id
@@ -39,8 +40,6 @@ from coordinator.rounds.events import (
     StopRequested,
 )
 from coordinator.rounds.kinds import kind_of
-from coordinator.rounds.state import State
-from coordinator.standings import Standings
 from coordinator.storage.leases import LeaseLost
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
@@ -51,7 +50,7 @@ from coordinator.wanted import needed_attempts, objection
 from coordinator.watchers import Watcher
 from moonfed.blobs import BlobRef
 from moonfed.errors import MoonfedError, Unavailable, WrongState
-from moonfed.manifest import MODEL, Manifest
+from moonfed.manifest import MODEL
 
 _log = logging.getLogger(__name__)
 
@@ -63,17 +62,15 @@ class RunDriver:
         self,
         *,
         record: RunRecord,
-        manifest: Manifest,
-        standings: Standings,
-        state: State,
+        footing: Footing,
         directory: StateDirectory,
         attendance: Attendance,
         liveness: Liveness,
         background: Background,
         begin_anew: Callable[[str], Awaitable[None]],
     ) -> None:
-        self.record, self.manifest, self.state = record, manifest, state
-        self._kind, self._standings = kind_of(record.settings), standings
+        self.record, self.manifest, self.state = record, footing.manifest, footing.state
+        self._kind, self._standings = kind_of(record.settings), footing.standings
         self._directory, self._attendance, self.background = directory, attendance, background
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
@@ -82,7 +79,7 @@ class RunDriver:
         )
         self._tempo = Tempo()
         self._announcer = Announcer(record.run)
-        self._devices = SuitedDevices(attendance, manifest, record.settings)
+        self._devices = SuitedDevices(attendance, footing.manifest, record.settings)
         self._keeper = Keeper(directory.store, record.run)
         self._begin_anew = begin_anew
 

@@ -9,25 +9,24 @@ from collections.abc import Mapping
 from coordinator.attendance import Attendance, Introduction
 from coordinator.background import Background, in_thread
 from coordinator.endings import announce
-from coordinator.falling_back import fall_back
+from coordinator.footing import Footing, first_footing, regained_footing
 from coordinator.liveness import Liveness
 from coordinator.new_runs import add_run
 from coordinator.records import AttemptId, RunRecord, RunView
 from coordinator.replicas.follower import Follower
-from coordinator.rounds.kinds import kind_of
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import State
 from coordinator.run_driver import RunDriver
 from coordinator.served_run import ServedRun
-from coordinator.standings import Standings, load_standings
 from coordinator.storage.housekeeping import discard
 from coordinator.storage.passing_trouble import as_passing
 from coordinator.storage.recovery import recovered_state
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.views import run_view
+from coordinator.suiting import misfit_everywhere
 from coordinator.suspended import SuspendedRuns
 from coordinator.wanted import needed_attempts
-from moonfed.errors import Corrupt, MoonfedError, NotFound, Unavailable, VersionMismatch
+from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
 from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
@@ -119,14 +118,7 @@ class ServedRuns:
     def misfit(self, introduction: Introduction) -> VersionMismatch | None:
         """Why a device could take part in none of the running runs, naming both sides' interfaces."""
         running = [served for served in self._served.values() if served.state.status == "running"]
-        wanted = sorted({served.manifest.plan.interface for served in running})
-        if not wanted or set(wanted) & set(introduction.plan_interfaces):
-            return None
-        understood = ", ".join(introduction.plan_interfaces) or "none"
-        return VersionMismatch(
-            f"device {introduction.device!r} understands these plan interfaces: {understood}; "
-            f"the running runs need {', '.join(wanted)}"
-        )
+        return misfit_everywhere(introduction, {served.manifest.plan.interface for served in running})
 
     # What operators want
 
@@ -135,8 +127,7 @@ class ServedRuns:
         async with self._changing:
             record = await asyncio.to_thread(add_run, self._directory, name, manifest, model, settings)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
-            loaded = await asyncio.to_thread(self._load, record)
-            driver = await self._drive(record, kind_of(record.settings).first, *loaded)
+            driver = await self._drive(record, await asyncio.to_thread(first_footing, self._directory, record))
         self._close_misfits()
         return await driver.view()
 
@@ -225,32 +216,18 @@ class ServedRuns:
 
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
-            await in_thread(self._directory.forget_shared, record.run, needed_attempts(record, state))
-            try:
-                loaded = await asyncio.to_thread(self._load, record)
-            except (Corrupt, NotFound, OSError):
-                if not await in_thread(fall_back, self._directory, record):
-                    raise
-                state = await asyncio.to_thread(recovered_state, self._store, record.run)
-                loaded = await asyncio.to_thread(self._load, record)
+            footing = await in_thread(regained_footing, self._directory, record, state)
         except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
             if as_passing(error):
                 raise
             self.suspended.add(record, error)
         else:
-            await self._drive(record, state, *loaded)
+            await self._drive(record, footing)
 
-    def _load(self, record: RunRecord) -> tuple[Manifest, Standings]:
-        """The run's manifest and where its training stands, both checked."""
-        manifest = Manifest.from_bytes(self._blobs.read(record.manifest))
-        return manifest, load_standings(self._directory, record, manifest)
-
-    async def _drive(self, record: RunRecord, state: State, manifest: Manifest, standings: Standings) -> RunDriver:
+    async def _drive(self, record: RunRecord, footing: Footing) -> RunDriver:
         driver = RunDriver(
             record=record,
-            manifest=manifest,
-            standings=standings,
-            state=state,
+            footing=footing,
             directory=self._directory,
             attendance=self._attendance,
             liveness=self._liveness,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from coordinator.attendance import Attendance, DistantSession, Introduction, Session
 from coordinator.rounds.settings import Settings
+from moonfed.errors import VersionMismatch
 from moonfed.labels import lacking, write_labels
 from moonfed.manifest import Manifest
 
@@ -17,6 +20,17 @@ def misfit(introduction: Introduction, manifest: Manifest, settings: Settings) -
     if missing := lacking(introduction.labels, settings.labels):
         return f"without the label {write_labels(missing)}"
     return None
+
+
+def misfit_everywhere(introduction: Introduction, interfaces: Collection[str]) -> VersionMismatch | None:
+    """Why a device can take part in no run whose plan has one of these interfaces; None if there are none."""
+    if not interfaces or set(interfaces) & set(introduction.plan_interfaces):
+        return None
+    understood = ", ".join(introduction.plan_interfaces) or "none"
+    return VersionMismatch(
+        f"device {introduction.device!r} understands these plan interfaces: {understood}; "
+        f"the running runs need {', '.join(sorted(interfaces))}"
+    )
 
 
 class SuitedDevices:
