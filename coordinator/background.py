@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from coordinator.troubles import tell
 from moonfed.errors import MoonfedError
 
 _log = logging.getLogger(__name__)
@@ -58,4 +59,4 @@ class Background:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error and not isinstance(error, MoonfedError):  # one of ours reaches the caller it is meant for
-            _log.error("a task failed", exc_info=error)
+            tell(_log, "a task failed", error)

@@ -69,7 +69,10 @@ def serve(
     ] = "",
     disk_budget: Annotated[
         str,
-        typer.Option(metavar="SIZE", help="What --state may hold, such as 100GB; uploads are refused beyond it."),
+        typer.Option(
+            metavar="SIZE",
+            help="What --state may hold, such as 100GB; uploads are refused beyond it. Default: no bound.",
+        ),
     ] = "",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     fleet_port: Annotated[int, typer.Option(help="For devices and operators; 0: any free one.")] = 7443,
@@ -78,7 +81,9 @@ def serve(
         list[str] | None,
         typer.Option(help="What devices call this machine; may be repeated, the first goes into join tokens."),
     ] = None,
-    certificate_days: Annotated[float, typer.Option(help="Life of a device's certificate; it renews itself.")] = 90.0,
+    certificate_days: Annotated[
+        float, typer.Option(help="For how many days a device's certificate is good; it renews itself.")
+    ] = 90.0,
     insecure: Annotated[bool, typer.Option("--insecure", help="Plaintext, for devices on this machine.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Tell the ports as one line of JSON.")] = False,
 ) -> None:
@@ -93,6 +98,8 @@ def serve(
     from moonfed.sizes import parse_size
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for library in ("aiobotocore", "botocore"):  # where they found credentials is no event of ours
+        logging.getLogger(library).setLevel(logging.WARNING)
     settings = ServeSettings(
         state=state,
         database=database,
@@ -111,7 +118,7 @@ def serve(
 @token_app.command("create")
 def create_token(
     uses: Annotated[int, typer.Option(help="How many devices may enrol with it.", min=1, max=1_000_000)] = 1,
-    valid_hours: Annotated[float, typer.Option(help="How long it may be used.")] = 24.0,
+    valid_hours: Annotated[float, typer.Option(help="For how many hours it may be used.")] = 24.0,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -123,8 +130,12 @@ def create_token(
     """
     from coordinator.commands.console import connect
     from coordinator.commands.printing import moment
+    from coordinator.enrolment import MAX_VALID_SECONDS
+    from moonfed.errors import InvalidInput
     from moonfed.v1 import control_pb2
 
+    if not 0 < valid_hours <= MAX_VALID_SECONDS / 3600:
+        raise InvalidInput(f"valid_hours is {valid_hours}; it must be above 0 and at most {MAX_VALID_SECONDS / 3600:g}")
     with connect(identity, insecure=insecure, address=coordinator) as console:
         request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_hours * 3600)
         reply = console.ask(console.control.CreateToken, request)

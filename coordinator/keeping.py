@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from coordinator.records import Answer, attempt_id
 from coordinator.rounds.events import Abandon, Command, Discard, End, Join, Open, Reduce
-from coordinator.storage.leases import LeaseLost
 from coordinator.storage.store import Store
+from coordinator.troubles import tell
 
 _log = logging.getLogger(__name__)
 TROUBLE_SECONDS = 5.0  # between attempts to keep what must be kept, such as while the disk is full
@@ -46,8 +46,7 @@ class Keeper:
         except Exception as error:
             if self._closed.is_set():
                 raise
-            shown = None if isinstance(error, LeaseLost) else error  # it may have run out without a taker
-            _log.error("run %r cannot go on; trying again in %g s", self._run, TROUBLE_SECONDS, exc_info=shown)
+            tell(_log, f"run {self._run!r} cannot go on; trying again in {TROUBLE_SECONDS:g} s", error)
             return False
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,6 +33,7 @@ from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
 
 _log = logging.getLogger(__name__)
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the operator's choice, not our default
+HOST = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")  # the latter for IPv6
 STOP_SECONDS = 2.0  # for calls under way when the coordinator stops; devices simply go on with them later
 
 
@@ -61,9 +63,14 @@ class ServeSettings:
                 f"name is not given; with host {self.host!r} it must be what devices call this machine, "
                 "such as --name coordinator.example.org"
             )
+        for name in self.names:
+            if not HOST.fullmatch(name):
+                raise InvalidInput(f"name is {name!r}; it must be a host's name or address, such as fleet.example.org")
         for field, port in (("fleet_port", self.fleet_port), ("enrolment_port", self.enrolment_port)):
             if not 0 <= port < 65536:
                 raise InvalidInput(f"{field} is {port}; it must be a port from 1 to 65535, or 0 for any free one")
+        if self.fleet_port == self.enrolment_port != 0 and not self.insecure:
+            raise InvalidInput(f"enrolment_port is {self.enrolment_port}; it must be another port than fleet_port")
         if not 0 < self.certificate_days <= 3650:
             raise InvalidInput(f"certificate_days is {self.certificate_days}; it must be above 0 and at most 3650")
 
@@ -92,6 +99,8 @@ class Running:
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     """Serves until SIGTERM or SIGINT; `ready` is called when devices and operators can call."""
     bound_arenas()
+    if settings.state.exists() and not settings.state.is_dir():
+        raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not be there yet")
     # Outside the event loop: its end waits for the threads that still use the database.
     with open_state(settings.state, settings.database, settings.blobs, settings.disk_budget) as directory:
         asyncio.run(_serve(settings, directory, ready))

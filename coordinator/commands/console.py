@@ -18,7 +18,7 @@ from coordinator.rounds.settings import Settings
 from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
-from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, SchemaMismatch, Unavailable
 from moonfed.manifest import Manifest
 from moonfed.operator import open_connection
 from moonfed.tensors import open_model, require_finite
@@ -50,7 +50,7 @@ class Console:
         Raises SchemaMismatch, before anything is sent, if that model is not one of the bundle's.
         """
         if model:
-            require_finite(open_model(model, bundle.manifest.tensors), bundle.manifest.tensors)
+            _check_weights(model, bundle)
         # The upload is patient; if nobody is there at all, the operator is told at once.
         self.ask(self.control.ListRuns, control_pb2.ListRunsRequest())
         with _files(bundle) as files:
@@ -126,6 +126,15 @@ def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[
     """A connection with an operator's identity, or in plaintext on this machine."""
     with open_connection(identity, insecure=insecure, address=address) as connection:
         yield Console(control_pb2_grpc.ControlStub(connection.channel), connection.explain)
+
+
+def _check_weights(model: Path, bundle: Bundle) -> None:
+    if not model.is_file():
+        raise NotFound(f"from is {str(model)!r}; there is no such file")
+    try:
+        require_finite(open_model(model, bundle.manifest.tensors), bundle.manifest.tensors)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"from is {str(model)!r}, which is not a model of this bundle: {error}") from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 from coordinator.commands.printed_defence import defence_document, defence_line, offence_lines, offences_document
 from moonfed.encodings import PLAIN
+from moonfed.labels import write_labels
 from moonfed.v1 import blob_pb2, control_pb2
 
 
@@ -79,7 +80,7 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
     rows = [_round_row(round_, metrics) for round_ in rounds]
     if run.initial_metrics:
         rows.insert(0, ["0", "", "start", "", "", *_metric_cells(run.initial_metrics, metrics), ""])
-    lines = [snapshot_line(run)]
+    lines = [snapshot_line(run), _settings_line(run.settings)]
     if rule:
         settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
         lines += [f"server rule {rule['name']}: {settings}"]
@@ -95,6 +96,19 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
     if run.HasField("open_round"):
         lines += ["", _open_round_line(run.open_round)]
     return lines
+
+
+def _settings_line(settings: control_pb2.RunSettings) -> str:
+    """Whom a round asks and how long it waits; what was not chosen is left out."""
+    told = [f"cohort {_amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
+    told += [f"quorum {_amount_text(settings.quorum)}"]
+    told += [f"deadline {settings.deadline_seconds:g} s", f"patience {settings.patience_seconds:g} s"]
+    told += [f"over-selection {100 * settings.over_selection:g}%"] if settings.over_selection else []
+    told += [f"label {write_labels(settings.labels)}"] if settings.labels else []
+    told += ["sampling samples"] if settings.sampling == control_pb2.SAMPLING_SAMPLES else []
+    if chosen := _asynchronous_document(settings):
+        told += [f"asynchronous {chosen['buffer']}", f"max staleness {chosen['max_staleness']}"]
+    return f"settings: {', '.join(told)}"
 
 
 def _encodings_line(settings: control_pb2.RunSettings) -> str:
@@ -169,7 +183,8 @@ def _round_status(round_: control_pb2.Round) -> str:
 def _round_row(round_: control_pb2.Round, metrics: Sequence[str]) -> list[str]:
     cohort = len(round_.counted) + len(round_.missing)
     cells = _metric_cells(round_.metrics, metrics)
-    missing = ", ".join(round_.missing)
+    # Nobody is counted in a round that was abandoned; its reason says who delivered nothing, and why.
+    missing = round_.reason or ", ".join(round_.missing)
     return [
         str(round_.round),
         str(round_.attempt),
@@ -177,7 +192,7 @@ def _round_row(round_: control_pb2.Round, metrics: Sequence[str]) -> list[str]:
         f"{len(round_.counted)} of {cohort}",
         f"{round_.seconds:.1f}",
         *cells,
-        f"{missing} ({round_.reason})" if round_.reason else missing,
+        missing,
     ]
 
 

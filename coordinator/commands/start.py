@@ -30,8 +30,12 @@ def start(
         typer.Option(metavar="K", help="Asynchronous rounds: every K updates make a model.", show_default=False),
     ] = None,
     max_staleness: Annotated[
-        int, typer.Option(help="With --asynchronous: models that may have been made since a device began.")
-    ] = 20,
+        int | None,
+        typer.Option(
+            help="With --asynchronous: models that may have been made since a device began; else 20.",
+            show_default=False,
+        ),
+    ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(help="Draws only devices with this label, NAME=VALUE; may be repeated.", show_default=False),
@@ -82,7 +86,7 @@ def start(
     from coordinator.aggregation.defence import Defence, parse_reducer
     from coordinator.commands.console import connect
     from coordinator.commands.printing import run_document, snapshot_line
-    from coordinator.rounds.asynchronous import Asynchronous
+    from coordinator.rounds.asynchronous import parse_asynchronous
     from coordinator.rounds.retention import Retention
     from coordinator.rounds.settings import Settings, parse_amount, parse_fraction, parse_sampling
     from moonfed.bundle import read_bundle
@@ -98,7 +102,7 @@ def start(
         patience_seconds=patience,
         over_selection=parse_fraction("over_selection", over_selection),
         labels=parse_labels(label or ()),
-        asynchronous=(None if asynchronous is None else Asynchronous(buffer=asynchronous, max_staleness=max_staleness)),
+        asynchronous=parse_asynchronous(asynchronous, max_staleness),
         seed=seed,
         sampling=parse_sampling(sampling),
         encodings=parse_encodings(downlink_encoding, uplink_encoding),

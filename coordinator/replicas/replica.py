@@ -18,6 +18,7 @@ from coordinator.storage.leases import LEASE_SECONDS as LEASE_SECONDS
 from coordinator.storage.leases import Leases
 from coordinator.storage.pulses import Pulse, Pulses
 from coordinator.storage.store import Store
+from coordinator.troubles import tell
 from moonfed.errors import MoonfedError
 
 BEATS = 5  # in the time of a lease, so that one or two may fail
@@ -124,5 +125,5 @@ async def _tried(work: Coroutine[Any, Any, None], trouble: str) -> None:
     try:
         await work
     except Exception as error:
-        _log.error("%s; trying again in %g s", trouble, TROUBLE_SECONDS, exc_info=error)
+        tell(_log, f"{trouble}; trying again in {TROUBLE_SECONDS:g} s", error)
         await asyncio.sleep(TROUBLE_SECONDS)

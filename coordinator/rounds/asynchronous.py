@@ -27,3 +27,14 @@ class Asynchronous:
         ):
             if not least <= value <= most:
                 raise InvalidInput(f"{name} is {value}; it must be a whole number from {least} to {most}")
+
+
+def parse_asynchronous(buffer: int | None, max_staleness: int | None) -> Asynchronous | None:
+    """Asynchronous rounds as an operator writes them; None for synchronous ones, which know no staleness."""
+    if buffer is None:
+        if max_staleness is not None:
+            raise InvalidInput(f"max_staleness is {max_staleness}; it goes with asynchronous rounds only")
+        return None
+    if max_staleness is None:
+        return Asynchronous(buffer=buffer)
+    return Asynchronous(buffer=buffer, max_staleness=max_staleness)

@@ -85,7 +85,7 @@ def waiting(
     if now.open is None or now.status != "running":
         return sentences.waiting(settings, state, misfits, silence)
     if now.open.reducing:
-        return ""
+        return sentences.stops_after(now)
     if now.trouble:
         return sentences.troubled(now)
     wanted = asynchronous(settings).buffer

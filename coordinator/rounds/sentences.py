@@ -43,7 +43,7 @@ def waiting(
     if state.open:
         late = state.open.outstanding
         if state.open.reducing or not late:
-            return ""
+            return stops_after(state)
         devices = f"{len(late)} of {len(state.open.cohort)} devices"
         return f"round {state.open.round} waits for {devices}: {listed(late, absence(state, silence))}"
     if state.resting:
@@ -54,6 +54,11 @@ def waiting(
         f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
         f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
     ) + left_out(misfits)
+
+
+def stops_after(state: State) -> str:
+    """What a run that is being stopped waits for: a round that has closed still counts."""
+    return f"stops when round {state.committed + 1} is committed" if state.stopping else ""
 
 
 def troubled(state: State) -> str:

@@ -83,7 +83,7 @@ class Settings:
         parse_sampling(self.sampling)
         if not 0 <= self.over_selection <= MAX_OVER_SELECTION:
             raise InvalidInput(
-                f"over_selection is {self.over_selection}; it must be from 0 to {MAX_OVER_SELECTION:g} of the cohort"
+                f"over_selection is {self.over_selection}; it must be from 0 to {MAX_OVER_SELECTION:g} times the cohort"
             )
         check_labels(self.labels)
         if self.asynchronous:
@@ -189,14 +189,17 @@ def _whole(name: str, value: int) -> None:
 
 
 def parse_fraction(field: str, text: str) -> float:
-    """A fraction as an operator writes it: `30%` or `0.3`."""
+    """A fraction as an operator writes it: `30%` or `0.3`. Beyond 1 only with the percent sign."""
     number, percent = text.strip(), text.strip().endswith("%")
     try:
-        return float(number[:-1]) / 100 if percent else float(number)
+        fraction = float(number[:-1]) / 100 if percent else float(number)
     except ValueError as error:
         raise InvalidInput(f"{field} is {text!r}; it must be like 30% or 0.3") from error
+    if not percent and fraction > 1:
+        raise InvalidInput(f"{field} is {text!r}, a share without a percent sign; it must be like 30% or 0.3")
+    return fraction
 
 
 def _seconds(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
-        raise InvalidInput(f"{name} is {value}; it must be a positive number")
+        raise InvalidInput(f"{name} is {value}; it must be a positive, finite number of seconds")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
@@ -13,11 +12,10 @@ import grpc
 
 from coordinator.services.limits import Gate
 from coordinator.storage.passing_trouble import as_passing
-from moonfed.errors import MoonfedError
+from coordinator.troubles import CallTroubles
 from moonfed.identity import subject_of
 from moonfed.status import to_status
 
-_log = logging.getLogger(__name__)
 Handler = Any  # grpc.RpcMethodHandler, whose types are not told
 Admit = Callable[[Any], AbstractContextManager[None]]
 GATED = ("/moonfed.v1.Fleet/", "/moonfed.v1.Enrolment/")
@@ -33,7 +31,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     """Errors of ours become their status; any other is logged and tells the caller nothing. The gate is for devices."""
 
     def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+        self._gate, self._troubles = gate, CallTroubles()
 
     async def intercept_service(
         self,
@@ -48,7 +46,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
                 return factory(
-                    wrap(getattr(handler, kind), admit),
+                    wrap(getattr(handler, kind), admit, self._troubles),
                     request_deserializer=handler.request_deserializer,
                     response_serializer=partial(_serialized, handler.response_serializer),
                 )
@@ -69,18 +67,22 @@ def _free(_context: object) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _wrapped_call(method: Callable[..., Awaitable[Any]], admit: Admit) -> Callable[..., Awaitable[Any]]:
+def _wrapped_call(
+    method: Callable[..., Awaitable[Any]], admit: Admit, troubles: CallTroubles
+) -> Callable[..., Awaitable[Any]]:
     async def call(request: object, context: Any) -> Any:  # noqa: ANN401 - any method's messages
         try:
             with admit(context):
                 return await method(request, context)
         except Exception as error:
-            await _abort(context, error)
+            await _abort(context, error, troubles)
 
     return call
 
 
-def _wrapped_stream(method: Callable[..., Any], admit: Admit) -> Callable[..., AsyncIterator[Any]]:
+def _wrapped_stream(
+    method: Callable[..., Any], admit: Admit, troubles: CallTroubles
+) -> Callable[..., AsyncIterator[Any]]:
     async def stream(request: object, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
         try:
             with admit(context):
@@ -88,17 +90,16 @@ def _wrapped_stream(method: Callable[..., Any], admit: Admit) -> Callable[..., A
                     async for reply in replies:
                         yield reply
         except Exception as error:
-            await _abort(context, error)
+            await _abort(context, error, troubles)
 
     return stream
 
 
-async def _abort(context: Any, error: Exception) -> NoReturn:  # noqa: ANN401
+async def _abort(context: Any, error: Exception, troubles: CallTroubles) -> NoReturn:  # noqa: ANN401
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    if not isinstance(error, MoonfedError):
-        _log.error("a call of %s failed", context.peer(), exc_info=error)
-        error = as_passing(error) or error
+    troubles.failed(context.peer(), error)
+    error = as_passing(error) or error
     code, details, metadata = to_status(error)
     await context.abort(code, details[:MAX_DETAILS], metadata)
     raise asyncio.CancelledError  # abort has raised

@@ -25,7 +25,7 @@ class DiskBudget:
         self._root, self._limit, self._clock = root, limit, clock
         self._lock = threading.Lock()
         self._used, self._measured = 0, -MEASURED_SECONDS
-        self._warned = False
+        self._warned = self._refusing = False
 
     @property
     def limited(self) -> bool:
@@ -41,17 +41,22 @@ class DiskBudget:
             if now - self._measured >= MEASURED_SECONDS:
                 self._used, self._measured = used_bytes(self._root), now
             self._warn(self._limit)
-            if self._used + size > self._limit:
-                raise ResourceExhausted(
-                    f"the coordinator's disk budget of {human(self._limit)} is used up: {human(self._used)} are held, "
-                    f"{human(size)} more are asked for"
-                )
+            full = self._used + size > self._limit
+            if full and not self._refusing:
+                _log.warning("%s: %s", self._root, self._used_up(self._limit, size))
+            self._refusing = full
+            if full:
+                raise ResourceExhausted(f"the coordinator's {self._used_up(self._limit, size)}")
             self._used += size
 
     def freed(self) -> None:
         """Something was deleted: what is held is to be counted anew."""
         with self._lock:
             self._measured = -MEASURED_SECONDS
+
+    def _used_up(self, limit: int, size: int) -> str:
+        more = f", {human(size)} more are asked for" if size else ""
+        return f"disk budget of {human(limit)} is used up: {human(self._used)} are held{more}"
 
     def _warn(self, limit: int) -> None:
         """Once each time that the line is passed."""

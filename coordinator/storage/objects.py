@@ -21,11 +21,14 @@ class Objects:
     """
 
     def __init__(self, url: str) -> None:
-        if "://" not in url or "@" in url:
-            raise InvalidInput("blobs is no URL of an object store; it must be like s3://BUCKET/PREFIX")
+        if "@" in url:  # there may be a secret before it
+            raise InvalidInput("blobs is a URL with credentials; they belong into the environment")
+        if not url.partition("://")[2].strip("/"):
+            raise InvalidInput(f"blobs is {url!r}; it must be like s3://BUCKET/PREFIX")
         self.url = url.rstrip("/")
         self._files, self._root = _open(self.url)
-        self.write(b"what moonfed's coordinators keep\n", MARKER)
+        with self._found():
+            self.write(b"what moonfed's coordinators keep\n", MARKER)
 
     def put(self, path: Path, key: str) -> None:
         """Stores a whole file; it is durable when this returns."""
@@ -71,6 +74,16 @@ class Objects:
 
     def _key(self, key: str) -> str:
         return f"{self._root}/{key}"
+
+    @contextmanager
+    def _found(self) -> Iterator[None]:
+        """Where nothing is looked for, it is the place itself that is not there."""
+        try:
+            yield
+        except NotFound as error:
+            raise Unavailable(
+                f"the object store {self.url} cannot be used: there is no such bucket, or none that we may see"
+            ) from error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -45,7 +45,7 @@ def open_store(url: str, *, used_before: bool) -> Store:
             prepare(connection, shown)
     except sql.exc.OperationalError as error:
         engine.dispose()
-        reason = str(error.orig).strip().splitlines()[-1]
+        reason = "; ".join(line.strip() for line in str(error.orig).splitlines() if line.strip())
         raise Unavailable(f"the database {shown} cannot be used: {reason}") from None
     except BaseException:
         engine.dispose()

@@ -273,9 +273,22 @@ def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: py
         budget.require(1)
         assert len(caplog.records) == warnings, size
     assert "holds 850 bytes of the disk budget of 1 KB; uploads are refused when it is used up" in caplog.text
-    with pytest.raises(ResourceExhausted, match="999 bytes are held, 2 bytes more are asked for"):
-        budget.require(2)
     assert len(caplog.records) == 2
+
+
+def test_the_log_says_once_that_uploads_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    budget, file = DiskBudget(tmp_path, 1000), tmp_path / "file"
+    file.write_bytes(b"x" * 700)
+    for size, told in ((301, 1), (302, 1), (300, 1), (301, 2)):
+        if size == 300:
+            budget.require(size)  # this much fits, so the next one that does not is news
+        else:
+            with pytest.raises(ResourceExhausted, match=f"700 bytes are held, {size} bytes more are asked for"):
+                budget.require(size)
+        assert caplog.text.count("disk budget of 1 KB is used up") == told
+    file.write_bytes(b"x" * 1001)
+    with pytest.raises(ResourceExhausted, match=r"disk budget of 1 KB is used up: 1 KB are held$"):
+        budget.require(0)  # a run whose bundle is there already
 
 
 def test_what_was_admitted_counts_until_it_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,15 @@ def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
     ]
 
 
+def test_a_run_that_is_stopped_while_its_round_is_reduced_says_what_it_waits_for() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    assert waiting(THREE, state) == ""
+    state, _ = after(THREE, StopRequested(), state=state)
+    assert (state.status, waiting(THREE, state)) == ("running", "stops when round 1 is committed")
+    state, _ = after(THREE, Reduced(round=1, attempt=1), state=state)
+    assert (state.status, waiting(THREE, state)) == ("stopped", "")
+
+
 def test_a_run_that_is_being_stopped_does_not_wait_for_a_trouble_to_pass() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
     trouble = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)

@@ -336,7 +336,14 @@ def test_the_operators_commands(programs: Programs) -> None:
     assert "is not a bundle" in programs.command("run", "start", str(programs.tmp / "nothing"), code=3)
     wrong = programs.tmp / "wrong.safetensors"
     wrong.write_bytes(model_bytes(1.0, support.SPECS[:1]))
-    assert "is missing" in programs.command("run", "start", str(bundle), "--from", str(wrong), code=2)
+    told = programs.command("run", "start", str(bundle), "--from", str(wrong), code=2)
+    assert f"from is {str(wrong)!r}, which is not a model of this bundle: tensor" in told
+    assert "is missing" in told
+    nowhere = programs.command("run", "start", str(bundle), "--from", str(programs.tmp / "no"), code=3)
+    assert "no'; there is no such file" in nowhere
+    assert "valid_hours is -1.0; it must be above 0 and at most 87600" in programs.command(
+        "token", "create", "--valid-hours", "-1", code=2
+    )
 
 
 def test_an_operator_starts_a_run_with_a_defence(programs: Programs) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
+from coordinator.rounds.asynchronous import Asynchronous, parse_asynchronous
 from coordinator.rounds.settings import Amount, Settings, parse_amount, parse_fraction
 from moonfed.errors import InvalidInput
 
@@ -90,6 +91,20 @@ def test_fractions_as_operators_write_them(text: str, expected: float) -> None:
     assert parse_fraction("over_selection", text) == pytest.approx(expected)
     with pytest.raises(InvalidInput, match="over_selection is 'some'; it must be like 30%"):
         parse_fraction("over_selection", "some")
+
+
+def test_a_number_of_devices_is_no_fraction() -> None:
+    """`--over-selection 5` beside `--cohort 20` must not draw five times as many devices as are wanted."""
+    with pytest.raises(InvalidInput, match="over_selection is '5', a share without a percent sign"):
+        parse_fraction("over_selection", "5")
+
+
+def test_a_staleness_without_asynchronous_rounds_is_not_passed_over() -> None:
+    with pytest.raises(InvalidInput, match="max_staleness is 5; it goes with asynchronous rounds only"):
+        parse_asynchronous(None, 5)
+    assert parse_asynchronous(None, None) is None
+    assert parse_asynchronous(3, None) == Asynchronous(buffer=3, max_staleness=20)
+    assert parse_asynchronous(3, 0) == Asynchronous(buffer=3, max_staleness=0)
 
 
 def test_settings_survive_the_store() -> None:

@@ -214,3 +214,8 @@ def test_an_object_store_that_cannot_be_used_is_one_sentence(
             Objects(url)
         assert "\n" not in str(away.value)
         assert url in str(away.value)
+
+
+def test_a_bucket_that_is_not_there_is_named(bucket: str) -> None:
+    with pytest.raises(Unavailable, match=r"the object store s3://nowhere-\w+/fleet cannot be used: there is no such"):
+        Objects(bucket.replace("s3://", "s3://nowhere-"))

@@ -155,6 +155,7 @@ def test_a_server_that_cannot_be_reached_is_one_sentence_without_the_password() 
         open_store("postgresql://me:secret@127.0.0.1:1/moonfed", used_before=False)
     told = str(away.value)
     assert told.startswith("the database postgresql://me:***@127.0.0.1:1/moonfed cannot be used: ")
+    assert "refused" in told, "why"
     assert "secret" not in told
     assert "\n" not in told
 
