@@ -58,5 +58,5 @@ class Background:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error and not isinstance(error, MoonfedError):  # one of ours reaches the caller it is meant for
+        if isinstance(error, Exception) and not isinstance(error, MoonfedError):  # ours reach their caller
             tell(_log, "a task failed", error)

@@ -78,5 +78,5 @@ def with_reasons(why: str, answers: Sequence[Answer]) -> str:
 
 def discarded(run: str, command: Discard) -> Answer:
     """The answer that stands in place of a device's damaged one."""
-    reason = "it was damaged on the coordinator's disk"
+    reason = "the coordinator's copy of it is damaged or gone"
     return Answer(id=attempt_id(run, command), device=command.device, outcome="refused", reason=reason)

@@ -186,7 +186,7 @@ def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
     assert [list(entry.counted) for entry in rounds] == [["cam-1"]]
     assert [list(entry.missing) for entry in rounds] == [["cam-2"]]
     np.testing.assert_array_equal(model_values(content), np.float32(1.0))
-    assert "cam-2's update refused: it was damaged on the coordinator's disk" in caplog.text
+    assert "cam-2's update refused: the coordinator's copy of it is damaged or gone" in caplog.text
     with open_state(state) as directory:
         assert [answer.outcome for answer in directory.store.answers(FIRST)] == ["accepted", "refused"]
 
@@ -206,7 +206,7 @@ def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
             assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
             assert abandoned.reason == (
                 "1 of the 2 updates needed when the last device had answered; refused: cam-2; "
-                "cam-2: it was damaged on the coordinator's disk"
+                "cam-2: the coordinator's copy of it is damaged or gone"
             )
             assert calls.run("r").round == 0
 

@@ -4,41 +4,108 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 
+from edge_client.assignment import Assignment
 from moonfed.v1 import control_pb2
-from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, until
+from tests.coordinator.support import ask
+from tests.faults.fleet import SAMPLES, Coordinators, Pace, bundle_of, devices_at, until
 
 ROUNDS = 8
+HELD = 3  # the first round that nobody trains for until it is let go
 BUNDLE = bundle_of(50)
 
 
-def back_up(coordinators: Coordinators) -> None:
-    """As docs/state.md says: the database first, then what it refers to."""
-    backup = coordinators.tmp / "backup"
-    backup.mkdir(mode=0o700)
-    source, target = (sqlite3.connect(place / "coordinator.db") for place in (coordinators.state, backup))
+class Held(Pace):
+    """As fast as can be, up to a round, so that nothing is committed while a step of the backup is made."""
+
+    def __init__(self) -> None:
+        self.at = HELD
+
+    def may_train(self, device: str, assignment: Assignment) -> bool:
+        return assignment.round < self.at
+
+
+def link_blobs(coordinators: Coordinators) -> None:
+    """The first and the third step of docs/state.md."""
+    source, backup = coordinators.state / "blobs", coordinators.tmp / "backup"
+    backup.mkdir(mode=0o700, exist_ok=True)
+    subprocess.run(["/bin/cp", "-al", source, f"{backup}/"], check=True)
+
+
+def copy_database(coordinators: Coordinators) -> None:
+    """The second one: `sqlite3 coordinator.db ".backup …"` is this call of SQLite's."""
+    places = (coordinators.state, coordinators.tmp / "backup")
+    source, target = (sqlite3.connect(place / "coordinator.db") for place in places)
     with closing(source), closing(target):
         source.backup(target)
-    for name in ("blobs", "authority", "operator"):
-        shutil.copytree(coordinators.state / name, backup / name)
+
+
+def copy_keys(coordinators: Coordinators) -> None:
+    for name in ("authority", "operator"):
+        shutil.copytree(coordinators.state / name, coordinators.tmp / "backup" / name)
+
+
+def lose_and_restore(coordinators: Coordinators) -> None:
+    coordinators.kill()
+    shutil.rmtree(coordinators.state)
+    shutil.copytree(coordinators.tmp / "backup", coordinators.state)
+    coordinators.serve()
+
+
+def undisturbed_model(coordinators: Coordinators) -> str:
+    """Of a run that is deleted again: none of its blobs are left to stand in for another's."""
+    coordinators.start_run("undisturbed", BUNDLE, ROUNDS, len(SAMPLES))
+    with devices_at(coordinators):
+        model = coordinators.finished("undisturbed").model.sha256
+    calls = coordinators.operator()
+    with calls.channel:
+        ask(calls.control.DeleteRun, control_pb2.DeleteRunRequest(run="undisturbed"))
+    return model
+
+
+def expect_the_end(coordinators: Coordinators, model: str) -> None:
+    with devices_at(coordinators):
+        ended = coordinators.finished("r")
+    assert ended.status == control_pb2.RUN_STATUS_FINISHED
+    assert ended.model.sha256 == model
 
 
 def test_a_backup_taken_while_it_serves_goes_on_where_it_was_taken(coordinators: Coordinators) -> None:
     coordinators.serve()
-    coordinators.start_run("undisturbed", BUNDLE, ROUNDS, len(SAMPLES))
-    with devices_at(coordinators):
-        undisturbed = coordinators.finished("undisturbed").model
-        coordinators.start_run("r", BUNDLE, ROUNDS, len(SAMPLES))
-        until(lambda: coordinators.run("r").round >= 2)
-        back_up(coordinators)
-        until(lambda: coordinators.run("r").round >= 4)
-        coordinators.kill()
-    shutil.rmtree(coordinators.state)
-    (coordinators.tmp / "backup").rename(coordinators.state)
+    undisturbed = undisturbed_model(coordinators)
+    coordinators.start_run("r", BUNDLE, ROUNDS, len(SAMPLES))
+    held = Held()
+    with devices_at(coordinators, pace=held):
+        until(lambda: coordinators.run("r").open_round.round == HELD)
+        link_blobs(coordinators)
+        copy_database(coordinators)
+        link_blobs(coordinators)
+        copy_keys(coordinators)
+        held.at = HELD + 2
+        until(lambda: coordinators.run("r").open_round.round == held.at)
+    lose_and_restore(coordinators)
+    assert coordinators.run("r").round == HELD - 1
+    expect_the_end(coordinators, undisturbed)
+
+
+def test_what_is_deleted_while_a_backup_is_taken_is_in_it(coordinators: Coordinators) -> None:
+    """Of a run that keeps one model, the one that the copied database names goes as soon as the next round commits."""
     coordinators.serve()
-    assert 2 <= coordinators.run("r").round < ROUNDS
-    with devices_at(coordinators):
-        ended = coordinators.finished("r")
-    assert ended.status == control_pb2.RUN_STATUS_FINISHED
-    assert ended.model == undisturbed
+    undisturbed = undisturbed_model(coordinators)
+    coordinators.start_run("r", BUNDLE, ROUNDS, len(SAMPLES), retention=control_pb2.Retention(last=1))
+    held = Held()
+    with devices_at(coordinators, pace=held):
+        until(lambda: coordinators.run("r").open_round.round == HELD)
+        newest = coordinators.run("r").model.sha256
+        link_blobs(coordinators)
+        copy_database(coordinators)
+        held.at = HELD + 2
+        until(lambda: coordinators.run("r").open_round.round == held.at)
+        until(lambda: not list(coordinators.state.glob(f"blobs/**/{newest}")))
+        link_blobs(coordinators)
+        copy_keys(coordinators)
+    lose_and_restore(coordinators)
+    assert (coordinators.run("r").round, coordinators.run("r").model.sha256) == (HELD - 1, newest)
+    expect_the_end(coordinators, undisturbed)

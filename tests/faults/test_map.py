@@ -183,6 +183,29 @@ def test_the_operators_guide_knows_every_setting(command: list[str]) -> None:
     assert {name for name in settings - COMMON if f"`{name}`" not in guide} == set()
 
 
+def test_the_operators_guide_knows_every_line_that_asks_for_something() -> None:
+    """By the pieces of each line that are the same whatever happened."""
+    guide = " ".join((DOCUMENT.parent / name).read_text() for name in ("operations.md", "state.md", "scaling.md"))
+    sources = [path.read_text() for path in (TESTS_DIRECTORY.parent / "coordinator").rglob("*.py")]
+    lines = [pieces for source in sources for node in ast.walk(ast.parse(source)) if (pieces := _logged(node))]
+    assert len(lines) > 15, "the log is written in another way now"
+    assert [pieces for pieces in lines if not any(piece in guide for piece in pieces)] == []
+
+
+def _logged(node: ast.AST) -> list[str]:
+    """The constant pieces of a warning or an error that is logged there, if they say anything."""
+    match node:
+        case ast.Call(func=ast.Attribute(ast.Name("_log" | "_audit"), "warning" | "error" | "critical" | "exception")):
+            line = node.args[0]
+        case ast.Call(func=ast.Name("tell")):
+            line = node.args[1]
+        case _:
+            return []
+    texts = [part.value for part in ast.walk(line) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    pieces = [piece.strip(" ,:()") for text in texts for piece in re.split(r"%[.\d]*[a-z]|; ", text)]
+    return [piece for piece in pieces if len(piece) >= len("is lost")]
+
+
 @pytest.mark.parametrize("test", sorted({test for tests in TESTS.values() for test in tests}))
 def test_each_test_of_the_map_is_there(test: str) -> None:
     module, _, name = test.partition("::")
