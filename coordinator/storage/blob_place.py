@@ -88,4 +88,5 @@ def claim(transactions: Transactions, place: Place) -> None:
                 f"the blobs of this database are not in {place.where}: give all coordinators on one database the "
                 "same --blobs, which must be an object store if there are several"
             )
-        connection.execute(sql.update(tables.blob_place).values(claimed=True))
+        if not row.claimed:
+            connection.execute(sql.update(tables.blob_place).values(claimed=True))
