@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -28,6 +29,7 @@ PART_SIZE = 1 << 20  # bytes in one message; gRPC's default limit is 4 MiB
 CALL_SECONDS = 30.0  # for a call without a stream
 PROBE_SECONDS = 5.0
 SECOND_LOOK_SECONDS = 1.0
+NOT_YET_VALID = 9  # what OpenSSL calls it: X509_V_ERR_CERT_NOT_YET_VALID
 JOIN_TOKEN = "join token"  # noqa: S105 - what a caller without a certificate claims to belong to
 KEEPALIVE_SECONDS = 30  # NATs forget idle connections after a minute or more
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -148,6 +150,11 @@ def _probe(
             except (ssl.SSLError, ConnectionResetError):
                 answer = b""
     except ssl.SSLCertVerificationError as error:
+        if error.verify_code == NOT_YET_VALID:  # a clock that is not set yet, as after a start without a battery for it
+            return Unavailable(
+                f"this machine's clock says {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, which is before the "
+                f"certificates of the coordinator at {address} begin: it must be set"
+            )
         mine = "identity" if identity else JOIN_TOKEN
         return Untrusted(
             f"the server at {address} is not the coordinator that this {mine} belongs to: {error.verify_message}"

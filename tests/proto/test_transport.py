@@ -1,6 +1,7 @@
 """Trust, retries and transfers against real gRPC servers with real TLS."""
 
 import datetime
+import re
 import socket
 import ssl
 import threading
@@ -55,9 +56,11 @@ class Authority:
     def pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, role: str, *, life: datetime.timedelta = HOUR) -> tuple[bytes, bytes]:
+    def issue(
+        self, name: str, role: str, *, life: datetime.timedelta = HOUR, begins: datetime.timedelta = -2 * HOUR
+    ) -> tuple[bytes, bytes]:
         key = new_key()
-        certificate = _certificate(name, role, key, "authority", self.key, life=life)
+        certificate = _certificate(name, role, key, "authority", self.key, life=life, begins=begins)
         return key_bytes(key), certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -70,6 +73,7 @@ def _certificate(
     *,
     ca: bool = False,
     life: datetime.timedelta = HOUR,
+    begins: datetime.timedelta = -2 * HOUR,
 ) -> x509.Certificate:
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
     if role:
@@ -81,7 +85,7 @@ def _certificate(
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 2 * HOUR)
+        .not_valid_before(now + begins)
         .not_valid_after(now + life)
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .add_extension(
@@ -219,6 +223,22 @@ def test_a_coordinator_that_is_away_is_not_final(served: Served) -> None:
         reason = explain_unavailable(f"127.0.0.1:{free.getsockname()[1]}", identity)
     assert isinstance(reason, errors.Unavailable)
     assert "cannot be reached" in str(reason)
+
+
+def test_a_clock_that_is_not_set_yet_is_not_final(served: Served, tmp_path: Path) -> None:
+    """The certificates begin in an hour by this machine's clock."""
+    early = served.authority.issue("server", "server", begins=HOUR, life=2 * HOUR)
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    port = server.add_secure_port(
+        "127.0.0.1:0", grpc.ssl_server_credentials([early], served.authority.pem, require_client_auth=True)
+    )
+    server.start()
+    identity = served.identity()
+    reason = explain_unavailable(f"127.0.0.1:{port}", identity)
+    server.stop(None).wait()
+    assert isinstance(reason, errors.Unavailable)
+    told = rf"this machine's clock says {datetime.datetime.now(datetime.timezone.utc):%Y}-.*: it must be set"
+    assert re.search(told, str(reason))
 
 
 def test_a_connection_that_breaks_right_after_the_handshake_is_no_reason_to_give_up(
