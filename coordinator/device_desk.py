@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 
 from coordinator.attendance import Attendance, Ended, Introduction, Session, require_contract
@@ -63,6 +63,10 @@ class DeviceDesk:
         caller's, who may delete them afterwards. Raises what `submit` and its commit raise.
         """
         await self._submissions.take(await self._runs.find(header.id.run, header.id), header, files)
+
+    def held(self, device: str) -> AbstractContextManager[None]:
+        """For as long as the context lasts the device waits for us, which is no silence of its own."""
+        return self._liveness.held(device)
 
     def moved_bytes(self, device: str) -> None:
         """A device has fetched or sent a part of something, which is a sign of progress."""

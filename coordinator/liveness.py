@@ -1,13 +1,15 @@
 """Who shows signs of progress, by the loop's monotonic clock, and who of a round's devices has shown none for long.
 
 Signs are: to attend, to fetch or send bytes, to report a larger fraction. A sign for one run counts in all: a device
-works on one thing after the other.
+works on one thing after the other. While it waits for us, for its turn or for its receipt, it is not silent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from coordinator.rounds.events import Progressed, Stalled
 from coordinator.rounds.state import NOBODY, OpenRound
@@ -21,6 +23,7 @@ class Liveness:
 
     def __init__(self) -> None:
         self._signs: dict[str, float] = {}
+        self._held: Counter[str] = Counter()
         self._patiences: set[Patience] = set()
 
     def sign(self, device: str) -> None:
@@ -29,8 +32,20 @@ class Liveness:
         for patience in self._patiences:
             patience.noticed(device)
 
+    @contextmanager
+    def held(self, device: str) -> Iterator[None]:
+        """For as long as the context lasts the device waits for us, which is no silence of its own."""
+        self._held[device] += 1
+        try:
+            yield
+        finally:
+            self._held -= Counter([device])
+            self._signs[device] = _now()
+
     def newest(self, device: str) -> float:
         """When that was, by the loop's clock; long ago if there was none since the coordinator started."""
+        if device in self._held:
+            return _now()
         return self._signs.get(device, -float("inf"))
 
     def follow(self, patience: Patience) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from io import FileIO
 
 from coordinator.background import in_thread
-from coordinator.services.turns import SMALL_PART, Turns
+from coordinator.services.turns import SMALL_PART, Turns, Waiting
 from coordinator.storage.blob_store import BlobStore
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, NotFound
@@ -16,13 +17,15 @@ from moonfed.v1 import blob_pb2
 NOT_WAITING = getattr(os, "RWF_NOWAIT", 1 << 30)  # where there is none, reading so is refused
 
 
-async def chunks(blobs: BlobStore, request: blob_pb2.FetchRequest, turns: Turns) -> AsyncGenerator[bytes, None]:
+async def chunks(
+    blobs: BlobStore, request: blob_pb2.FetchRequest, turns: Turns, waiting: Waiting = nullcontext
+) -> AsyncGenerator[bytes, None]:
     """The blob from the asked offset on, as serialized `Chunk`s: what is large is not kept twice while it is sent.
 
     Its receiver checks the sha256, so it is not hashed here once more.
     """
     ref, file = await in_thread(_opened, blobs, request)
-    offset, turn = request.offset, turns.new(SMALL_PART)
+    offset, turn = request.offset, turns.new(SMALL_PART, waiting)
     try:
         while offset < ref.size:
             size = _size(await turn.next(), offset, ref.size)

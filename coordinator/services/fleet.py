@@ -40,7 +40,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[bytes]:
         device = self._callers.device(context, request.device)
-        async with aclosing(chunks(self._devices.blobs, request, self._down)) as parts:
+        turns = self._down, lambda: self._devices.held(device)
+        async with aclosing(chunks(self._devices.blobs, request, *turns)) as parts:
             async for part in parts:
                 yield part
                 self._devices.moved_bytes(device)
@@ -54,14 +55,16 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Submit(  # noqa: N802, D102
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.SubmitReply]:
-        requests = paced(request_iterator, self._up)
+        requests = paced(request_iterator, self._up, lambda: self._devices.held(device))
         header = (await anext(requests, fleet_pb2.SubmitRequest())).header
         device = self._callers.device(context, header.device)
         submission = await self._devices.submit(convert.update_header(device, header))
         try:
             yield convert.resume(submission.offsets)
             await self._receive(requests, submission, device)
-            yield convert.receipt(await submission.commit())
+            with self._devices.held(device):
+                counted = await submission.commit()
+            yield convert.receipt(counted)
         finally:
             await submission.close()
 

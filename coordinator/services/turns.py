@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from moonfed.transport import PART_SIZE
 
@@ -19,6 +21,7 @@ SLOW_SECONDS = 0.1
 LITTLE = 0.3  # of that time
 SLOW_BYTES = 16 << 20  # that slow streams in one direction have under way
 SMALL_PART = PART_SIZE // 16
+Waiting = Callable[[], AbstractContextManager[None]]
 
 
 class Turns:
@@ -27,20 +30,20 @@ class Turns:
     def __init__(self, places: int = PLACES, slow_bytes: int = SLOW_BYTES) -> None:
         self.free, self.slow_bytes = asyncio.Semaphore(places), slow_bytes
 
-    def new(self, smallest: int = PART_SIZE) -> Turn:
-        """For one stream, whose parts may be as small as that."""
-        return Turn(self, smallest)
+    def new(self, smallest: int = PART_SIZE, waiting: Waiting = nullcontext) -> Turn:
+        """For one stream, whose parts may be as small as that; `waiting` is entered while it has no place."""
+        return Turn(self, smallest, waiting)
 
 
 class Turn:
     """One stream's place, when it has one."""
 
-    def __init__(self, turns: Turns, smallest: int) -> None:
+    def __init__(self, turns: Turns, smallest: int, waiting: Waiting) -> None:
         self._turns, self._loop = turns, asyncio.get_running_loop()
         self._until, self._worked = 0.0, 0.0
         self._timer: asyncio.TimerHandle | None = None  # runs while the stream has a place
         self._slow = self._ending = False
-        self._smallest = smallest
+        self._smallest, self._waiting = smallest, waiting
         self._part = 0  # bytes of the one under way
 
     async def next(self) -> int:
@@ -55,7 +58,8 @@ class Turn:
         else:
             part = self._smallest if self._slow else max(self._smallest, PART_SIZE // 2)
             self.end()
-            await self._turns.free.acquire()
+            with self._waiting():
+                await self._turns.free.acquire()
             self._until, self._part = self._loop.time() + TURN_SECONDS, part
         self._watch()
         return self._part

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
 
 import grpc
 import numpy as np
 import pytest
 
 from coordinator.liveness import RECONNECT_SECONDS
+from coordinator.services.turns import Turns
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.status import COME_BACK_KEY
@@ -67,6 +72,51 @@ def test_a_device_that_is_stuck_is_lost_and_one_that_trains_slowly_is_not(fleet:
         slow.submit(work[0], model_bytes(2.0))
     assert list(fleet.operator.watch("run"))[-1].run.round == 1
     assert fleet.operator.rounds("run")[0].missing == ["cam-2"]
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_device_that_waits_for_its_turn_is_not_silent(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    arrived = threading.Event()
+    loops, doors = list[asyncio.AbstractEventLoop](), list[asyncio.Semaphore]()
+
+    class Door(asyncio.Semaphore):
+        async def acquire(self) -> Literal[True]:
+            loops.append(asyncio.get_running_loop())
+            arrived.set()
+            return await super().acquire()
+
+    def closed() -> Turns:
+        turns = Turns()
+        if len(doors) == ["down", "up"].index(way):
+            turns.free = Door(0)
+        doors.append(turns.free)
+        return turns
+
+    monkeypatch.setattr("coordinator.services.fleet.Turns", closed)
+    with fleet_in(tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
+        waiting, stuck = fleet.device("cam-1"), fleet.device("cam-2")
+        fleet.start(minimum_devices=2, patience_seconds=PATIENCE)
+        attending = [waiting.attend(), stuck.attend()]
+        work = [one.assignment() for one in attending]
+
+        def take_part() -> None:
+            if way == "down":
+                sha256 = work[0].blobs["model"].sha256
+                list(waiting.fleet.Fetch(blob_pb2.FetchRequest(device="cam-1", sha256=sha256), timeout=WAIT))
+            waiting.submit(work[0], model_bytes(2.0))
+
+        taking_part = threads.submit(take_part)
+        assert arrived.wait(WAIT)
+        stuck.report(work[1], 0.1)  # so its silence began after the other one's
+        until(lambda: bool(lost(fleet)))
+        assert lost(fleet) == ["cam-2"]
+        door = next(door for door in doors if isinstance(door, Door))
+        for _ in range(9):
+            loops[0].call_soon_threadsafe(door.release)
+        taking_part.result(WAIT)
+        assert list(fleet.operator.watch("run"))[-1].run.round == 1
 
 
 def test_a_lost_device_that_comes_back_in_time_counts(fleet: Fleet, until: Until) -> None:
