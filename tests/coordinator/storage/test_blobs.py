@@ -20,6 +20,7 @@ from coordinator.storage.shared_spool import SharedSpool
 from coordinator.storage.state_directory import open_state
 from moonfed.blobs import BlobDirectory, BlobRef, Incoming, ref_of_bytes
 from moonfed.errors import Corrupt, InvalidInput, NotFound, Unavailable
+from tests.coordinator.storage.postgresql import Server
 
 Open = Callable[[str], BlobStore]
 CONTENT = bytes(range(256)) * 5000
@@ -169,8 +170,11 @@ def test_copies_are_bounded_and_those_in_use_stay(bucket: str, tmp_path: Path, m
     assert blobs.local(ref_of_bytes(contents[3])).read_bytes() == contents[3], "all are in the object store"
 
 
-def test_an_update_that_one_coordinator_received_another_reduces(bucket: str, tmp_path: Path) -> None:
-    with open_state(tmp_path / "a", blobs=bucket) as first, open_state(tmp_path / "b", blobs=bucket) as second:
+def test_an_update_that_one_coordinator_received_another_reduces(
+    bucket: str, postgresql_server: Server, tmp_path: Path
+) -> None:
+    database = postgresql_server.new_database()
+    with open_state(tmp_path / "a", database, bucket) as first, open_state(tmp_path / "b", database, bucket) as second:
         checked = tmp_path / "checked"
         checked.write_bytes(CONTENT)
         first.put_update(FIRST, "cam-1", {"model": checked})
