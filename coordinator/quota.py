@@ -30,3 +30,8 @@ class ByteQuota:
                 f"{TRIES} times the largest update"
             )
         sent[device] += size
+
+    def forgive(self, attempt: AttemptId, device: str) -> None:
+        """What the device has sent was whole and could not be kept; that it comes again is not the device's doing."""
+        if attempt in self._sent:
+            del self._sent[attempt][device]

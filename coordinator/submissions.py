@@ -14,6 +14,7 @@ from coordinator.decoding import decode_update, decoded_bytes
 from coordinator.quota import ByteQuota
 from coordinator.records import MAX_REASON, Answer
 from coordinator.served_run import ServedRun
+from coordinator.storage.passing_trouble import as_passing
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.taking import take_files
 from coordinator.updates import UpdateHeader, check_files, check_header, largest_files
@@ -78,8 +79,13 @@ class Submission:
             await self._desk.background.finish(self._upload.close())
 
     async def _finish(self, driver: ServedRun, upload: Upload) -> None:
-        async with upload.held():
-            await self._desk.count(driver, self._header, upload.finish)
+        try:
+            async with upload.held():
+                await self._desk.count(driver, self._header, upload.finish)
+        except Exception as error:
+            if as_passing(error):  # ours, for which the device sends everything again
+                self._desk.quota(driver).forgive(self._header.id, self._header.device)
+            raise
 
 
 class SubmissionDesk:

@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from coordinator import submissions
+from coordinator.quota import TRIES
 from coordinator.records import AttemptId
 from coordinator.services import pace
 from coordinator.storage.state_directory import StateDirectory
@@ -443,6 +445,28 @@ def test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_oth
     devices[1].submit(attending[1].assignment(), model_bytes(1.0))
     assert fleet.operator.run("run").round == 0
     assert fleet.operator.run("run").open_round.reported == ["cam-2"]
+
+
+def test_what_could_not_be_kept_does_not_count_against_its_device(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the object store is away each try moves the received files and fails, so the next one sends all again."""
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    monkeypatch.setattr(submissions, "largest_files", lambda *_: {"model": len(content)})
+    put = StateDirectory.put_update
+
+    def away(*arguments: Any) -> None:  # noqa: ANN401
+        put(*arguments)
+        raise Unavailable("the object store s3://models cannot be used: it does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(StateDirectory, "put_update", away)
+        for _ in range(2 * TRIES):
+            with pytest.raises(Unavailable, match="the object store s3://models cannot be used"):
+                devices[0].submit(work, content)
+    devices[0].submit(work, content)
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
 def test_the_same_update_again_gets_the_same_receipt_and_counts_once(fleet: Fleet) -> None:
