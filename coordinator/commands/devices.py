@@ -33,7 +33,7 @@ def _row(device: control_pb2.Device) -> list[str]:
     return [
         device.device,
         "yes" if device.attending else "no",
-        moment(device.last_seen),
+        "now" if device.attending else moment(device.last_seen),
         moment(device.certificate_expires),
         _hardware(said),
         _memory(said),

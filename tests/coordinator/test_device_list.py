@@ -30,7 +30,7 @@ def test_a_jetson_shows_its_board_and_jetpack() -> None:
     assert shown == {
         "device": "cam-1",
         "attends": "yes",
-        "last seen": "-",
+        "last seen": "now",
         "certificate until": "-",
         "hardware": "NVIDIA Jetson Orin Nano",
         "memory": "8.0 GB",
@@ -50,6 +50,11 @@ def test_a_device_of_an_earlier_release_shows_what_it_said() -> None:
     shown = cells(architecture="x86_64", python="3.11.7", torch="2.6", accelerator="cpu")
     assert (shown["hardware"], shown["memory"], shown["trains on"]) == ("x86_64", "-", "cpu")
     assert cells(memory="much")["memory"] == "-"
+
+
+def test_a_device_that_has_left_shows_when() -> None:
+    (_, line) = device_lines([control_pb2.Device(device="cam-1", last_seen=1_700_000_000.0)])
+    assert line.split()[:5] == ["cam-1", "no", "2023-11-14", "22:13:20", "UTC"]
 
 
 def test_a_device_that_never_attended_is_listed() -> None:
