@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from coordinator.attendance import Attendance, Introduction
 from coordinator.background import Background, in_thread
@@ -64,7 +65,7 @@ class ServedRuns:
         await asyncio.to_thread(self._directory.forget_all_but, attempts)
         if not self._store.leases.shared:
             for record in running:
-                await self._resume(record, states[record.run])
+                await self._resume_or_wait(record, states[record.run])
 
     def dismiss(self, reason: MoonfedError) -> None:
         """The coordinator is about to stop: ends watches, and takes notice of nobody's leaving any more."""
@@ -109,7 +110,10 @@ class ServedRuns:
         """What an operator sees of a run, whatever became of it; NotFound."""
         if run in self.suspended:
             return await asyncio.to_thread(self.suspended.view, run)
-        served = await self.find(run)
+        try:
+            served = await self.find(run)
+        except Unavailable as error:
+            return replace(await asyncio.to_thread(self._past_view, run), waiting=str(error))
         return await (served.view() if served else asyncio.to_thread(self._past_view, run))
 
     def _past_view(self, run: str) -> RunView:
@@ -192,7 +196,7 @@ class ServedRuns:
             served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
 
     async def begin_anew(self, run: str) -> None:
-        """Drives a run as after a restart, since its global state turned out to be damaged."""
+        """Drives a run as after a restart, since its global state is damaged or could not be had; tries for ever."""
         async with self._changing:
             self._let_go(run)
             begun = await self._begun(run)
@@ -213,6 +217,15 @@ class ServedRuns:
             _log.error("run %r cannot go on; trying again in %g s: %s", run, TROUBLE_SECONDS, error)
             return False
         return True
+
+    async def _resume_or_wait(self, record: RunRecord, state: State) -> None:
+        """Nobody waits for a run whose files cannot be had at present."""
+        try:
+            await self._resume(record, state)
+        except Exception as error:
+            if not as_passing(error):
+                raise
+            self._background.spawn(self.begin_anew(record.run))
 
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:

@@ -128,6 +128,22 @@ def test_a_commit_whose_confirmation_was_lost_counts_once(
     expect_both(fleet)
 
 
+def test_a_run_whose_files_cannot_be_had_at_the_start_goes_on_once_they_can(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.served_runs.TROUBLE_SECONDS", 0.05)
+    with fleet_in(tmp_path) as fleet:
+        fleet.start("run", minimum_devices=2)
+    trouble = Trouble(monkeypatch, BlobDirectory, "verified_path", AWAY)
+    trouble.lasts.set()
+    with fleet_in(tmp_path) as fleet:
+        (listed,) = ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
+        assert listed.waiting == "run 'run' cannot go on at present; try again"
+        assert listed.status == control_pb2.RUN_STATUS_RUNNING
+        trouble.lasts.clear()
+        until(lambda: fleet.operator.run("run").waiting.startswith("waiting for 2 more devices"))
+
+
 def test_a_run_is_stopped_while_its_round_waits(fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     deliver(fleet, Trouble(monkeypatch, BlobDirectory, "put_file", FULL))
     waits(fleet, until, "the disk is full")
