@@ -53,6 +53,7 @@ class Follower:
         self._seen: Sighting | None = None
         self._standing: Standing | None = None
         self._standing_after = -1  # that so many committed rounds led to
+        self._standing_attempt = 0  # the one that it was loaded for: the one before may have found it damaged
         self._watchers, self._tempo = Watchers(), Tempo()
         self._fractions: dict[str, float] = {}  # the largest that each device has reported in the open round
         self._ended = asyncio.Event()
@@ -83,10 +84,13 @@ class Follower:
 
     async def _stand(self, state: State) -> None:
         """Loads what the open round's devices are given; those of asynchronous rounds attend at the run's holder."""
-        if state.open and not self.record.settings.asynchronous and self._standing_after != state.committed:
+        if state.open is None or self.record.settings.asynchronous:
+            return
+        if (self._standing_after, self._standing_attempt) != (state.committed, state.open.attempt):
             work = (self._directory, self.record, self.manifest, state.committed)
             self._standing = await in_thread(_standing_after, *work)
             self._standing_after = state.committed if self._standing else -1
+            self._standing_attempt = state.open.attempt
 
     async def _show(self, seen: Sighting) -> None:
         before, self._seen = self._seen, seen
