@@ -44,6 +44,7 @@ from coordinator.rounds.machine import Step, retry_seconds
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import NOBODY, OpenRound, State
 
+STOPPED = "the run was stopped"  # why a round came to nothing
 Next = tuple[BufferedState, tuple[Command, ...]]
 
 
@@ -102,9 +103,9 @@ def _stopped(state: BufferedState) -> Next:
     state = replace(state, stopping=True)
     if state.open is None or state.open.reducing:  # what is being reduced is still committed
         return state, ()
-    missing, reason = _shown(state).open, "the run was stopped"
-    abandon = Abandon(**_place(state), missing=missing.cohort if missing else (), reason=reason)
-    return replace(state, open=None), (abandon,)
+    missing = _shown(state).open
+    abandon = Abandon(**_place(state), missing=missing.cohort if missing else (), reason=STOPPED)
+    return replace(state, open=None, buffer={}), (abandon,)
 
 
 def _answered(state: BufferedState, event: UpdateAccepted | UpdateRefused | Declined) -> BufferedState:
@@ -165,7 +166,7 @@ def _proceed(settings: Settings, state: BufferedState) -> Next:
         if state.committed >= settings.rounds:
             return replace(state, status="finished"), (End(status="finished"),)
         if state.stopping:
-            return replace(state, status="stopped"), (End(status="stopped"),)
+            return replace(state, status="stopped"), (*_give_up(state), End(status="stopped"))
         if state.committed == 0 and len(state.attending) < settings.devices_needed:
             return state, ()  # from then on somebody is always at work
         state, commands = _open(settings, state)
@@ -173,6 +174,13 @@ def _proceed(settings: Settings, state: BufferedState) -> Next:
         state, commands = _give_work(settings, state)
     state, more = _close(settings, state)
     return state, commands + more
+
+
+def _give_up(state: BufferedState) -> tuple[Command, ...]:
+    """What was acknowledged for a round that will not come: that round is on record with the reason."""
+    if not state.buffer:
+        return ()
+    return Open(**_place(state), cohort=()), Abandon(**_place(state), missing=(), reason=STOPPED)
 
 
 def _open(settings: Settings, state: BufferedState) -> Next:

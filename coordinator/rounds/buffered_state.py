@@ -63,6 +63,8 @@ def objection(settings: Settings, state: State, round_: int, attempt: int, devic
     now, most = buffered(state), asynchronous(settings).max_staleness
     if now.open is None or attempt != ATTEMPT or not 1 <= round_ <= now.number:
         return f"round {round_}, attempt {attempt} is not open; {sentences.position(now)}"
+    if now.open.reducing and (now.number >= settings.rounds or now.stopping):  # no later round would count it
+        return f"round {now.number} is the run's last, and has closed"
     staleness = now.number + now.open.reducing - round_  # by the round that would count it
     if staleness > most:
         return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.rounds.asynchronous import Asynchronous
@@ -219,6 +221,28 @@ def test_a_stopped_run_ends_at_once_or_when_its_buffer_is_reduced() -> None:
     state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), StopRequested(), reduced(1))
     assert commands[-1] == End(status="stopped")
     assert state.committed == 1
+
+
+def test_nothing_is_acknowledged_that_no_later_round_would_count() -> None:
+    last = replace(TWO, rounds=1)
+    state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), settings=last)
+    assert only(commands, Reduce)
+    assert ASYNCHRONOUS.objection(last, state, 1, 1, "c") == "round 1 is the run's last, and has closed"
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    assert objection(state, 1, "c") is None
+    state, _ = after(StopRequested(), state=state)
+    assert objection(state, 1, "c") == "round 1 is the run's last, and has closed"
+
+
+def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> None:
+    _, commands = after(
+        *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested(), reduced(1)
+    )
+    assert commands[-3:] == [
+        Open(round=2, attempt=1, cohort=()),
+        Abandon(round=2, attempt=1, missing=(), reason="the run was stopped"),
+        End(status="stopped"),
+    ]
 
 
 def test_after_a_restart_those_at_work_are_assigned_what_they_had_begun() -> None:

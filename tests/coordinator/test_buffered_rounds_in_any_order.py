@@ -9,6 +9,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from coordinator.rounds.asynchronous import Asynchronous
 from coordinator.rounds.buffered_state import buffered
 from coordinator.rounds.events import (
+    Abandon,
     Assign,
     Command,
     Damaged,
@@ -92,8 +93,12 @@ class Runs(Play):
                 self.reducing = command
             case Discard():
                 self.waiting_for_a_model.discard((command.device, command.round))
+            case Abandon():
+                assert command.reason
+                self.waiting_for_a_model.clear()
             case End():
                 assert self.stopping or self.committed == 6
+                assert not self.waiting_for_a_model, "it is in a model, or on record with the reason"
 
     @rule(device=strategies.sampled_from(DEVICES), behind=strategies.integers(0, 3))
     def delivers(self, device: str, behind: int) -> None:
