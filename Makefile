@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test soak lint bench proto
+.PHONY: setup demo test soak search lint bench proto
 
 setup: $(INSTALLED) ## makes .venv with everything
 
@@ -22,6 +22,9 @@ test: setup
 
 soak: setup ## kills a coordinator 200 times at random moments of a run, of one on servers and of an asynchronous one
 	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py tests/faults/test_asynchronous_kills.py
+
+search: setup ## plays 2,000 random lives of a coordinator, other ones each time: about twenty minutes
+	MOONFED_LIVES=2000 $(BIN)/python -m pytest tests/faults/test_state_machine.py
 
 lint: setup
 	$(BIN)/ruff check .

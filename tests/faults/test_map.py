@@ -22,6 +22,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_asynchronous_kills::test_each_acknowledged_update_counts_once_with_its_base_over_many_kills",
         "faults.test_sigkill_loop::test_a_run_over_many_kills_ends_with_the_undisturbed_model",
         "faults.test_sigkill_loop::test_so_does_one_on_a_database_server_and_an_object_store",
+        "faults.test_state_machine::test_every_acknowledged_update_counts_once_whatever_happens",
     ],
     2: [
         "coordinator.test_recovery::test_killed_between_the_spooled_update_and_its_receipt",
@@ -31,6 +32,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_failpoints::test_a_kill_before_or_after_any_commit_point_costs_no_update",
         "faults.test_failpoints::test_no_more_does_a_server_that_is_away_for_a_moment",
         "faults.test_failpoints::test_no_more_does_one_on_a_database_server_and_an_object_store",
+        "faults.test_state_machine::test_every_acknowledged_update_counts_once_whatever_happens",
     ],
     3: [
         "coordinator.storage.test_postgres::test_its_commits_are_durable_whatever_the_servers_default",

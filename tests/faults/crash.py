@@ -1,0 +1,72 @@
+"""A crash between any two steps that make something durable: from then on nothing changes on the disk any more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from coordinator.storage.transactions import Transactions
+
+STEPS = ("replace", "link", "unlink", "rmdir", "mkdir")  # of the module os
+
+
+class Crash:
+    """Counts the steps of a coordinator in this process, and fails all of them once it has struck.
+
+    What is durable then stays as it is, and nothing is acknowledged that is not durable, as if the process were gone.
+    """
+
+    def __init__(self) -> None:
+        self.has_struck = False
+        self._steps_left: int | None = None
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether it may strike."""
+        return self._steps_left is not None
+
+    def after(self, steps: int) -> None:
+        """It is to strike after so many more steps."""
+        self._steps_left = steps
+
+    def strike(self) -> None:
+        """It strikes now."""
+        self.has_struck = True
+
+    def over(self) -> None:
+        """The next process begins."""
+        self.has_struck, self._steps_left = False, None
+
+    def step(self) -> None:
+        """Something is about to become durable."""
+        if self._steps_left is not None:
+            self._steps_left -= 1
+            self.has_struck |= self._steps_left < 0
+        if self.has_struck:
+            raise OSError("the coordinator has crashed")
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Sees every transaction and every change of a directory of this process."""
+        write = Transactions.write
+
+        @contextmanager
+        def transaction(transactions: Transactions) -> Iterator[Any]:
+            self.step()
+            with write(transactions) as connection:
+                yield connection
+            self.step()  # it is durable, and nobody hears of it
+
+        def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+            def changed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+                self.step()
+                return change(*args, **kwargs)
+
+            return changed
+
+        changes: Any = {name: counted(getattr(os, name)) for name in STEPS}
+        with mock.patch.object(Transactions, "write", transaction), mock.patch.multiple(os, **changes):
+            yield

@@ -1,0 +1,123 @@
+"""What a run must come to, by those who sent the updates and by numpy: nothing here is the coordinator's."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from coordinator.records import RoundRecord
+from coordinator.rounds.settings import Settings
+from moonfed.blobs import BlobRef
+from moonfed.tensors import Vector, model_size
+from tests.coordinator.support import PARAMETERS, SIZE, model_values
+
+Key = tuple[int, int, str]  # round, attempt, device: the attempt that the update began with
+IS_PARAMETER = np.arange(SIZE) < model_size(PARAMETERS)  # the statistics' names come behind
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sent:
+    """An update as a device sent it."""
+
+    vector: Vector
+    samples: int
+    loss: float
+    ref: BlobRef
+
+
+@dataclass
+class Ledger:
+    """One run. `sent`: what may count, since nobody knows; `receipts`: what must, as long as its round goes on."""
+
+    run: str
+    settings: Settings
+    models: list[Vector]  # the global models, beginning with what the run started from
+    sent: dict[Key, list[Sent]] = field(default_factory=dict)
+    receipts: dict[Key, Sent] = field(default_factory=dict)
+    damaged: set[Key] = field(default_factory=set)  # on the coordinator's disk, after their receipt
+    counted: dict[Key, int] = field(default_factory=dict)  # the model that each is in
+    abandoned: set[tuple[int, int]] = field(default_factory=set)
+    history: list[object] = field(default_factory=list)  # what is on record of past rounds
+    gone: set[int] = field(default_factory=set)  # models that were not to be kept
+
+    def send(self, key: Key, sent: Sent) -> None:
+        self.sent.setdefault(key, []).append(sent)
+
+    def acknowledge(self, key: Key, sent: Sent) -> None:
+        assert self.receipts.setdefault(key, sent).ref == sent.ref, f"{key} has receipts for two different updates"
+
+    @property
+    def uncounted(self) -> set[Key]:
+        """What has a receipt, and whose round neither counted it nor came to nothing."""
+        stopped = {1} if self.settings.asynchronous and self.abandoned else set()  # the only end of such a round
+        return {
+            key
+            for key in self.receipts.keys() - self.counted.keys() - self.damaged
+            if key[:2] not in self.abandoned and key[1] not in stopped
+        }
+
+    def read(self, records: Sequence[RoundRecord], content: Callable[[BlobRef], bytes]) -> None:
+        """Takes notice of all past rounds on record, and checks them."""
+        facts: list[object] = [
+            (each.id, each.status, each.cohort, each.counted, each.reason, each.seconds, each.bases) for each in records
+        ]
+        assert facts[: len(self.history)] == self.history, "what is on record does not change"
+        for record in records[len(self.history) :]:
+            if record.status == "committed":
+                self._committed(record, content)
+            else:
+                assert record.reason, "whoever sent an update in vain can be told why"
+                assert not record.counted
+                assert not record.blobs
+                self.abandoned.add((record.id.round, record.id.attempt))
+        self.history = facts
+        held = {each.id.round for each in records if each.model}
+        assert held == set(range(1, len(self.models))) - self.gone, "the models that are kept"
+
+    def prune(self, last: int, every: int, *, running: bool) -> None:
+        """From now on only the last so many models, and every so-many-th round's.
+
+        While it runs not without those that devices may still ask for, and the one before the newest.
+        """
+        newest, asynchronous = len(self.models) - 1, self.settings.asynchronous
+        if running:
+            last = max(last, 2, 1 + asynchronous.max_staleness if asynchronous else 1)
+        self.gone |= {round_ for round_ in range(1, newest - last + 1) if not (every and round_ % every == 0)}
+
+    def _committed(self, record: RoundRecord, content: Callable[[BlobRef], bytes]) -> None:
+        round_, attempt = record.id.round, record.id.attempt
+        assert round_ == len(self.models), "one model after the other"
+        keys: list[Key] = [(record.bases.get(device, round_), attempt, device) for device in record.counted]
+        assert len(set(record.counted)) == len(keys)
+        assert not set(keys) & (self.counted.keys() | self.damaged), "an update counts once, and whole"
+        if not self.settings.asynchronous:
+            whole = {key for key in self.receipts.keys() - self.damaged if key[:2] == (round_, attempt)}
+            assert whole <= set(keys), "what was acknowledged counts"
+        assert record.model
+        model = model_values(content(record.model))
+        assert any(self._explains(keys, sent, model, record) for sent in self._possible(keys)), "the model is the mean"
+        self.counted |= dict.fromkeys(keys, round_)
+        self.models.append(model)
+        self.prune(self.settings.retention.last, self.settings.retention.every, running=True)
+
+    def _possible(self, keys: Sequence[Key]) -> Iterator[tuple[Sent, ...]]:
+        """The updates that may have counted: the acknowledged ones, or any of which nobody heard."""
+        return itertools.product(*([self.receipts[key]] if key in self.receipts else self.sent[key] for key in keys))
+
+    def _explains(self, keys: Sequence[Key], sent: Sequence[Sent], model: Vector, record: RoundRecord) -> bool:
+        weights = [each.samples for each in sent]
+        updates = [self._as_if_fresh(key[0], each.vector) for key, each in zip(keys, sent, strict=True)]
+        loss = sum(each.samples * each.loss for each in sent) / sum(weights)
+        return np.allclose(model, np.average(updates, axis=0, weights=weights), rtol=1e-5, atol=1e-6) and math.isclose(
+            record.metrics["train_loss"], loss, rel_tol=1e-9
+        )
+
+    def _as_if_fresh(self, begun: int, vector: Vector) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """FedBuff: w + (y - w₀)/√(1 + τ) for parameters; statistics go towards y from w."""
+        newest, before = self.models[-1].astype(np.float64), self.models[begun - 1].astype(np.float64)
+        origin = np.where(IS_PARAMETER, before, newest)
+        return np.asarray(newest + (vector - origin) / math.sqrt(len(self.models) - begun + 1))

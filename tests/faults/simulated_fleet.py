@@ -1,0 +1,189 @@
+"""A coordinator's Federation on a real state directory, on a simulated loop, with devices that learn by arithmetic."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from coordinator.attendance import Assignment, Introduction
+from coordinator.federation import Federation
+from coordinator.records import AttemptId
+from coordinator.storage.state_directory import open_state
+from coordinator.updates import UpdateHeader
+from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import MoonfedError, SchemaMismatch
+from moonfed.tensors import Vector
+from tests.coordinator.support import SIZE, model_bytes
+from tests.faults.crash import Crash
+from tests.faults.ledger import Sent
+from tests.faults.simulated_loop import SimulatedLoop
+
+T = TypeVar("T")
+
+
+class Coordinator:
+    """One coordinator after another on one state directory; each lives in its own loop, as in its own process."""
+
+    def __init__(self, state: Path, crash: Crash, seed: int) -> None:
+        self._state, self._crash, self._seed = state, crash, seed
+        self._opened = ExitStack()
+        self._calls: list[asyncio.Task[Any]] = []
+        self.open()
+
+    def open(self) -> None:
+        """Starts; a crash may strike in the middle of it."""
+        self._seed += 1
+        self.loop = SimulatedLoop(self._seed)
+        try:
+            self.federation = Federation(self._opened.enter_context(open_state(self._state)))
+            self.begin(self.federation.open())
+            self.settle()
+        except OSError:
+            if not self._crash.has_struck:
+                raise
+
+    def end(self) -> None:
+        """The process is gone: what was under way will not go on."""
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.begin(self.federation.close())
+        self.settle()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.settle()
+        assert not asyncio.all_tasks(self.loop), "it does not end"
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+        self._opened.close()
+
+    def restart(self, *, dismissed: bool, crash_after: int | None = None) -> None:
+        """Ends and starts again; without being dismissed it dies as it stands. `crash_after`: so many steps."""
+        if dismissed and not self._crash.has_struck:
+            self.federation.dismiss()
+            self.settle()
+        self._crash.strike()
+        self.end()
+        self._crash.over()
+        if crash_after is not None:
+            self._crash.after(crash_after)
+        self.open()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A call that somebody makes; what becomes of it shows later."""
+        task = self.loop.create_task(work)
+        self._calls.append(task)
+        return task
+
+    def settle(self) -> None:
+        """Lets everything go on that can; a call that failed unexpectedly fails here."""
+        self.loop.settle()
+        self._raise_failures()
+
+    def _raise_failures(self) -> None:
+        done = [task for task in self._calls if task.done()]
+        self._calls = [task for task in self._calls if not task.done()]
+        for task in done:
+            error = None if task.cancelled() else task.exception()
+            if error and not (isinstance(error, OSError) and self._crash.has_struck):  # which cuts calls off
+                raise error
+
+    def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """A call that is answered while nothing else happens, by a coordinator that has not crashed."""
+        task = self.loop.create_task(work)
+        self.loop.settle()
+        return task.result()
+
+
+@dataclass
+class SimulatedDevice:
+    """Attends, remembers its newest assignment of each run, and makes updates of it."""
+
+    name: str
+    samples: int
+    work: dict[str, Assignment] = field(default_factory=dict)  # by run
+    attendance: asyncio.Task[Any] | None = None
+
+    @property
+    def attends(self) -> bool:
+        return self.attendance is not None and not self.attendance.done()
+
+    def attend(self, coordinator: Coordinator) -> None:
+        self.attendance = coordinator.begin(self._attend(coordinator.federation))
+
+    def leave(self) -> None:
+        if self.attendance:
+            self.attendance.cancel()
+
+    async def _attend(self, federation: Federation) -> None:
+        introduction = Introduction(
+            device=self.name,
+            contract_version=CONTRACT_VERSION,
+            plan_interfaces=(PLAN_INTERFACE,),
+            platform={},
+            samples=self.samples,
+        )
+        with suppress(MoonfedError):  # it attends once more, or the coordinator stops
+            async with federation.devices.attend(introduction) as session:
+                async for work in session.assignments():
+                    self.work[work.id.run] = work
+
+    def trained(self, id_: AttemptId, before: Vector, variant: int = 0) -> tuple[UpdateHeader, bytes, Sent]:
+        """What it makes of a global model: different for every device, attempt and variant, and always the same."""
+        seed = hashlib.sha256(f"{self.name}/{id_}/{variant}".encode()).digest()[:8]
+        chance = np.random.default_rng(int.from_bytes(seed, "big"))
+        vector = np.asarray(0.75 * before + chance.normal(size=SIZE), dtype=np.float32)
+        sent = Sent(
+            vector=vector,
+            samples=self.samples + variant,
+            loss=float(chance.uniform(1, 2)),
+            ref=ref_of_bytes(model_bytes(vector)),
+        )
+        return self.header(id_, sent), model_bytes(vector), sent
+
+    def header(self, id_: AttemptId, sent: Sent) -> UpdateHeader:
+        return UpdateHeader(
+            id=id_,
+            device=self.name,
+            blobs={"model": sent.ref},
+            samples=sent.samples,
+            steps=1,
+            metrics={"loss": sent.loss},
+        )
+
+
+async def handed_in(federation: Federation, header: UpdateHeader, content: bytes, path: Path | None) -> None:
+    """A whole update, as a file on this machine or sent in pieces; it has its receipt on return."""
+    if path:
+        path.write_bytes(content)
+        await federation.devices.take_update(header, {"model": path})
+    else:
+        await sent_over(federation, header, content)
+
+
+async def sent_over(federation: Federation, header: UpdateHeader, content: bytes, *, commit: bool = True) -> None:
+    """What is still missing of these bytes."""
+    submission = await federation.devices.submit(header)
+    try:
+        for sha256, offset in submission.offsets.items():
+            if rest := content[offset:]:
+                await submission.append(sha256, offset, rest)
+        if commit:
+            await submission.commit()
+    finally:
+        await submission.close()
+
+
+async def rubbish_sent(federation: Federation, header: UpdateHeader) -> None:
+    """What is not finite is never taken."""
+    content = model_bytes(float("nan"))
+    with suppress(SchemaMismatch):
+        await sent_over(federation, replace(header, blobs={"model": ref_of_bytes(content)}), content)
+        raise AssertionError("what is not finite was taken")

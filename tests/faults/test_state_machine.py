@@ -1,0 +1,381 @@
+"""A whole coordinator as a state machine: whatever happens in whatever order, the books agree.
+
+Operators and devices call the real `Federation` on a real state directory, many calls at once; it crashes between any
+two steps that make something durable, and starts again. `ledger` keeps independently what must come of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import ParamSpec
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, strategies
+from hypothesis import settings as hypothesis_settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from coordinator.attendance import Assignment
+from coordinator.operator_desk import OperatorDesk
+from coordinator.records import RoundRecord, RunView
+from coordinator.rounds.asynchronous import Asynchronous
+from coordinator.rounds.retention import Retention
+from coordinator.rounds.settings import Amount, Settings
+from coordinator.storage import housekeeping
+from coordinator.updates import UpdateHeader
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import AlreadyExists, NotFound, WrongState
+from moonfed.manifest import WEIGHTS_FILE
+from moonfed.tensors import Vector
+from tests.coordinator.support import make_bundle, model_values
+from tests.faults.crash import Crash
+from tests.faults.ledger import Key, Ledger, Sent
+from tests.faults.simulated_fleet import Coordinator, SimulatedDevice, handed_in, rubbish_sent, sent_over
+
+P = ParamSpec("P")
+LIVES = int(os.environ.get("MOONFED_LIVES", "0"))  # `make search` asks for many, others each time
+DEADLINE, PATIENCE = 100.0, 20.0
+COMMON = Settings(rounds=3, minimum_devices=2, deadline_seconds=DEADLINE, patience_seconds=PATIENCE, seed=5)
+KINDS = (
+    replace(COMMON, rounds=4, retention=Retention(last=1, every=3)),
+    replace(COMMON, cohort=Amount(fraction=0.5), over_selection=0.5, retention=Retention(last=2, every=0)),
+    replace(COMMON, rounds=5, cohort=Amount(count=3), asynchronous=Asynchronous(buffer=2, max_staleness=2)),
+    replace(
+        COMMON,
+        rounds=5,
+        quorum=Amount(fraction=1.0),
+        asynchronous=Asynchronous(buffer=3, max_staleness=0),
+        retention=Retention(last=1, every=3),
+    ),
+)
+BUNDLE = make_bundle(start=1.0)
+picks = strategies.integers(0, 11)  # one of what there is then
+at_once = strategies.booleans()  # whether the next thing happens meanwhile
+steps = strategies.integers(0, 40)  # after which it crashes
+DEEDS = (
+    *("hands in", "hands in", "sends", "sends"),
+    *("nothing", "nothing", "nothing", "nothing", "nothing", "nothing"),
+    *("sends another", "breaks off", "sends rubbish", "declines", "reports"),
+)
+
+
+class Life(RuleBasedStateMachine):
+    """Operators, devices, the clock and crashes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        shared_memory = Path("/dev/shm")  # nothing here depends on what an fsync does, only on when it is asked for
+        place = tempfile.mkdtemp(dir=shared_memory if shared_memory.is_dir() else None)
+        self.stack.callback(shutil.rmtree, place)
+        self.root, self.state = Path(place), Path(place) / "state"
+        logging.disable(logging.CRITICAL)
+        self.stack.callback(logging.disable, logging.NOTSET)
+        self.crash = Crash()
+        # Each start sweeps all that nothing refers to.
+        self.stack.enter_context(mock.patch.object(housekeeping, "UPLOAD_SECONDS", -1.0))
+        self.stack.enter_context(self.crash.installed())
+        self.devices = [SimulatedDevice(f"cam-{number}", 10 * number) for number in range(1, 5)]
+        self.others = [SimulatedDevice(f"later-{number}", 10) for number in range(3)]
+        self.books: dict[str, Ledger] = {}
+        self.doubtful: set[str] = set()  # runs that a crash kept us from hearing of
+        self.settled, self.numbers = True, itertools.count(1)  # of names that are used once
+
+    @initialize(seed=strategies.integers(0, 1 << 16), kind=picks)
+    def begins(self, seed: int, kind: int) -> None:
+        self.coordinator = Coordinator(self.state, self.crash, seed << 16)
+        self.start_run(kind)
+        for device in self.devices:
+            device.attend(self.coordinator)
+        self.go_on()
+
+    @property
+    def operators(self) -> OperatorDesk:
+        return self.coordinator.federation.operators
+
+    # The fleet
+
+    @rule(moves=strategies.tuples(*4 * [strategies.sampled_from(["comes", "comes", "stays", "goes"])]), at_once=at_once)
+    def devices_come_and_go(self, moves: tuple[str, ...], at_once: bool) -> None:
+        for device, move in zip(self.devices, moves, strict=True):
+            if move == "comes":
+                device.attend(self.coordinator)
+            elif move == "goes":
+                device.leave()
+        self.go_on(at_once)
+
+    @rule(deeds=strategies.tuples(*4 * [strategies.sampled_from(DEEDS)]), pick=picks, at_once=at_once)
+    def devices_answer(self, deeds: tuple[str, ...], pick: int, at_once: bool) -> None:
+        """All at once; whoever alone hands in what is wanted gets a receipt."""
+        working = [(device, deed) for device, deed in zip(self.devices, deeds, strict=True) if deed != "nothing"]
+        lone = self.settled and len(working) == 1 and not at_once and not self.crash.is_armed
+        wanted = set[tuple[str, Key]]()
+        for device, deed in working:
+            if work := self.some_work(device, pick):
+                if lone and deed in ("hands in", "sends") and self.is_wanted(device, work):
+                    wanted = {(work.id.run, key_of(device, work))}
+                self.answer(device, work, deed)
+        self.go_on(at_once)
+        assert all(key in self.books[run].receipts for run, key in wanted)
+
+    @rule(deeds=strategies.tuples(*4 * [strategies.sampled_from(DEEDS)]), pick=picks, steps=steps)
+    def it_crashes_as_devices_answer(self, deeds: tuple[str, ...], pick: int, steps: int) -> None:
+        self.crash.after(steps)
+        self.devices_answer(deeds, pick, at_once=False)
+
+    @rule(pick=picks, deed=strategies.sampled_from(["start", "start", "stop", "delete", "prune"]), at_once=at_once)
+    def an_operator_acts(self, pick: int, deed: str, at_once: bool) -> None:
+        if deed == "start":
+            self.start_run(pick)
+        elif pick < len(self.books):
+            name = sorted(self.books)[pick]
+            if deed == "stop":
+                self.coordinator.begin(accepting(self.operators.stop_run, name))
+            else:
+                at_once = False
+                self.rest()
+                (self.delete_run if deed == "delete" else self.prune_run)(name)
+        self.go_on(at_once)
+
+    # The world
+
+    @rule(seconds=strategies.sampled_from([1.0, PATIENCE + 1, DEADLINE + 1]))
+    def time_passes(self, seconds: float) -> None:
+        self.coordinator.loop.advance(seconds)
+        self.go_on()
+
+    @rule(dismissed=strategies.booleans(), alone=strategies.booleans(), crash=strategies.none() | steps)
+    def it_restarts(self, dismissed: bool, alone: bool, crash: int | None) -> None:
+        """Whatever is under way; perhaps it crashes while it starts, perhaps the devices stay away."""
+        self.restart(dismissed=dismissed, alone=alone, crash_after=crash)
+        self.go_on()
+
+    @rule(pick=picks)
+    def a_disk_damages_an_update(self, pick: int) -> None:
+        self.rest()
+        kept = [(name, key) for name, book in sorted(self.books.items()) for key in sorted(book.uncounted)]
+        if pick < len(kept):
+            name, key = kept[pick]
+            path = self.update_file(name, key)
+            content = path.read_bytes()
+            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+            self.books[name].damaged.add(key)
+
+    # In detail
+
+    def start_run(self, kind: int) -> None:
+        if len(self.books) == 3:
+            return
+        name, settings = f"run-{next(self.numbers):04}", KINDS[kind % len(KINDS)]
+        for content in BUNDLE.contents.values():
+            with suppress(OSError):
+                self.coordinator.federation.directory.blobs.put_bytes(content)
+        self.books[name] = Ledger(name, settings, [model_values(BUNDLE.contents[WEIGHTS_FILE])])
+        self.doubtful.add(name)
+        self.coordinator.begin(self._start(name, settings))
+
+    async def _start(self, name: str, settings: Settings) -> None:
+        with suppress(NotFound):  # the bundle was not stored whole
+            await self.operators.start_run(name, BUNDLE.ref.sha256, "", settings)
+            self.doubtful.discard(name)
+
+    def delete_run(self, name: str) -> None:
+        running = self.view(name).record.status == "running"
+        self.doubtful |= set() if running else {name}
+        self.coordinator.begin(accepting(self.operators.delete_run, name))
+        self.rest()
+        assert (name in self.books) >= running
+
+    def prune_run(self, name: str) -> None:
+        if not self.crash.is_armed:
+            running = self.view(name).record.status == "running"
+            self.coordinator.ask(self.operators.prune_run(name, Retention(last=1, every=3)))
+            self.books[name].prune(last=1, every=3, running=running)
+
+    def restart(self, *, dismissed: bool, alone: bool = False, crash_after: int | None = None) -> None:
+        present = [device for device in self.devices if device.attends and not alone]
+        self.coordinator.restart(dismissed=dismissed, crash_after=crash_after)
+        for device in present:
+            device.attend(self.coordinator)
+
+    def some_work(self, device: SimulatedDevice, pick: int) -> Assignment | None:
+        """What the device was told to do last for one of the runs, perhaps long ago."""
+        found = [work for run, work in sorted(device.work.items()) if run in self.books]
+        return found[pick % len(found)] if found else None
+
+    def answer(self, device: SimulatedDevice, work: Assignment, deed: str) -> None:
+        federation, book = self.coordinator.federation, self.books[work.id.run]
+        header, content, sent = device.trained(work.id, self.before(work), variant=deed == "sends another")
+        match deed:
+            case "hands in" | "sends" | "sends another":
+                book.send(key_of(device, work), sent)
+                path = None if deed.startswith("sends") else self.root / f"update-{next(self.numbers)}"
+                self.coordinator.begin(accepting(self.hand_in, header, content, path, sent))
+            case "breaks off":
+                self.coordinator.begin(accepting(sent_over, federation, header, content[:100], commit=False))
+            case "sends rubbish":
+                self.coordinator.begin(accepting(rubbish_sent, federation, header))
+            case "declines":
+                self.coordinator.begin(accepting(federation.devices.decline, work.id, device.name, "busy"))
+            case "reports":
+                self.coordinator.begin(accepting(federation.devices.report, work.id, device.name, 0.5))
+
+    async def hand_in(self, header: UpdateHeader, content: bytes, path: Path | None, sent: Sent) -> None:
+        await handed_in(self.coordinator.federation, header, content, path)
+        self.books[header.id.run].acknowledge((header.id.round, header.id.attempt, header.device), sent)
+
+    def before(self, work: Assignment) -> Vector:
+        return self.books[work.id.run].models[work.id.round - 1]
+
+    def update_file(self, run: str, key: Key) -> Path:
+        round_, attempt, device = key
+        return self.state / "spool" / run / f"{round_}-{attempt}" / "updates" / device / "model"
+
+    # What must hold
+
+    def go_on(self, at_once: bool = False) -> None:
+        """Lets things happen, unless the next one is to happen at once."""
+        self.settled = False
+        if not at_once:
+            self.rest()
+
+    def rest(self) -> None:
+        """Until nothing happens any more; whoever was struck down has started again."""
+        self.coordinator.settle()
+        while self.crash.has_struck:
+            self.restart(dismissed=False)
+            self.coordinator.settle()
+        self.settled = True
+        self.check()
+
+    def check(self) -> None:
+        blobs: set[str] = set()
+        attempts: set[str] = set()
+        for name, book in list(self.books.items()):
+            try:
+                view = self.view(name)
+            except NotFound:
+                assert name in self.doubtful, "a run is gone"
+                del self.books[name]
+                continue
+            records = self.coordinator.ask(self.records(name))
+            book.read(records, self.coordinator.federation.directory.blobs.read)
+            self.check_run(book, view)
+            blobs |= {ref_of_bytes(content).sha256 for content in BUNDLE.contents.values()}
+            blobs |= {record.model.sha256 for record in records if record.model}
+            attempts |= {f"{name}/{round_}-{attempt}" for round_, attempt in needed(book, view)}
+        self.doubtful.clear()
+        assert {path.name for path in self.state.glob("blobs/*/*")} == blobs, "the blobs that are needed, and no others"
+        assert {str(path.relative_to(self.state / "spool")) for path in self.state.glob("spool/*/*")} <= attempts
+
+    def check_run(self, book: Ledger, view: RunView) -> None:
+        waits, current = book.uncounted, view.open_round
+        assert view.committed == len(book.models) - 1
+        if view.record.status != "running":
+            assert not waits, "what was acknowledged is in a model, or its round was abandoned"
+            assert (view.record.status == "finished") == (view.committed == book.settings.rounds)
+            return
+        assert view.waiting, "it says what it waits for"
+        for round_, attempt, device in waits:
+            assert current
+            assert device in current.reported
+            assert book.settings.asynchronous or (current.round, current.attempt) == (round_, attempt)
+            content = self.update_file(book.run, (round_, attempt, device)).read_bytes()
+            assert ref_of_bytes(content) == book.receipts[round_, attempt, device].ref
+        for present in self.devices:
+            work = present.work.get(book.run)
+            if present.attends and work and work.id.round == view.committed + 1:
+                content = self.coordinator.federation.directory.blobs.read(work.blobs["model"])
+                assert (model_values(content) == self.before(work)).all()
+
+    def is_wanted(self, device: SimulatedDevice, work: Assignment) -> bool:
+        """Whether a whole update of this work must be taken now."""
+        book, current = self.books[work.id.run], self.view(work.id.run).open_round
+        if current is None or not device.attends or device.name not in current.cohort:
+            return False
+        settled = current.reported | current.declined | (current.refused if book.settings.asynchronous else set())
+        same = book.settings.asynchronous or (current.round, current.attempt) == (work.id.round, work.id.attempt)
+        return bool(same and device.name not in settled)
+
+    def view(self, name: str) -> RunView:
+        return self.coordinator.ask(self.operators.run(name))
+
+    async def records(self, name: str) -> list[RoundRecord]:
+        return [record async for record in self.operators.rounds(name)]
+
+    # The end
+
+    def teardown(self) -> None:
+        try:
+            if sys.exc_info()[0] is None and hasattr(self, "coordinator"):
+                self.everything_ends()
+        finally:
+            if hasattr(self, "coordinator"):
+                self.crash.strike()
+                self.coordinator.end()
+            self.stack.close()
+
+    def everything_ends(self) -> None:
+        """Once the devices attend and answer, every run ends, whatever happened before."""
+        self.crash.over()
+        self.rest()
+        for _ in range(60):
+            running = [name for name in self.books if self.view(name).record.status == "running"]
+            if not running:
+                break
+            everybody = [*self.devices, *self.others]  # who was refused waits for others to bring the run on
+            for device in everybody:
+                device.leave()
+            self.coordinator.settle()
+            for device in everybody:
+                device.attend(self.coordinator)
+            self.rest()
+            for device in everybody:
+                for name in running:
+                    if work := device.work.get(name):
+                        self.answer(device, work, "hands in")
+            self.rest()
+            self.coordinator.loop.advance(61.0)
+            self.rest()
+        assert not running, [self.view(name).waiting for name in running]
+        self.coordinator.restart(dismissed=True)
+        self.rest()
+
+
+async def accepting(call: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
+    """A call that may be too late, or not allowed any more."""
+    with suppress(AlreadyExists, WrongState, NotFound):
+        await call(*args, **kwargs)
+
+
+def key_of(device: SimulatedDevice, work: Assignment) -> Key:
+    return work.id.round, work.id.attempt, device.name
+
+
+def needed(book: Ledger, view: RunView) -> set[tuple[int, int]]:
+    """The attempts, each with its round, whose updates may come or wait."""
+    if view.record.status != "running":
+        return set()
+    if book.settings.asynchronous:
+        newest = view.committed + 1
+        return {(begun, 1) for begun in range(max(1, newest - book.settings.asynchronous.max_staleness), newest + 1)}
+    return {(view.open_round.round, view.open_round.attempt)} if view.open_round else set()
+
+
+@pytest.mark.timeout(900 + LIVES)
+def test_every_acknowledged_update_counts_once_whatever_happens() -> None:
+    chosen = hypothesis_settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    if LIVES:
+        chosen = hypothesis_settings(chosen, max_examples=LIVES, print_blob=True)
+    else:
+        chosen = hypothesis_settings(chosen, max_examples=32, derandomize=True)
+    run_state_machine_as_test(Life, settings=chosen)
