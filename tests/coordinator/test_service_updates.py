@@ -223,7 +223,7 @@ def test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again(
 ) -> None:
     devices, attending = two_devices(fleet)
     work, content = attending[0].assignment(), model_bytes(1.0)
-    monkeypatch.setattr(pace, "PART_SECONDS", 0.2)
+    monkeypatch.setattr(pace, "PART_SECONDS", 3.0)  # in which the part arrives
     call, more = begun(devices[0], work, content, 70)
     with pytest.raises(grpc.RpcError) as caught:
         list(call)
@@ -553,7 +553,7 @@ def test_progress_reaches_those_who_watch(fleet: Fleet) -> None:
 
 
 def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet, quorum=ALL, deadline_seconds=0.4)
+    devices, attending = two_devices(fleet, quorum=ALL, deadline_seconds=4.0)  # in which one update arrives
     before = fleet.operator.run("run").model
     devices[0].submit(attending[0].assignment(), model_bytes(1.0))
     attending[1].assignment()

@@ -144,7 +144,7 @@ def test_a_plan_that_is_really_slow_ends_in_time() -> None:
 
     plan, begun = Sleeper(), time.monotonic()
     trained = train(plan, numbered(4000), settings(epochs=3, max_seconds=0.3))
-    assert time.monotonic() - begun < 5.0  # not the minute that all its steps take
+    assert time.monotonic() - begun < 30.0  # not the minute that all its steps take
     assert 1 <= trained.steps == plan.calls.count("step") <= 15
     assert plan.calls[-1] == "end"
 

@@ -79,7 +79,7 @@ def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
 ) -> None:
     caplog.set_level("INFO")
     opens = datetime.now() + timedelta(seconds=3)
-    hours = window(3, 6)
+    hours = window(3, 12)
     began = time.monotonic()
     seen: list[float] = []
 
@@ -96,7 +96,7 @@ def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
         Session(settings, link, Child(settings), hours).run()
     came, left = seen
     assert 2.5 < came < left
-    assert 5.5 < left < 12
+    assert left > 11.5
     assert len(coordinator.attended) == 1
     told = [message for message in caplog.messages if "outside the training window" in message]
     assert len(told) == 2
@@ -119,7 +119,7 @@ def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
         lambda: coordinator.assign(bundle.assignment(round=2)),
         lambda: time.sleep(1.0),
     ):
-        Session(settings, link, Child(settings), window(-60, 15)).run()
+        Session(settings, link, Child(settings), window(-60, 25)).run()
     (header, _) = coordinator.updates[0]
     assert 1 <= header.steps < 5 * LONG
     assert len(coordinator.updates) == len(coordinator.attended) == 1
@@ -132,7 +132,7 @@ def test_an_assignment_that_comes_after_hours_is_declined(
 ) -> None:
     """One round is still being submitted, so the device still attends."""
     coordinator.assign(bundle.assignment(epochs=LONG))
-    hours = window(-60, 15)
+    hours = window(-60, 25)
     with until(
         lambda: coordinator.wait_for(lambda: coordinator.reports, "training"),
         lambda: setattr(coordinator, "stuck", True),
@@ -184,5 +184,5 @@ def test_a_signal_ends_a_device_that_waits_for_its_window(
     device.wait_for_log(f"attending again on {opens:%Y-%m-%d} at {opens:%H:%M}")
     began = time.monotonic()
     assert device.stop()[0] == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60, "not the two hours"
     assert not coordinator.attended

@@ -17,6 +17,7 @@ from moonfed.status import to_status
 from moonfed.tensors import Vector, write_model
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
+from tests.faults.fleet import free_ports
 
 CHUNK = 1 << 12
 
@@ -38,7 +39,7 @@ class Control(control_pb2_grpc.ControlServicer):
         self.rounds: list[control_pb2.Round] = []
         self.manifest, self.scratch = bundle.manifest, directory / "scratch"
         self.recorded: queue.SimpleQueue[tuple[int, dict[str, float]]] = queue.SimpleQueue()
-        self.events: queue.SimpleQueue[control_pb2.RunEvent | None] = queue.SimpleQueue()
+        self.watchers: list[queue.SimpleQueue[control_pb2.RunEvent | None]] = []
         self.watched: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.cut_off: list[MoonfedError] = []  # why one watcher after the other is
         self.port = 0
@@ -52,12 +53,13 @@ class Control(control_pb2_grpc.ControlServicer):
         """Starts, on the same port as before if it ran before."""
         self._server = grpc.server(futures.ThreadPoolExecutor(4), options=(("grpc.so_reuseport", 0),))
         control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.port = self.port or free_ports(1)[0]  # which nobody else takes while we are stopped
+        self._server.add_insecure_port(self.address)
         self._server.start()
 
     def stop(self) -> None:
         if self._server:
-            self.events.put(None)
+            self.tell(None)
             self._server.stop(None).wait()
 
     def put_model(self, model: Vector) -> BlobRef:
@@ -72,7 +74,7 @@ class Control(control_pb2_grpc.ControlServicer):
         )
         self.run.round = number
         self.run.model.CopyFrom(ref)
-        self.events.put(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ROUND_COMMITTED, round=number))
+        self.tell(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ROUND_COMMITTED, round=number))
 
     def abandon(self) -> None:
         number = self.run.round + 1
@@ -80,7 +82,12 @@ class Control(control_pb2_grpc.ControlServicer):
 
     def end(self) -> None:
         self.run.status = control_pb2.RUN_STATUS_FINISHED
-        self.events.put(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ENDED))
+        self.tell(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ENDED))
+
+    def tell(self, event: control_pb2.RunEvent | None) -> None:
+        """Tells all who watch; None ends their watch."""
+        for watcher in list(self.watchers):
+            watcher.put(event)
 
     def GetRun(  # noqa: N802
         self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
@@ -100,8 +107,10 @@ class Control(control_pb2_grpc.ControlServicer):
         self.watched.put(None)
         if self.cut_off:
             _abort(context, self.cut_off.pop(0))
+        events = queue.SimpleQueue[control_pb2.RunEvent | None]()
+        self.watchers.append(events)  # first: the snapshot shows all that it was not told
         yield control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=self.run)
-        while (event := self.events.get()) is not None:
+        while (event := events.get()) is not None:
             yield event
             if event.kind == control_pb2.EVENT_KIND_ENDED:
                 return

@@ -33,7 +33,7 @@ def url(postgresql_server: Server) -> str:
 
 
 def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "LEASE_SECONDS", 2.0)  # prolonged in time, or nothing could be committed
+    monkeypatch.setattr(replica, "LEASE_SECONDS", 4.0)  # prolonged in time, or nothing could be committed
     with fleet_in(tmp_path, database=url) as fleet:
         assert not (fleet.state / "coordinator.db").exists()
         device = fleet.device("cam-1")
@@ -41,7 +41,7 @@ def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.M
         fleet.start("run", rounds=3)
         for _ in range(3):
             device.submit(attending.assignment(), model_bytes(2.0))
-            time.sleep(1.2)
+            time.sleep(1.5)
         ended = list(fleet.operator.watch("run"))[-1].run
         assert ended.status == control_pb2.RUN_STATUS_FINISHED
         assert [list(entry.counted) for entry in fleet.operator.rounds("run")] == [["cam-1"]] * 3
@@ -64,7 +64,7 @@ def test_a_killed_coordinators_round_goes_on(tmp_path: Path, url: str) -> None:
 def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_received(
     tmp_path: Path, url: str, bucket: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica, "LEASE_SECONDS", 3.0)
+    monkeypatch.setattr(replica, "LEASE_SECONDS", 10.0)
     shared = {"database": url, "blobs": bucket}
     with ExitStack() as stack:
         with fleet_in(tmp_path / "a", **shared) as first:
