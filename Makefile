@@ -20,7 +20,7 @@ demo: setup ## a coordinator and five devices on this machine; ends with build/d
 test: setup
 	$(BIN)/python -m pytest
 
-soak: setup ## kills a coordinator 200 times at random moments of a run, of one on servers and of an asynchronous one
+soak: setup ## kills a coordinator 200 times at random moments of a run, of one on servers and of an asynchronous one: some 20 minutes
 	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py tests/faults/test_asynchronous_kills.py
 
 search: setup ## plays 2,000 random lives of a coordinator, other ones each time: about twenty minutes
