@@ -183,8 +183,11 @@ def _inherit(root: Path, store: Store) -> None:
     if not store.leases.holder:
         return
     path = root / HOLDER_FILE
-    if path.is_file():
-        store.inherit(path.read_text().strip())
+    before = path.read_text().split() if path.is_file() else []
+    # Whoever starts after a kill in the middle of this must know every name that the leases may bear.
+    write_durably(path, "\n".join([*before, store.leases.holder, ""]).encode())
+    for holder in before:
+        store.inherit(holder)
     write_durably(path, f"{store.leases.holder}\n".encode())
 
 

@@ -179,6 +179,8 @@ class Coordinators:
 
     def finished(self, name: str) -> control_pb2.Run:
         """Waits for the end of a run."""
+        if store := self.store:  # whoever watches is cut off when the run changes hands
+            until(lambda: store.run(name).status != "running")
         calls = self.operator()
         with calls.channel:
             return [event.run for event in calls.watch(name)][-1]

@@ -123,6 +123,28 @@ def test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned(
     assert coordinators.run("r").model == before
 
 
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_kill_as_leases_are_inherited_leaves_nobody_waiting_for_their_end(
+    shared_coordinators: Coordinators, when: Literal["before", "after"]
+) -> None:
+    store = shared_coordinators.store
+    assert store
+    shared_coordinators.serve()
+    shared_coordinators.start_run("r", BUNDLE, 2, len(SAMPLES))
+    shared_coordinators.kill()
+    with store._transactions.write() as connection:
+        connection.exec_driver_sql("UPDATE leases SET expires = expires + 3600")
+    inheriting = Fault(at=STORE + "inherit", when=when)
+    shared_coordinators.launch(inheriting)
+    shared_coordinators.died(inheriting)
+    with store._transactions.write() as connection:
+        connection.exec_driver_sql("UPDATE leases SET expires = expires + 3600")
+    shared_coordinators.serve()
+    with devices_at(shared_coordinators):
+        shared_coordinators.finished("r")
+    whole_run(shared_coordinators, "r", 2)
+
+
 def test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart(coordinators: Coordinators) -> None:
     faults = [Fault(at=at, skip=skip, do="full", times=2) for at, skip in COMMIT_POINTS if not at.endswith("forget")]
     no_trouble_costs_an_update(coordinators, [[fault] for fault in faults])

@@ -29,6 +29,7 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_recovery::test_killed_while_reducing_before_the_commit",
         "faults.test_failpoints::test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned",
         "faults.test_failpoints::test_a_kill_as_a_run_starts_leaves_none_or_one",
+        "faults.test_failpoints::test_a_kill_as_leases_are_inherited_leaves_nobody_waiting_for_their_end",
         "faults.test_failpoints::test_a_kill_before_or_after_any_commit_point_costs_no_update",
         "faults.test_failpoints::test_no_more_does_a_server_that_is_away_for_a_moment",
         "faults.test_failpoints::test_no_more_does_one_on_a_database_server_and_an_object_store",
