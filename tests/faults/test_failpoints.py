@@ -37,11 +37,11 @@ COMMIT_POINTS = [
     (DIRECTORY + "forget", 0),
 ]
 # On a database server and an object store the new model becomes an object, and so does every update before it has its
-# receipt; and the run's lease is taken from whom was killed.
+# receipt; and whoever was killed leaves its leases to the next start.
 TRANSACTIONS = [point for point in COMMIT_POINTS if point[0].startswith((REGISTRY, STORE))]
 OBJECTS = [(STORAGE + "shared_spool:SharedSpool.put", 1), (STORAGE + "object_blobs:ObjectBlobs.put_file", 0)]
 SHARED_POINTS = [
-    (STORAGE + "leases:Leases.take", 0),
+    (STORE + "inherit", 0),
     *TRANSACTIONS,
     *OBJECTS,
     (STORAGE + "shared_spool:SharedSpool.forget", 0),
