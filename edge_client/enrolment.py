@@ -23,6 +23,7 @@ from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
 from moonfed.files import sync_directory, write_durably
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.join_token import PREFIX, JoinToken, parse_token
+from moonfed.unavailability import explain_enrolment_unavailable
 from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
 
 IDENTITY = "identity"  # in the state directory
@@ -163,5 +164,5 @@ def _ask(
             enrolment_pb2_grpc.EnrolmentStub(channel).Enrol,
             request,
             attempts=ATTEMPTS,
-            explain=lambda: transport.explain_enrolment_unavailable(address, token.ca, proxy),
+            explain=lambda: explain_enrolment_unavailable(address, token.ca, proxy),
         )

@@ -20,6 +20,7 @@ from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.encodings import KNOWN
 from moonfed.errors import MoonfedError, TooLate, Unavailable
 from moonfed.identity import Identity, signing_request
+from moonfed.unavailability import explain_unavailable
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 REPORT_TIMEOUT = 10.0  # seconds; a late report is worth nothing
@@ -182,4 +183,4 @@ class Link:
         return transport.explained(error, self._why_unavailable)
 
     def _why_unavailable(self) -> MoonfedError:
-        return transport.explain_unavailable(self.address, self.identity, self._proxy)
+        return explain_unavailable(self.address, self.identity, self._proxy)

@@ -49,7 +49,9 @@ def open_connection(identity: Path, *, insecure: bool, address: str | None) -> I
     Raises InvalidInput for an address that is none, NotFound if there is no identity, Untrusted if its certificate has
     expired.
     """
-    from moonfed import transport  # with gRPC, which is as quiet as run_program tells it only if it is imported later
+    # With gRPC, which is as quiet as run_program tells it only if it is imported later.
+    from moonfed import transport
+    from moonfed.unavailability import explain_unavailable
 
     if address:
         transport.parse_address(address, "coordinator")
@@ -59,7 +61,7 @@ def open_connection(identity: Path, *, insecure: bool, address: str | None) -> I
         held.require_valid()
     target = address or (held.address if held else DEFAULT_ADDRESS)
     with transport.open_channel(target, held) as channel:
-        yield Connection(channel, lambda: transport.explain_unavailable(target, held))
+        yield Connection(channel, lambda: explain_unavailable(target, held))
 
 
 def _operator(identity: Path) -> Identity:

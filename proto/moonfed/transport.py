@@ -1,36 +1,27 @@
 """The caller's side of the wire: channels, bounded retries, and blobs in parts that resume.
 
-A device behind NAT calls; so does an operator. gRPC reports every failure to connect as UNAVAILABLE, a certificate that
-will never be accepted included, so `explain_unavailable` looks at the TLS handshake itself before anyone retries.
+A device behind NAT calls; so does an operator. `moonfed.unavailability` says why a call did not get through.
 """
 
 from __future__ import annotations
 
 import random
-import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar, cast
 
 import grpc
 
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import InvalidInput, MoonfedError, Unavailable, Untrusted
-from moonfed.identity import CERTIFICATE_FILE, KEY_FILE, Identity
-from moonfed.proxy import open_tunnel, proxy_between
+from moonfed.errors import InvalidInput, MoonfedError, Unavailable
+from moonfed.identity import Identity
 from moonfed.status import error_name, from_rpc_error
 from moonfed.v1 import blob_pb2
 
 PART_SIZE = 1 << 20  # bytes in one message; gRPC's default limit is 4 MiB
 CALL_SECONDS = 30.0  # for a call without a stream
-PROBE_SECONDS = 5.0
-SECOND_LOOK_SECONDS = 1.0
-NOT_YET_VALID = 9  # what OpenSSL calls it: X509_V_ERR_CERT_NOT_YET_VALID
-JOIN_TOKEN = "join token"  # noqa: S105 - what a caller without a certificate claims to belong to
 KEEPALIVE_SECONDS = 30  # NATs forget idle connections after a minute or more
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -88,105 +79,6 @@ def open_channel(address: str, identity: Identity | None, proxy: str = "") -> gr
 def client_options(proxy: str = "") -> tuple[tuple[str, int | str], ...]:
     """Of a channel, through an HTTP proxy if one is given."""
     return (*CLIENT_OPTIONS, ("grpc.http_proxy", proxy)) if proxy else CLIENT_OPTIONS
-
-
-def explain_unavailable(address: str, identity: Identity | None, proxy: str = "") -> MoonfedError:
-    """Why a call came back UNAVAILABLE: Untrusted if trying again is pointless, else Unavailable."""
-    if identity is None:
-        return _explain(address, None, None, proxy)
-    context = ssl.create_default_context(cadata=identity.ca.decode())
-    context.load_cert_chain(identity.directory / CERTIFICATE_FILE, identity.directory / KEY_FILE)
-    return _explain(address, context, identity, proxy)
-
-
-def explain_enrolment_unavailable(address: str, ca: bytes, proxy: str = "") -> MoonfedError:
-    """The same for a caller that has no certificate yet, only its join token's authority (PEM)."""
-    return _explain(address, ssl.create_default_context(cadata=ca.decode()), None, proxy)
-
-
-def _explain(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:
-    reason = _look(address, context, identity, proxy)
-    if isinstance(reason, Untrusted):  # so does a coordinator look that is just going down: look again
-        time.sleep(SECOND_LOOK_SECONDS)
-        reason = _look(address, context, identity, proxy)
-    return reason
-
-
-def _connect(address: str, proxy: str) -> socket.socket:
-    """A connection as gRPC would make it, through the same proxy; Unavailable says what is in its way."""
-    host, port = parse_address(address)
-    between = proxy_between(host, proxy)
-    if between:
-        return open_tunnel(between, address, PROBE_SECONDS)
-    try:
-        return socket.create_connection((host, port), PROBE_SECONDS)
-    except OSError as error:
-        raise Unavailable(f"the coordinator at {address} cannot be reached: {error.strerror or error}") from error
-
-
-def _look(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:
-    host, _ = parse_address(address)
-    try:
-        raw = _connect(address, proxy)
-    except Unavailable as reason:
-        return reason
-    with raw:
-        if context is None:
-            return Unavailable(
-                f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
-            )
-        context.set_alpn_protocols(["h2"])
-        return _probe(raw, context, host, address, identity)
-
-
-def _probe(
-    raw: socket.socket, context: ssl.SSLContext, host: str, address: str, identity: Identity | None
-) -> MoonfedError:
-    try:
-        with context.wrap_socket(raw, server_hostname=host) as secured:
-            try:
-                # TLS 1.3 tells a client that its certificate was refused only after the handshake.
-                answer = secured.recv(1)
-            except (ssl.SSLError, ConnectionResetError):
-                answer = b""
-    except ssl.SSLCertVerificationError as error:
-        if error.verify_code == NOT_YET_VALID:  # a clock that is not set yet, as after a start without a battery for it
-            return Unavailable(
-                f"this machine's clock says {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, which is before the "
-                f"certificates of the coordinator at {address} begin: it must be set"
-            )
-        mine = "identity" if identity else JOIN_TOKEN
-        return Untrusted(
-            f"the server at {address} is not the coordinator that this {mine} belongs to: {error.verify_message}"
-        )
-    except (ssl.SSLEOFError, ConnectionResetError, TimeoutError) as error:
-        return Unavailable(f"the coordinator at {address} broke off: {_reason(error)}")
-    except ssl.SSLError as error:
-        return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
-    except OSError as error:
-        return Unavailable(f"the coordinator at {address} broke off: {error}")
-    return _after_handshake(address, identity, silent=not answer)
-
-
-def _after_handshake(address: str, identity: Identity | None, *, silent: bool) -> MoonfedError:
-    """A server of our authority that says nothing refuses the certificate, or the connection broke at that moment.
-
-    gRPC refuses without a word, so only a reason that can be found here is proof enough to give up for good.
-    """
-    if not silent:
-        return Unavailable(f"the coordinator at {address} is reachable but did not answer the call")
-    if identity is None:
-        return Untrusted(f"the server at {address} asks for a certificate; enrolment has a port of its own")
-    if refusal := identity.refusal:
-        return Untrusted(f"the coordinator at {address} refused this certificate: {refusal}")
-    return Unavailable(
-        f"the coordinator at {address} broke off after the handshake; "
-        "if that goes on, compare this machine's clock with the coordinator's"
-    )
-
-
-def _reason(error: OSError) -> str:
-    return getattr(error, "reason", None) or str(error)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from moonfed.errors import (
     WrongState,
 )
 from moonfed.identity import load_identity, new_key, signing_request, subject_of
+from moonfed.unavailability import explain_enrolment_unavailable, explain_unavailable
 from moonfed.v1 import blob_pb2, control_pb2, enrolment_pb2, fleet_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from moonfed.v1.enrolment_pb2_grpc import EnrolmentStub
@@ -120,22 +121,22 @@ def test_another_authoritys_certificate_and_none_are_refused(fleet: Fleet, tmp_p
     Authority(tmp_path / "other").keep_operator(tmp_path / "theirs", address)
     (tmp_path / "theirs" / "ca.pem").write_bytes(ours.ca)
     theirs = load_identity(tmp_path / "theirs")
-    reason = transport.explain_unavailable(address, theirs)
+    reason = explain_unavailable(address, theirs)
     assert isinstance(reason, Untrusted)
     told = refused(transport.open_channel(address, theirs), reason)
     assert told.endswith("refused this certificate: it is signed by another authority")
 
-    reason = transport.explain_enrolment_unavailable(address, ours.ca)
+    reason = explain_enrolment_unavailable(address, ours.ca)
     assert isinstance(reason, Untrusted)
     told = refused(grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)), reason)
     assert told == f"the server at {address} asks for a certificate; enrolment has a port of its own"
 
-    reason = transport.explain_unavailable(address, None)
+    reason = explain_unavailable(address, None)
     assert isinstance(reason, Unavailable)
     told = refused(grpc.insecure_channel(address), reason)
     assert told == f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
 
-    assert not isinstance(transport.explain_unavailable(address, ours), Untrusted), "the right one is not blamed"
+    assert not isinstance(explain_unavailable(address, ours), Untrusted), "the right one is not blamed"
 
 
 def test_a_device_renews_its_certificate(fleet: Fleet) -> None:

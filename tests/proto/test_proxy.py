@@ -11,6 +11,7 @@ import pytest
 from moonfed import proxy, transport
 from moonfed.errors import InvalidInput, Unavailable
 from moonfed.proxy import Proxy, insist_on_proxy, open_tunnel, parse_proxy, proxy_between
+from moonfed.unavailability import explain_unavailable
 from tests.edge_client.proxy import ConnectProxy
 
 HOST = "coordinator.invalid"  # by RFC 2606 no name server knows it: only a proxy can
@@ -115,7 +116,7 @@ def test_a_tunnel_carries_bytes() -> None:
 )
 def test_a_proxy_that_refuses_is_explained(password: str, status: int, message: str) -> None:
     with ConnectProxy(password=password, status=status) as server:
-        reason = transport.explain_unavailable(f"{HOST}:7443", None, f"http://me:wrong@{server.address}")
+        reason = explain_unavailable(f"{HOST}:7443", None, f"http://me:wrong@{server.address}")
     assert isinstance(reason, Unavailable)
     with pytest.raises(Unavailable, match=message):
         raise reason
@@ -124,7 +125,7 @@ def test_a_proxy_that_refuses_is_explained(password: str, status: int, message: 
 
 def test_a_proxy_that_asks_for_a_password_is_explained() -> None:
     with ConnectProxy(password="me:secret") as server:
-        reason = transport.explain_unavailable(f"{HOST}:7443", None, f"http://{server.address}")
+        reason = explain_unavailable(f"{HOST}:7443", None, f"http://{server.address}")
         asks = f"the proxy at {server.address} asks for a password (407); give it as http://USER:PASSWORD@HOST:PORT"
     assert str(reason) == asks
 
@@ -132,7 +133,7 @@ def test_a_proxy_that_asks_for_a_password_is_explained() -> None:
 def test_a_proxy_that_is_not_there_is_explained() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    reason = transport.explain_unavailable(f"{HOST}:7443", None, f"http://127.0.0.1:{port}")
+    reason = explain_unavailable(f"{HOST}:7443", None, f"http://127.0.0.1:{port}")
     assert str(reason) == f"the proxy at 127.0.0.1:{port} cannot be reached: Connection refused"
 
 

@@ -27,13 +27,13 @@ from moonfed.status import from_rpc_error, to_status
 from moonfed.transport import (
     Backoff,
     call,
-    explain_unavailable,
     fetch_blob,
     open_channel,
     parse_address,
     parts,
     require_loopback,
 )
+from moonfed.unavailability import explain_unavailable
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 CONTENT = bytes(range(251)) * 20_000  # 5 MB: several chunks
