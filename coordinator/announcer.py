@@ -10,6 +10,7 @@ from coordinator.answers import KINDS
 from coordinator.keeping import discarded
 from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView, attempt_id
 from coordinator.rounds.events import Abandon, Command, Discard, Lose, Open
+from coordinator.rounds.state import OpenRound
 from coordinator.watchers import Watchers
 from moonfed.blobs import BlobRef
 
@@ -24,17 +25,20 @@ class Announcer:
         self._waiting = ""  # the latest sentence on what the run waits for
         self.watchers = Watchers()
 
-    def answered(self, answer: Answer, outstanding: Sequence[str]) -> None:
-        """A device delivered, was refused or declined; the round still waits for the outstanding ones."""
+    def answered(self, answer: Answer, current: OpenRound | None) -> None:
+        """A device delivered, was refused or declined; `current`: the round that may still wait for others."""
         level = logging.INFO if answer.outcome == "accepted" else logging.WARNING
         why = f": {answer.reason}" if answer.reason else ""
         _log.log(level, "%s: %s's update %s%s", answer.id, answer.device, answer.outcome, why)
+        if not self.watchers:  # who is still waited for is a long list in a large round
+            return
+        outstanding = current.outstanding if current else ()
         self.watchers.tell(
             _event(
                 KINDS[answer.outcome],
                 answer.id,
                 device=answer.device,
-                devices=tuple(outstanding),
+                devices=tuple(device for device in outstanding if device != answer.device),
                 reason=answer.reason,
             )
         )
@@ -47,7 +51,7 @@ class Announcer:
             case Lose():
                 self._lost(command)
             case Discard():
-                self.answered(discarded(self._run, command), ())
+                self.answered(discarded(self._run, command), None)
             case Abandon():
                 self._abandoned(command)
 

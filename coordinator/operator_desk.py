@@ -53,7 +53,7 @@ class OperatorDesk:
         """Ends an upload: the blobs are checked, durable and can be fetched."""
         by_digest = {ref.sha256: ref for ref in refs}
         async with upload.held():
-            for sha256, path in (await upload.finish()).items():
+            for sha256, path in (await in_thread(upload.finish)).items():
                 await in_thread(self.blobs.put_file, path, by_digest[sha256])
 
     # Runs

@@ -20,6 +20,7 @@ from coordinator.background import Background, in_thread
 from coordinator.endings import announce
 from coordinator.falling_back import damage
 from coordinator.footing import Footing
+from coordinator.intake import Arrival, Intake
 from coordinator.keeping import Keeper
 from coordinator.liveness import Liveness, Patience
 from coordinator.records import Answer, AttemptId, RunRecord, RunView, attempt_id
@@ -82,6 +83,7 @@ class RunDriver:
         self._devices = SuitedDevices(attendance, footing.manifest, record.settings)
         self._keeper = Keeper(directory.store, record.run)
         self._begin_anew = begin_anew
+        self._intake = Intake(directory, self._is_new, asynchronous=record.settings.asynchronous is not None)
 
     # What happens to the run
 
@@ -108,17 +110,34 @@ class RunDriver:
 
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
-        async with self._lock:
-            if await asyncio.to_thread(self._keep_update, answer, checked):
-                await self._tell_taken(answer)
+        arrival, taken_soon = Arrival(answer=answer, checked=checked), bool(self._intake)
+        self._intake.add(arrival)
+        if not taken_soon:
+            self.background.spawn(self._take_arrivals())
+        await arrival.done
 
-    def _keep_update(self, answer: Answer, checked: Mapping[str, Path]) -> bool:
-        """Makes an update and its receipt durable; False if it has one. The caller, who waits, holds the lock."""
-        if self._directory.store.has_receipt(answer.id, answer.device, answer.blobs):
+    async def _take_arrivals(self) -> None:
+        """Takes all that wait when the run is free to."""
+        async with self._lock:
+            for arrival in await self._intake.keep():
+                await self._tell_arrival(arrival)
+        if self._intake:
+            self.background.spawn(self._take_arrivals())
+
+    async def _tell_arrival(self, arrival: Arrival) -> None:
+        try:
+            await self._tell_taken(arrival.answer)
+        except Exception as problem:
+            arrival.end(problem)
+        else:
+            arrival.end(None)
+
+    def _is_new(self, answer: Answer) -> bool:
+        """Whether an update has yet to be kept; raises what is to be said of one that is not wanted. Blocking."""
+        known = self.may_have_receipt(answer.id, answer.device)
+        if known and self._directory.store.has_receipt(answer.id, answer.device, answer.blobs):
             return False
         self.require_wanted(answer.id, answer.device)
-        self._directory.put_update(answer.id, answer.device, checked)
-        self._put(answer)
         return True
 
     async def refuse(self, answer: Answer) -> None:
@@ -157,8 +176,7 @@ class RunDriver:
             await self._heard(answer)
 
     async def _heard(self, answer: Answer) -> None:
-        outstanding = self.state.open.outstanding if self.state.open else ()
-        self._announcer.answered(answer, [device for device in outstanding if device != answer.device])
+        self._announcer.answered(answer, self.state.open)
         await self._advance(event_of(answer))
 
     async def catch_up(self) -> None:
@@ -202,6 +220,12 @@ class RunDriver:
     def is_over(self, attempt: AttemptId) -> bool:
         """Whether no update of that attempt is wanted, or none any more."""
         return attempt not in needed_attempts(self.record, self.state)
+
+    def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
+        """Whether the device may have a receipt for an update of that attempt; if not, nobody needs to look."""
+        current, shared = self.state.open, self._directory.store.leases.shared
+        reported = current is None or device in current.reported
+        return shared or reported or self._objection(attempt, device) is not None
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""

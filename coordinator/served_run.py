@@ -56,6 +56,9 @@ class ServedRun(Protocol):
     def is_over(self, attempt: AttemptId) -> bool:
         """Whether no update of that attempt is wanted, or none any more."""
 
+    def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
+        """Whether the device may have a receipt for an update of that attempt; if not, nobody needs to look."""
+
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""
 

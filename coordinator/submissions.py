@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 from weakref import WeakKeyDictionary
@@ -41,7 +41,9 @@ class Submission:
         header, wanted = self._header, False
         try:
             self._upload, offsets = await self._receive()
-            if not await self._desk.has_receipt(header):  # perhaps from an earlier stream, whose end we waited for
+            if not await self._desk.has_receipt(
+                self._driver, header
+            ):  # perhaps from an earlier stream, whose end we waited for
                 self._driver.require_wanted(header.id, header.device)
                 self.offsets, wanted = offsets, True
         finally:
@@ -120,7 +122,7 @@ class SubmissionDesk:
     async def _take(self, driver: ServedRun, header: UpdateHeader, files: Mapping[str, Path]) -> None:
         directory = await in_thread(self.directory.new_taking_place, header.id)
         try:
-            await self.count(driver, header, lambda: in_thread(take_files, header, files, directory))
+            await self.count(driver, header, lambda: take_files(header, files, directory))
         finally:
             await in_thread(shutil.rmtree, directory, ignore_errors=True)
             if driver.is_over(header.id):  # its spool was deleted, and we may have made it again
@@ -128,13 +130,13 @@ class SubmissionDesk:
 
     async def _admitted(self, driver: ServedRun | None, header: UpdateHeader) -> ServedRun | None:
         """The driver that takes the update; None if the update has its receipt already."""
-        if await self.has_receipt(header):
+        if await self.has_receipt(driver, header):
             return None
         if driver is None:
             raise WrongState(f"run {header.id.run!r} has ended")
         driver.require_wanted(header.id, header.device)
         wanted = driver.record.settings.encodings.up
-        problem = await _outcome(lambda: check_header(header, driver.manifest, wanted))
+        problem = _outcome(lambda: check_header(header, driver.manifest, wanted))
         if isinstance(problem, MoonfedError):
             await _refuse(problem, driver, header)
         # No refusal of the update: the device tries again, perhaps when there is room.
@@ -144,16 +146,12 @@ class SubmissionDesk:
             await in_thread(self.directory.budget.require, room)
         return driver
 
-    async def count(
-        self, driver: ServedRun, header: UpdateHeader, received: Callable[[], Awaitable[Mapping[str, Path]]]
-    ) -> None:
-        """Checks an update's files, by sha256, once they are received, and counts them."""
+    async def count(self, driver: ServedRun, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]) -> None:
+        """Checks an update's files, by sha256, once they are received, and counts them. `received` may block."""
         try:
             async with self.checking:
                 driver.require_wanted(header.id, header.device)
-                found = await received()
-                files = {role: found[ref.sha256] for role, ref in header.blobs.items()}
-                decoded = await _outcome(lambda: self._check(driver, header, files))
+                files, decoded = await in_thread(self._checked, driver, header, received)
             # The slot is free again: a run in trouble may keep us waiting, and others must not wait for that.
             if isinstance(decoded, MoonfedError):
                 await _refuse(decoded, driver, header)
@@ -165,6 +163,14 @@ class SubmissionDesk:
             driver.require_wanted(header.id, header.device)
             raise WrongState(f"the round of {header.id} has ended") from error
 
+    def _checked(
+        self, driver: ServedRun, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]
+    ) -> tuple[dict[str, Path], dict[str, Path] | MoonfedError]:
+        """The update's files by role, and what takes their place, or what is wrong with them."""
+        found = received()
+        files = {role: found[ref.sha256] for role, ref in header.blobs.items()}
+        return files, _outcome(lambda: self._check(driver, header, files))
+
     def _check(self, driver: ServedRun, header: UpdateHeader, files: Mapping[str, Path]) -> dict[str, Path]:
         """The decoded files, by role, that take the place of received ones; raises what is wrong with the update."""
         encodings, begun_with = driver.record.settings.encodings, driver.begun_with(header.id)
@@ -172,15 +178,17 @@ class SubmissionDesk:
         check_files({**files, **decoded}, driver.manifest)
         return decoded
 
-    async def has_receipt(self, header: UpdateHeader) -> bool:
+    async def has_receipt(self, driver: ServedRun | None, header: UpdateHeader) -> bool:
         """Whether this very update counts already; AlreadyExists if another one of its device does."""
+        if driver and not driver.may_have_receipt(header.id, header.device):
+            return False
         return await asyncio.to_thread(self.directory.store.has_receipt, header.id, header.device, header.blobs)
 
 
-async def _outcome(check: Callable[[], T]) -> T | MoonfedError:
+def _outcome(check: Callable[[], T]) -> T | MoonfedError:
     """What a check returns, or what it objects to."""
     try:
-        return await in_thread(check)
+        return check()
     except (InvalidInput, ResourceExhausted) as error:
         return error
 

@@ -48,16 +48,17 @@ class Upload:
             self._require_open()
             yield
 
-    async def finish(self) -> dict[str, Path]:
-        """Checks length and sha256 of every file and makes it durable. To be called while it is held."""
-        return {sha256: await in_thread(file.finish) for sha256, file in self._incoming.items()}
+    def finish(self) -> dict[str, Path]:
+        """Checks length and sha256 of every file and makes it durable. To be called while it is held. Blocking."""
+        return {sha256: file.finish() for sha256, file in self._incoming.items()}
 
     async def close(self) -> None:
         """Keeps what was received for a later resume."""
         async with self._busy:
             if not self._closed:
                 self._closed = True
-                await in_thread(self._close)
+                if not all(file.closed for file in self._incoming.values()):
+                    await in_thread(self._close)
                 self._uploads.forget(self)  # not earlier: until here it may still write
 
     def _close(self) -> None:

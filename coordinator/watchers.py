@@ -49,6 +49,9 @@ class Watchers:
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
 
+    def __bool__(self) -> bool:
+        return bool(self._watchers)
+
     def add(self) -> Watcher:
         """A new watcher."""
         watcher = Watcher()

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import grpc
 
 from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs import BlobDirectory, BlobRef, Incoming
 from moonfed.identity import key_bytes, new_key, signing_request
 from moonfed.join_token import JoinToken, parse_token
 from moonfed.transport import CLIENT_OPTIONS, from_message, parts, to_message
@@ -78,18 +78,20 @@ class Device:
                 await self._work(reply.assignment)
 
     async def _work(self, assignment: fleet_pb2.Assignment) -> None:
-        model = from_message(assignment.blobs["model"])
-        path = await self._fetch(model)
-        await asyncio.to_thread(path.unlink)  # before there would be a hundred of them
+        await self._fetch(from_message(assignment.blobs["model"]))
         await self._submit(assignment)
 
-    async def _fetch(self, ref: BlobRef) -> Path:
+    async def _fetch(self, ref: BlobRef) -> None:
         with self._blobs.receive(ref) as incoming:
             request = blob_pb2.FetchRequest(device=self.name, sha256=ref.sha256)
             async for chunk in self._fleet.Fetch(request):
                 incoming.append(incoming.offset, chunk.data)
-            self._blobs.put_file(await asyncio.to_thread(incoming.finish), ref)
-        return self._blobs.path(ref.sha256)
+            await asyncio.to_thread(self._keep, incoming)
+
+    def _keep(self, incoming: Incoming) -> None:
+        """What a device does with a blob that it has; deleted at once, before there would be a hundred of them."""
+        self._blobs.put_file(incoming.finish(), incoming.ref)
+        self._blobs.path(incoming.ref.sha256).unlink()
 
     async def _submit(self, assignment: fleet_pb2.Assignment) -> None:
         stream = self._fleet.Submit()  # type: ignore[call-arg]  # what is to be sent is written to it

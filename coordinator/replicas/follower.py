@@ -147,8 +147,12 @@ class Follower:
         store = self._directory.store
         if not await asyncio.to_thread(store.has_receipt, answer.id, answer.device, answer.blobs):
             self.require_wanted(answer.id, answer.device)
-            await asyncio.to_thread(self._directory.put_update, answer.id, answer.device, checked)
+            await asyncio.to_thread(self._put_update, answer, checked)
             await self._take(answer)
+
+    def _put_update(self, answer: Answer, checked: Mapping[str, Path]) -> None:
+        self._directory.put_update(answer.id, answer.device, checked)
+        self._directory.sync_updates([(answer.id, answer.device)])
 
     async def refuse(self, answer: Answer) -> None:
         """Notes that a device's update did not pass the checks."""
@@ -211,6 +215,10 @@ class Follower:
     def is_over(self, attempt: AttemptId) -> bool:
         """Whether no update of that attempt is wanted, or none any more."""
         return attempt not in needed_attempts(self.record, self.state)
+
+    def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
+        """Always: what other coordinators took is in the database."""
+        return True
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""

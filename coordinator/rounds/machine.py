@@ -208,7 +208,7 @@ def _open(settings: Settings, state: State) -> Step:
 def _is_complete(settings: Settings, current: OpenRound) -> bool:
     """Whether nothing more is waited for; devices drawn beyond the cohort may still be at work."""
     enough = len(current.reported) >= settings.updates_wanted(len(current.cohort))
-    return enough or current.overdue or not current.outstanding
+    return enough or current.overdue or not current.waits
 
 
 def _close(settings: Settings, state: State, current: OpenRound) -> Step:

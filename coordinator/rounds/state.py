@@ -32,6 +32,11 @@ class OpenRound:
         return tuple(device for device in self.cohort if device not in settled)
 
     @property
+    def waits(self) -> bool:
+        """Whether there are such devices."""
+        return len(self.reported) + len(self.refused) + len(self.declined) + len(self.lost) < len(self.cohort)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The devices without an accepted update."""
         return tuple(device for device in self.cohort if device not in self.reported)

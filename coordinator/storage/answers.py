@@ -20,16 +20,12 @@ def put(connection: sql.Connection, answer: Answer) -> None:
     insert_or_replace(connection, tables.answers, [rows.answer_row(answer)])
 
 
-def put_unless_answered(connection: sql.Connection, answer: Answer) -> Answer | None:
-    """Keeps an answer, in place of a refused one only; the one that stands if that is another."""
+def take(connection: sql.Connection, answer: Answer) -> None:
+    """Keeps an answer, in place of a refused one only; WrongState or AlreadyExists if another one stands."""
     if insert_or_replace_if(connection, tables.answers, rows.answer_row(answer), _columns.outcome == "refused"):
-        return None
+        return
     which = sql.and_(rows.same(tables.answers, answer.id), _columns.device == answer.device)
-    return rows.answer(connection.execute(sql.select(tables.answers).where(which)).mappings().one())
-
-
-def require_same(standing: Answer, answer: Answer) -> None:
-    """Raises WrongState or AlreadyExists unless the answer that stands says what the new one says."""
+    standing = rows.answer(connection.execute(sql.select(tables.answers).where(which)).mappings().one())
     if standing.outcome == "declined":
         raise WrongState(f"{answer.device!r} has declined {answer.id}")
     if answer.outcome != "accepted":

@@ -16,7 +16,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,7 @@ class StateDirectory:
 
     def update_file(self, attempt: AttemptId, device: str, role: str) -> Path:
         """Where one role's file of a device's checked update lies, or would lie."""
-        return self.spool(attempt) / "updates" / device / role
+        return self._updates(attempt, device) / role
 
     def has_update(self, attempt: AttemptId, device: str, role: str, ref: BlobRef) -> bool:
         """Whether that file is whole; it is fetched if another coordinator has received it. NotFound if none has."""
@@ -75,12 +75,12 @@ class StateDirectory:
         return Path(tempfile.mkdtemp(prefix="taking-", dir=self.spool(attempt)))
 
     def put_update(self, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
-        """Moves checked, durable files, by role, to their places; what stood there had no receipt."""
-        place = self.spool(attempt) / "updates" / device
-        if not place.is_dir():
-            place.mkdir(parents=True)
-            for directory in list(place.parents)[:5]:  # this attempt's updates, up to the state
-                sync_directory(directory)
+        """Moves checked, durable files, by role, to their places; what stood there had no receipt.
+
+        Their names there are durable after `sync_updates`.
+        """
+        place = self._updates(attempt, device)
+        place.mkdir(parents=True, exist_ok=True)
         roles = list(checked)
         for number, role in enumerate(roles):
             if checked[role] in [checked[later] for later in roles[number + 1 :]]:  # two roles may hold the same bytes
@@ -88,13 +88,22 @@ class StateDirectory:
                 sync_file(place / role)
             else:
                 os.replace(checked[role], place / role)
-        sync_directory(place)
         if self.shared:
             self.shared.put(attempt, device, [place / role for role in roles])
 
+    def sync_updates(self, updates: Iterable[tuple[AttemptId, str]]) -> None:
+        """Makes the names of devices' updates in attempts durable, each directory's once."""
+        places = [self._updates(attempt, device) for attempt, device in updates]
+        above = {directory for place in places for directory in list(place.parents)[:5]}  # up to the state
+        for directory in [*places, *above]:
+            sync_directory(directory)
+
+    def _updates(self, attempt: AttemptId, device: str) -> Path:
+        return self.spool(attempt) / "updates" / device
+
     def forget_update(self, attempt: AttemptId, device: str) -> None:
         """Deletes a device's spooled update."""
-        shutil.rmtree(self.spool(attempt) / "updates" / device, ignore_errors=True)
+        shutil.rmtree(self._updates(attempt, device), ignore_errors=True)
         if self.shared:
             with _left_for_the_next_start():
                 self.shared.forget_update(attempt, device)

@@ -6,7 +6,8 @@ parts of transactions. Nothing here knows what a round means.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 import sqlalchemy as sql
 
@@ -23,8 +24,9 @@ from coordinator.storage.pulses import Pulses
 from coordinator.storage.registry import Registry
 from coordinator.storage.transactions import Transactions
 from moonfed.blobs import BlobRef
-from moonfed.errors import WrongState
+from moonfed.errors import MoonfedError, WrongState
 
+T = TypeVar("T")
 RECEIPT_ROUNDS = 20  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
 
 
@@ -250,11 +252,15 @@ class Store:
         It may take the place of a refused one only; an accepted one stands, and the same one again changes nothing.
         Raises WrongState if the round takes none any more, AlreadyExists if a different update stands.
         """
+        for problem in self.take_answers([answer]):
+            if problem:
+                raise problem
+
+    def take_answers(self, given: Sequence[Answer]) -> list[MoonfedError | None]:
+        """The same for several, in one transaction: what would be raised of each."""
         with self._transactions.write() as connection:
-            rounds.require_open(connection, answer.id)
-            standing = answers.put_unless_answered(connection, answer)
-        if standing:
-            answers.require_same(standing, answer)
+            closed = {attempt: _problem(rounds.require_open, connection, attempt) for attempt in _attempts(given)}
+            return [closed[answer.id] or _problem(answers.take, connection, answer) for answer in given]
 
     def answers(self, attempt: AttemptId) -> list[Answer]:
         """The devices' answers in one attempt, in order of their names."""
@@ -280,3 +286,16 @@ class Store:
         """The metrics of a global model, by name; round 0 stands for the initial weights."""
         with self._transactions.read() as connection:
             return metrics_by_round(connection, run, round_, round_).get(round_, {})
+
+
+def _attempts(given: Sequence[Answer]) -> set[AttemptId]:
+    return {answer.id for answer in given}
+
+
+def _problem(work: Callable[[sql.Connection, T], None], connection: sql.Connection, item: T) -> MoonfedError | None:
+    """What the work raises of ours."""
+    try:
+        work(connection, item)
+    except MoonfedError as problem:
+        return problem
+    return None

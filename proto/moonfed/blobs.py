@@ -69,6 +69,11 @@ class Incoming:
         self.offset = self._file.tell()  # bytes held so far
         self._digest = _digest(path)[0] if self.offset else hashlib.sha256()
 
+    @property
+    def closed(self) -> bool:
+        """Whether the file is."""
+        return self._file.closed
+
     def __enter__(self) -> Incoming:
         return self
 

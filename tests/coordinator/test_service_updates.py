@@ -320,8 +320,9 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
 @pytest.mark.parametrize(
     ("place", "name", "error"),
     [
-        (Store, "take_answer", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
+        (Store, "take_answers", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
         (StateDirectory, "put_update", FULL),
+        (StateDirectory, "sync_updates", FULL),
         (Incoming, "finish", FULL),
         (Incoming, "__init__", FULL),
     ],

@@ -185,7 +185,7 @@ def test_a_newer_upload_of_a_file_takes_over(tmp_path: Path) -> None:
         await new.append(ref.sha256, 4, content[4:])
         await old.close()
         async with new.held():
-            assert (await new.finish())[ref.sha256].read_bytes() == content
+            assert new.finish()[ref.sha256].read_bytes() == content
         await new.close()
 
     asyncio.run(scenario())
@@ -353,7 +353,7 @@ def test_of_many_uploads_that_wait_for_the_same_one_the_last_goes_on(tmp_path: P
         assert all(isinstance(outcome, WrongState | tuple) for outcome in begun)
         await live[-1][0].append(ref.sha256, 4, content[4:])
         async with live[-1][0].held():
-            assert (await live[-1][0].finish())[ref.sha256].read_bytes() == content
+            assert live[-1][0].finish()[ref.sha256].read_bytes() == content
         await live[-1][0].close()
 
     asyncio.run(scenario())
@@ -369,7 +369,7 @@ def test_nobody_writes_to_a_file_that_was_checked_until_it_has_its_place(tmp_pat
         first, _ = await uploads.begin({ref: path})
         await first.append(ref.sha256, 0, content)
         async with first.held():
-            checked = (await first.finish())[ref.sha256]
+            checked = first.finish()[ref.sha256]
             second = asyncio.create_task(uploads.begin({longer: path}))
             await asyncio.sleep(0.05)
             checked.replace(place)

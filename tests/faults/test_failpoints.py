@@ -22,15 +22,16 @@ REGISTRY = STORAGE + "registry:Registry."
 STORE = STORAGE + "store:Store."
 DIRECTORY = STORAGE + "state_directory:StateDirectory."
 BLOBS = "moonfed.blobs:"
-# Devices attend, the round is recorded, updates are received, put to their places and given their receipts, the round
-# takes no more, the new model becomes a blob, the round is committed, its spool is deleted. `skip` others: in the
-# middle of a cohort.
+# Devices attend, the round is recorded, updates are received and put to their places; those that wait at the same time
+# get their receipts together; the round takes no more, the new model becomes a blob, the round is committed, its spool
+# is deleted. `skip` others: in the middle of a cohort.
 COMMIT_POINTS = [
     (REGISTRY + "seen", 1),
     (STORE + "open_round", 0),
     (BLOBS + "Incoming.finish", 1),
     (DIRECTORY + "put_update", 1),
-    (STORE + "take_answer", 1),
+    (DIRECTORY + "sync_updates", 0),
+    (STORE + "take_answers", 0),
     (STORE + "begin_reducing", 0),
     (BLOBS + "BlobDirectory.put_file", 0),
     (STORE + "commit_round", 0),
