@@ -106,7 +106,7 @@ def _learned(recipe: Simulation, side: Side) -> Learned:
         plain = file_size(read_bundle(result.bundle).manifest.tensors)
         with open_state(Layout(output).coordinator) as state:
             newest = AttemptId(run=RUN, round=simulation.rounds, attempt=1)
-            sent = [answer.blobs[MODEL].size for answer in state.store.answers(newest)]
+            sent = [answer.blobs[MODEL].size for answer in state.store.answers.of(newest)]
     found = Learned(accuracies=[100 * scored.accuracy for scored in result.rounds], size=statistics.fmean(sent) / plain)
     say(f"accuracy {found.accuracies[-1]:.2f} %, bytes {found.size:.4f} of float32's")
     return found

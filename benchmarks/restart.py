@@ -59,7 +59,7 @@ def _record_round(opened: StateDirectory, record: RunRecord, round_: int) -> Non
     opened.store.open_round(attempt, COHORT)
     for device in COHORT:
         blobs = {"model": BlobRef(f"{round_:064x}", record.initial.size)}
-        opened.store.put_answer(
+        opened.store.answers.put(
             Answer(id=attempt, device=device, outcome="accepted", samples=100, steps=10, blobs=blobs)
         )
     opened.store.commit_round(attempt, COHORT, {"model": record.initial}, metrics={"loss": 1.0}, metrics_before={})

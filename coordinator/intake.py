@@ -91,9 +91,9 @@ class Intake:
         try:
             self._directory.sync_updates((answer.id, answer.device) for answer in answers)
             if self._asynchronous:  # such an answer may come after its round has closed
-                store.put_answer(answers[0])
+                store.answers.put(answers[0])
                 return {}
-            problems = store.take_answers(answers)
+            problems = store.answers.take_all(answers)
         except Exception as problem:  # none of these updates is known to be durable
             return dict.fromkeys(placed, problem)
         return {arrival: problem or True for arrival, problem in zip(placed, problems, strict=True)}

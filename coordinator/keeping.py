@@ -62,9 +62,9 @@ def keep(store: Store, run: str, command: Command) -> None:
             store.begin_reducing(attempt_id(run, command))
         case Abandon():
             attempt = attempt_id(run, command)
-            store.abandon_round(attempt, with_reasons(command.reason, store.answers(attempt)))
+            store.abandon_round(attempt, with_reasons(command.reason, store.answers.of(attempt)))
         case Discard():
-            store.put_answer(discarded(run, command))
+            store.answers.put(discarded(run, command))
         case End():
             store.end_run(run, command.status)
 

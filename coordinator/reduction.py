@@ -99,7 +99,7 @@ def with_all_taken(state: StateDirectory, command: Reduce, attempt: AttemptId) -
     """The command for all updates that got a receipt, perhaps from a replica that has not told yet."""
     if command.bases:  # an asynchronous round counts some; the others stay for the next one
         return command
-    taken = (answer.device for answer in state.store.answers(attempt) if answer.outcome == "accepted")
+    taken = (answer.device for answer in state.store.answers.of(attempt) if answer.outcome == "accepted")
     return replace(command, devices=tuple(taken))
 
 
@@ -176,7 +176,7 @@ def _counted(state: StateDirectory, attempt: AttemptId, command: Reduce) -> list
     """The answers with the devices' updates."""
     named = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in command.devices}
     answers = {
-        (answer.id, answer.device): answer for begun in set(named.values()) for answer in state.store.answers(begun)
+        (answer.id, answer.device): answer for begun in set(named.values()) for answer in state.store.answers.of(begun)
     }
     return [answers[begun, device] for device, begun in named.items()]
 

@@ -135,7 +135,7 @@ class RunDriver:
     def _is_new(self, answer: Answer) -> bool:
         """Whether an update has yet to be kept; raises what is to be said of one that is not wanted. Blocking."""
         known = self.may_have_receipt(answer.id, answer.device)
-        if known and self._directory.store.has_receipt(answer.id, answer.device, answer.blobs):
+        if known and self._directory.store.answers.has_receipt(answer.id, answer.device, answer.blobs):
             return False
         self.require_wanted(answer.id, answer.device)
         return True
@@ -168,7 +168,7 @@ class RunDriver:
     def _put(self, answer: Answer) -> None:
         """Keeps an answer; an asynchronous round's may come after it has closed."""
         store = self._directory.store
-        (store.put_answer if self.record.settings.asynchronous else store.take_answer)(answer)
+        (store.answers.put if self.record.settings.asynchronous else store.answers.take)(answer)
 
     async def _tell_taken(self, answer: Answer) -> None:
         """An answer is durable, and counts even if the run is another replica's by now."""
@@ -186,7 +186,8 @@ class RunDriver:
             alone = self.record.settings.asynchronous or not self._directory.store.leases.shared
             if alone or current is None or current.reducing:
                 return
-            for answer in await asyncio.to_thread(self._directory.store.answers, attempt_id(self.record.run, current)):
+            attempt = attempt_id(self.record.run, current)
+            for answer in await asyncio.to_thread(self._directory.store.answers.of, attempt):
                 if unheard(current, answer):
                     await self._heard(answer)
 

@@ -182,7 +182,7 @@ class SubmissionDesk:
         """Whether this very update counts already; AlreadyExists if another one of its device does."""
         if driver and not driver.may_have_receipt(header.id, header.device):
             return False
-        return await asyncio.to_thread(self.directory.store.has_receipt, header.id, header.device, header.blobs)
+        return await asyncio.to_thread(self.directory.store.answers.has_receipt, header.id, header.device, header.blobs)
 
 
 def _outcome(check: Callable[[], T]) -> T | MoonfedError:

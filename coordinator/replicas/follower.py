@@ -145,7 +145,7 @@ class Follower:
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
         store = self._directory.store
-        if not await asyncio.to_thread(store.has_receipt, answer.id, answer.device, answer.blobs):
+        if not await asyncio.to_thread(store.answers.has_receipt, answer.id, answer.device, answer.blobs):
             self.require_wanted(answer.id, answer.device)
             await asyncio.to_thread(self._put_update, answer, checked)
             await self._take(answer)
@@ -171,7 +171,7 @@ class Follower:
     async def _take(self, answer: Answer) -> None:
         """The transaction decides; what it decided is seen at once."""
         try:
-            await asyncio.to_thread(self._directory.store.take_answer, answer)
+            await asyncio.to_thread(self._directory.store.answers.take, answer)
         finally:
             await self.catch_up()
 

@@ -37,7 +37,7 @@ def look(store: Store, run: str, before: Sighting | None) -> Sighting:
         past = store.past_rounds(run, before.newest_past, PAST_AT_ONCE)
         newest_past = past[-1].id if past else before.newest_past
     state, record = recovered_state(store, run), store.run(run)
-    answers = store.answers(attempt_id(run, state.open)) if state.open else []
+    answers = store.answers.of(attempt_id(run, state.open)) if state.open else []
     return Sighting(
         record=record,
         state=state,

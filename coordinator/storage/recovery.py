@@ -25,7 +25,7 @@ def recovered_state(store: Store, run: str) -> State:
     committed = last.id.round - 1
     if last.status == "abandoned":
         return State(committed=committed, attempt=last.id.attempt + 1)
-    answers = store.answers(last.id)
+    answers = store.answers.of(last.id)
     devices = {
         outcome: frozenset(answer.device for answer in answers if answer.outcome == outcome)
         for outcome in ("accepted", "refused", "declined")
@@ -60,7 +60,7 @@ def _recovered_buffer(store: Store, run: str, settings: Settings) -> BufferedSta
     buffer: dict[str, int] = {}
     spent: dict[str, set[str]] = {"refused": set(), "declined": set()}  # in the open round
     for record in rounds:
-        outcomes = {answer.device: answer.outcome for answer in store.answers(record.id)}
+        outcomes = {answer.device: answer.outcome for answer in store.answers.of(record.id)}
         for device in record.cohort:
             tasks.pop(device, None)
             outcome = outcomes.get(device)

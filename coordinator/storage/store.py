@@ -1,4 +1,4 @@
-"""The coordinator's memory: runs, rounds, receipts and metrics, in one SQL database; its registry knows the devices.
+"""The coordinator's memory: runs, rounds and metrics, in one SQL database; beside them answers, devices and more.
 
 Every method is one transaction and returns when it is durable; the modules that it calls, one for a table, are the
 parts of transactions. Nothing here knows what a round means.
@@ -6,15 +6,15 @@ parts of transactions. Nothing here knows what a round means.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sql
 
 from coordinator.aggregation.offences import Offence
-from coordinator.records import Answer, AttemptId, RoundRecord, RunRecord
+from coordinator.records import AttemptId, RoundRecord, RunRecord
 from coordinator.rounds.retention import KEEP_ALL, Retention
 from coordinator.storage import answers, attendances, blob_refs, participants, rounds, runs, tables
+from coordinator.storage.answers import Answers
 from coordinator.storage.attendances import Attendances
 from coordinator.storage.blob_place import Place, claim
 from coordinator.storage.leases import Leases
@@ -24,9 +24,8 @@ from coordinator.storage.pulses import Pulses
 from coordinator.storage.registry import Registry
 from coordinator.storage.transactions import Transactions
 from moonfed.blobs import BlobRef
-from moonfed.errors import MoonfedError, WrongState
+from moonfed.errors import WrongState
 
-T = TypeVar("T")
 RECEIPT_ROUNDS = 20  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
 
 
@@ -40,6 +39,7 @@ class Store:
         self._transactions = Transactions(engine)
         self.leases = Leases(self._transactions, holder)
         self.registry = Registry(self._transactions)
+        self.answers = Answers(self._transactions, self.leases)
         self.attendances = Attendances(self._transactions, holder)
         self.pulses = Pulses(self._transactions)
         self.pins = SharedPins(self._transactions, holder) if holder else None
@@ -238,43 +238,6 @@ class Store:
         with self._transactions.read() as connection:
             return runs.without_bundle(connection)
 
-    # Answers of devices
-
-    def put_answer(self, answer: Answer) -> None:
-        """Keeps a device's answer in place of an earlier one, whatever that was."""
-        with self._transactions.write() as connection:
-            self.leases.require(connection, answer.id.run)  # else the run's holder would not know of it
-            answers.put(connection, answer)
-
-    def take_answer(self, answer: Answer) -> None:
-        """Keeps a device's answer while its round is open: the receipt, if it is an accepted update.
-
-        It may take the place of a refused one only; an accepted one stands, and the same one again changes nothing.
-        Raises WrongState if the round takes none any more, AlreadyExists if a different update stands.
-        """
-        for problem in self.take_answers([answer]):
-            if problem:
-                raise problem
-
-    def take_answers(self, given: Sequence[Answer]) -> list[MoonfedError | None]:
-        """The same for several, in one transaction: what would be raised of each."""
-        with self._transactions.write() as connection:
-            closed = {attempt: _problem(rounds.require_open, connection, attempt) for attempt in _attempts(given)}
-            return [closed[answer.id] or _problem(answers.take, connection, answer) for answer in given]
-
-    def answers(self, attempt: AttemptId) -> list[Answer]:
-        """The devices' answers in one attempt, in order of their names."""
-        with self._transactions.read() as connection:
-            return answers.of_attempt(connection, attempt)
-
-    def has_receipt(self, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> bool:
-        """Whether exactly this update of the device was accepted, in an attempt that was not abandoned.
-
-        Raises AlreadyExists if a different one was.
-        """
-        with self._transactions.read() as connection:
-            return answers.has_receipt(connection, attempt, device, blobs)
-
     # Metrics
 
     def put_metrics(self, run: str, round_: int, metrics: Mapping[str, float]) -> None:
@@ -286,16 +249,3 @@ class Store:
         """The metrics of a global model, by name; round 0 stands for the initial weights."""
         with self._transactions.read() as connection:
             return metrics_by_round(connection, run, round_, round_).get(round_, {})
-
-
-def _attempts(given: Sequence[Answer]) -> set[AttemptId]:
-    return {answer.id for answer in given}
-
-
-def _problem(work: Callable[[sql.Connection, T], None], connection: sql.Connection, item: T) -> MoonfedError | None:
-    """What the work raises of ours."""
-    try:
-        work(connection, item)
-    except MoonfedError as problem:
-        return problem
-    return None

@@ -12,8 +12,8 @@ import pytest
 from coordinator.intake import Arrival, Intake
 from coordinator.records import Answer, AttemptId, RunRecord
 from coordinator.rounds.settings import Settings
+from coordinator.storage.answers import Answers
 from coordinator.storage.state_directory import StateDirectory, open_state
-from coordinator.storage.store import Store
 from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState
 
@@ -54,7 +54,7 @@ def arrival(state: StateDirectory, device: str, content: bytes = b"one") -> Arri
 
 def intake(state: StateDirectory) -> Intake:
     def is_new(answer: Answer) -> bool:
-        return not state.store.has_receipt(answer.id, answer.device, answer.blobs)
+        return not state.store.answers.has_receipt(answer.id, answer.device, answer.blobs)
 
     return Intake(state, is_new, asynchronous=False)
 
@@ -69,9 +69,9 @@ def place(state: StateDirectory, device: str) -> Path:
 
 def test_all_that_wait_are_taken_in_one_transaction(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    real = Store.take_answers
+    real = Answers.take_all
 
-    def counting(self: Store, given: Sequence[Answer]) -> list[MoonfedError | None]:
+    def counting(self: Answers, given: Sequence[Answer]) -> list[MoonfedError | None]:
         taken.append(len(given))
         return real(self, given)
 
@@ -84,10 +84,10 @@ def test_all_that_wait_are_taken_in_one_transaction(state: StateDirectory, monke
         assert not waiting
         assert await waiting.keep() == []
 
-    monkeypatch.setattr(Store, "take_answers", counting)
+    monkeypatch.setattr(Answers, "take_all", counting)
     asyncio.run(scenario())
     assert taken == [len(DEVICES)]
-    assert [answer.device for answer in state.store.answers(FIRST)] == DEVICES
+    assert [answer.device for answer in state.store.answers.of(FIRST)] == DEVICES
     assert all(place(state, device).read_bytes() == b"one" for device in DEVICES)
 
 
@@ -111,7 +111,7 @@ def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(
         assert isinstance(outcome(second), WrongState)
 
     asyncio.run(scenario())
-    assert [answer.device for answer in state.store.answers(FIRST)] == DEVICES[:1]
+    assert [answer.device for answer in state.store.answers.of(FIRST)] == DEVICES[:1]
 
 
 def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: StateDirectory) -> None:
@@ -127,7 +127,7 @@ def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: StateDir
             arrival(state, "cam-3"),
         )
         gone.checked["model"].unlink()
-        state.store.take_answer(Answer(id=FIRST, device="cam-3", outcome="declined", reason="busy"))
+        state.store.answers.take(Answer(id=FIRST, device="cam-3", outcome="declined", reason="busy"))
         for arrived in (known, gone, good, declined):
             waiting.add(arrived)
         assert await waiting.keep() == [good]
@@ -141,11 +141,11 @@ def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: StateDir
 
     asyncio.run(scenario())
     assert place(state, "cam-0").read_bytes() == b"one", "the first stands"
-    accepted = [answer.device for answer in state.store.answers(FIRST) if answer.outcome == "accepted"]
+    accepted = [answer.device for answer in state.store.answers.of(FIRST) if answer.outcome == "accepted"]
     assert accepted == ["cam-0", "cam-2"]
 
 
-@pytest.mark.parametrize(("place_", "name"), [(Store, "take_answers"), (StateDirectory, "sync_updates")])
+@pytest.mark.parametrize(("place_", "name"), [(Answers, "take_all"), (StateDirectory, "sync_updates")])
 def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again(
     state: StateDirectory, monkeypatch: pytest.MonkeyPatch, place_: type[object], name: str
 ) -> None:
@@ -161,14 +161,14 @@ def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again
             full.setattr(place_, name, fail)
             assert await waiting.keep() == []
         assert [outcome(arrived) for arrived in arrivals] == [FULL] * len(DEVICES)
-        assert state.store.answers(FIRST) == []
+        assert state.store.answers.of(FIRST) == []
         again = [arrival(state, device) for device in DEVICES]
         for arrived in again:
             waiting.add(arrived)
         assert await waiting.keep() == again
 
     asyncio.run(scenario())
-    assert [answer.device for answer in state.store.answers(FIRST)] == DEVICES
+    assert [answer.device for answer in state.store.answers.of(FIRST)] == DEVICES
 
 
 def test_two_updates_of_one_device_are_not_taken_together_and_the_first_stands(state: StateDirectory) -> None:
@@ -183,5 +183,5 @@ def test_two_updates_of_one_device_are_not_taken_together_and_the_first_stands(s
         assert isinstance(outcome(second), AlreadyExists)
 
     asyncio.run(scenario())
-    standing = {answer.device: answer.blobs["model"] for answer in state.store.answers(FIRST)}
+    standing = {answer.device: answer.blobs["model"] for answer in state.store.answers.of(FIRST)}
     assert ref_of_file(place(state, "cam-0")) == standing["cam-0"] == ref_of_bytes(b"one")

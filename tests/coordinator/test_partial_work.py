@@ -117,7 +117,7 @@ def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
                     work = await anext(session.assignments())
                     await federation.devices.take_update(*trained(work, device, tmp_path))
                 await watched(federation, "round_committed", round_)
-            answers = federation.directory.store.answers(work.id)
+            answers = federation.directory.store.answers.of(work.id)
             assert [answer.steps for answer in answers] == STEPS[1]
             newest = federation.directory.store.latest_round("run", "committed")
             assert newest

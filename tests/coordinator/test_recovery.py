@@ -66,7 +66,7 @@ class Left:
         self.directory.put_update(FIRST, device, {"model": checked})
         blobs = {"model": ref_of_bytes(content)}
         answer = Answer(id=FIRST, device=device, outcome="accepted", samples=samples, steps=1, blobs=blobs)
-        self.directory.store.put_answer(answer)
+        self.directory.store.answers.put(answer)
 
 
 def reduced(left: Left) -> Reduction:
@@ -188,7 +188,7 @@ def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
     np.testing.assert_array_equal(model_values(content), np.float32(1.0))
     assert "cam-2's update refused: the coordinator's copy of it is damaged or gone" in caplog.text
     with open_state(state) as directory:
-        assert [answer.outcome for answer in directory.store.answers(FIRST)] == ["accepted", "refused"]
+        assert [answer.outcome for answer in directory.store.answers.of(FIRST)] == ["accepted", "refused"]
 
 
 @pytest.mark.parametrize("fault", [damage, Path.unlink])

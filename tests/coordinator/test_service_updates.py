@@ -23,6 +23,7 @@ from coordinator import submissions
 from coordinator.quota import TRIES
 from coordinator.records import AttemptId
 from coordinator.services import pace
+from coordinator.storage.answers import Answers
 from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.store import Store
 from coordinator.submissions import CHECKED_AT_ONCE
@@ -320,7 +321,7 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
 @pytest.mark.parametrize(
     ("place", "name", "error"),
     [
-        (Store, "take_answers", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
+        (Answers, "take_all", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
         (StateDirectory, "put_update", FULL),
         (StateDirectory, "sync_updates", FULL),
         (Incoming, "finish", FULL),

@@ -29,7 +29,7 @@ LEASE_SECONDS = 1.0  # so that no kill costs more than that
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens before or after a call of `at`, such as `coordinator.storage.store:Store.take_answer`.
+    """What happens before or after a call of `at`, such as `coordinator.storage.store:Store.commit_round`.
 
     `kill` ends the process with SIGKILL, `full` raises what a full disk raises, `database away` and `objects away` what
     a server raises that cannot be reached, in so many calls after `skip` others.

@@ -19,6 +19,7 @@ from tests.faults.program import Fault
 
 STORAGE = "coordinator.storage."
 REGISTRY = STORAGE + "registry:Registry."
+ANSWERS = "coordinator.storage.answers:Answers."
 STORE = STORAGE + "store:Store."
 DIRECTORY = STORAGE + "state_directory:StateDirectory."
 BLOBS = "moonfed.blobs:"
@@ -31,7 +32,7 @@ COMMIT_POINTS = [
     (BLOBS + "Incoming.finish", 1),
     (DIRECTORY + "put_update", 1),
     (DIRECTORY + "sync_updates", 0),
-    (STORE + "take_answers", 0),
+    (ANSWERS + "take_all", 0),
     (STORE + "begin_reducing", 0),
     (BLOBS + "BlobDirectory.put_file", 0),
     (STORE + "commit_round", 0),

@@ -94,29 +94,29 @@ def blocked(work: Callable[[], object]) -> Iterator[list[BaseException | None]]:
 
 def test_what_a_follower_takes_before_the_round_closes_is_among_what_is_reduced(two: Two) -> None:
     holder, follower = two
-    with Paused(follower, lambda: follower.take_answer(answer("a"))) as taking:
+    with Paused(follower, lambda: follower.answers.take(answer("a"))) as taking:
         with blocked(lambda: holder.begin_reducing(FIRST)) as closing:
             taking.go_on()
         assert closing == [None]
-    assert [found.device for found in holder.answers(FIRST)] == ["a"]
+    assert [found.device for found in holder.answers.of(FIRST)] == ["a"]
 
 
 def test_what_a_follower_would_take_after_the_round_has_closed_gets_no_receipt(two: Two) -> None:
     holder, follower = two
     with Paused(holder, lambda: holder.begin_reducing(FIRST)) as closing:
-        with blocked(lambda: follower.take_answer(answer("a"))) as taking:
+        with blocked(lambda: follower.answers.take(answer("a"))) as taking:
             closing.go_on()
         assert isinstance(taking[0], WrongState)
-    assert holder.answers(FIRST) == []
+    assert holder.answers.of(FIRST) == []
 
 
 def test_of_two_different_updates_at_two_replicas_at_once_one_stands(two: Two) -> None:
     holder, follower = two
-    with Paused(holder, lambda: holder.take_answer(answer("a"))) as first:
-        with blocked(lambda: follower.take_answer(answer("a", b"another"))) as second:
+    with Paused(holder, lambda: holder.answers.take(answer("a"))) as first:
+        with blocked(lambda: follower.answers.take(answer("a", b"another"))) as second:
             first.go_on()
         assert isinstance(second[0], AlreadyExists)
-    assert [found.blobs for found in holder.answers(FIRST)] == [answer("a").blobs]
+    assert [found.blobs for found in holder.answers.of(FIRST)] == [answer("a").blobs]
 
 
 def test_of_two_different_updates_the_file_of_the_one_that_stands_is_reduced(
@@ -135,25 +135,25 @@ def test_of_two_different_updates_the_file_of_the_one_that_stands_is_reduced(
 
 def test_the_same_update_at_two_replicas_at_once_counts_once(two: Two) -> None:
     holder, follower = two
-    with Paused(holder, lambda: holder.take_answer(answer("a"))) as first:
-        with blocked(lambda: follower.take_answer(answer("a"))) as second:
+    with Paused(holder, lambda: holder.answers.take(answer("a"))) as first:
+        with blocked(lambda: follower.answers.take(answer("a"))) as second:
             first.go_on()
         assert second == [None]
-    assert len(holder.answers(FIRST)) == 1
+    assert len(holder.answers.of(FIRST)) == 1
 
 
 def test_two_devices_updates_do_not_wait_for_each_other(two: Two) -> None:
     holder, follower = two
-    with Paused(holder, lambda: holder.take_answer(answer("a"))):
-        follower.take_answer(answer("b"))
-    assert len(holder.answers(FIRST)) == 2
+    with Paused(holder, lambda: holder.answers.take(answer("a"))):
+        follower.answers.take(answer("b"))
+    assert len(holder.answers.of(FIRST)) == 2
 
 
 def test_only_the_holder_closes_a_round(two: Two) -> None:
     _, follower = two
     with pytest.raises(LeaseLost):
         follower.begin_reducing(FIRST)
-    follower.take_answer(answer("a"))
+    follower.answers.take(answer("a"))
 
 
 def test_a_look_sees_who_holds_a_run_and_where_it_stands(two: Two) -> None:
@@ -161,8 +161,8 @@ def test_a_look_sees_who_holds_a_run_and_where_it_stands(two: Two) -> None:
     seen = follower.pulses.look()["digits"]
     assert (seen.holder, seen.stopping) == (holder.leases.holder, False)
     assert (seen.round, seen.attempt, seen.status, seen.accepted) == (1, 1, "open", 0)
-    follower.take_answer(answer("a"))
-    follower.take_answer(answer("b", outcome="refused", blobs={}))
+    follower.answers.take(answer("a"))
+    follower.answers.take(answer("b", outcome="refused", blobs={}))
     follower.pulses.ask_to_stop("digits")
     follower.pulses.ask_to_stop("digits")
     seen = holder.pulses.look()["digits"]

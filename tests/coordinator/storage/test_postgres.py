@@ -51,7 +51,7 @@ def test_only_the_holder_of_a_runs_lease_changes_it(two: Two) -> None:
         lambda: second.abandon_round(FIRST, "because"),
         lambda: second.open_round(replace(FIRST, round=2), ["a"]),
         lambda: second.end_run("digits", "stopped"),
-        lambda: second.put_answer(update("a")),
+        lambda: second.answers.put(update("a")),
     ]
     for change in forbidden:
         with pytest.raises(LeaseLost, match="run 'digits' is another coordinator's now"):

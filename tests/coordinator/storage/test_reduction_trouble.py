@@ -14,6 +14,7 @@ import sqlalchemy as sql
 
 from coordinator.records import AttemptId, RoundRecord
 from coordinator.rounds import machine
+from coordinator.storage.answers import Answers
 from coordinator.storage.objects import Objects
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory
@@ -73,7 +74,7 @@ def expect_both(fleet: Fleet) -> None:
     ("place", "name", "error", "reason"),
     [
         (BlobDirectory, "put_file", FULL, "the disk is full"),
-        (Store, "answers", BROKEN, "the coordinator's database cannot be reached at present"),
+        (Answers, "of", BROKEN, "the coordinator's database cannot be reached at present"),
         (Store, "commit_round", FULL, "the disk is full"),
     ],
 )

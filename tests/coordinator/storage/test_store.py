@@ -95,18 +95,18 @@ def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Stor
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
     blobs = update("a").blobs
-    assert not store.has_receipt(FIRST, "a", blobs)
-    store.put_answer(update("a"))
-    assert store.has_receipt(FIRST, "a", blobs)
+    assert not store.answers.has_receipt(FIRST, "a", blobs)
+    store.answers.put(update("a"))
+    assert store.answers.has_receipt(FIRST, "a", blobs)
     with pytest.raises(AlreadyExists, match="different update of 'a'"):
-        store.has_receipt(FIRST, "a", update("a", b"other").blobs)
+        store.answers.has_receipt(FIRST, "a", update("a", b"other").blobs)
     store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
-    assert store.has_receipt(FIRST, "a", blobs)
+    assert store.answers.has_receipt(FIRST, "a", blobs)
     second = AttemptId(run="digits", round=2, attempt=1)
     store.open_round(second, ["a"])
-    store.put_answer(update("a", attempt=second))
+    store.answers.put(update("a", attempt=second))
     store.abandon_round(second, "because")
-    assert not store.has_receipt(second, "a", blobs)
+    assert not store.answers.has_receipt(second, "a", blobs)
 
 
 def test_the_latest_round_that_counted_a_device_is_found(store: Store) -> None:
@@ -121,9 +121,9 @@ def test_the_latest_round_that_counted_a_device_is_found(store: Store) -> None:
     for id_, devices in courses:
         store.open_round(id_, ["a", "b", "c", "d"])
         for device in devices:
-            store.put_answer(update(device, attempt=id_))
+            store.answers.put(update(device, attempt=id_))
         if id_ in refused:
-            store.put_answer(Answer(id=id_, device=refused[id_], outcome="refused", reason="it was damaged"))
+            store.answers.put(Answer(id=id_, device=refused[id_], outcome="refused", reason="it was damaged"))
         if id_ in (attempt(1, 1), attempt(2, 2)):
             store.commit_round(
                 id_, devices.strip(refused.get(id_, "")), {"model": MODEL}, metrics={}, metrics_before={}
@@ -166,9 +166,9 @@ def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
     first.abandon_round(FIRST, "because")
     again = AttemptId(run="digits", round=1, attempt=2)
     first.open_round(again, ["a", "b", "c", "d"])
-    first.put_answer(update("b", attempt=again))
-    first.put_answer(Answer(id=again, device="c", outcome="declined", reason="busy"))
-    first.put_answer(Answer(id=again, device="d", outcome="refused", reason="NaN"))
+    first.answers.put(update("b", attempt=again))
+    first.answers.put(Answer(id=again, device="c", outcome="declined", reason="busy"))
+    first.answers.put(Answer(id=again, device="d", outcome="refused", reason="NaN"))
     first.leases.release()
     second = open_store()  # the first one was never closed, as after a kill
     assert second.leases.take("digits")
@@ -182,7 +182,7 @@ def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
         {"d"},
     ]
     assert state.open.outstanding == ("a",)
-    assert second.answers(again)[0] == update("b", attempt=again)
+    assert second.answers.of(again)[0] == update("b", attempt=again)
     second.commit_round(again, ["b"], {"model": MODEL}, metrics={}, metrics_before={})
     state = recovered_state(second, "digits")
     assert (state.committed, state.attempt, state.open) == (1, 1, None)
@@ -198,9 +198,9 @@ def test_the_attempt_after_an_abandoned_one_has_the_next_number(store: Store) ->
 def test_an_answer_replaces_the_earlier_one(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
-    store.put_answer(Answer(id=FIRST, device="a", outcome="refused", reason="NaN"))
-    store.put_answer(update("a"))
-    assert store.answers(FIRST) == [update("a")]
+    store.answers.put(Answer(id=FIRST, device="a", outcome="refused", reason="NaN"))
+    store.answers.put(update("a"))
+    assert store.answers.of(FIRST) == [update("a")]
 
 
 def test_a_token_is_used_up(store: Store) -> None:
@@ -313,7 +313,7 @@ def test_what_another_run_needs_is_not_released(store: Store) -> None:
 def test_only_a_run_that_has_ended_is_deleted_and_then_its_name_is_free(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
-    store.put_answer(update("a"))
+    store.answers.put(update("a"))
     store.put_metrics("digits", 0, {"accuracy": 0.5})
     with pytest.raises(WrongState, match="'digits' is running; stop it"):
         store.delete_run("digits")
@@ -362,10 +362,11 @@ def test_receipts_of_long_ago_are_forgotten(store: Store) -> None:
     for round_ in range(1, RECEIPT_ROUNDS + 3):
         attempt = replace(FIRST, round=round_)
         store.open_round(attempt, ["a"])
-        store.put_answer(update("a", attempt=attempt))
+        store.answers.put(update("a", attempt=attempt))
         store.commit_round(attempt, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
     blobs = update("a").blobs
-    held = [store.has_receipt(replace(FIRST, round=round_), "a", blobs) for round_ in range(1, RECEIPT_ROUNDS + 3)]
+    attempts = [replace(FIRST, round=round_) for round_ in range(1, RECEIPT_ROUNDS + 3)]
+    held = [store.answers.has_receipt(attempt, "a", blobs) for attempt in attempts]
     assert held == [False] * 2 + [True] * RECEIPT_ROUNDS
     assert store.latest_counted("digits") == {"a": replace(FIRST, round=RECEIPT_ROUNDS + 2)}
 
@@ -376,9 +377,9 @@ def test_names_are_in_the_order_of_their_bytes(store: Store) -> None:
     store.open_round(FIRST, names)
     for name in names:
         store.registry.seen(name)
-        store.put_answer(update(name))
+        store.answers.put(update(name))
     assert [device.device for device in store.registry.devices()] == sorted(names)
-    assert [answer.device for answer in store.answers(FIRST)] == sorted(names)
+    assert [answer.device for answer in store.answers.of(FIRST)] == sorted(names)
 
 
 def test_a_transaction_that_fails_in_the_middle_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,46 +413,46 @@ def test_a_device_that_answers_and_attends_many_times_at_once_is_one_row(store: 
     store.open_round(FIRST, ["a"])
     with ThreadPoolExecutor(8) as threads:
         done = [threads.submit(store.registry.seen, "a", {"torch": "2.6"}) for _ in range(16)]
-        done += [threads.submit(store.put_answer, update("a")) for _ in range(16)]
+        done += [threads.submit(store.answers.put, update("a")) for _ in range(16)]
         done += [threads.submit(store.put_metrics, "digits", 0, {"b": 1.0, "a": 2.0}) for _ in range(16)]
     for work in done:
         work.result()
     assert len(store.registry.devices()) == 1
-    assert store.answers(FIRST) == [update("a")]
+    assert store.answers.of(FIRST) == [update("a")]
     assert store.metrics("digits", 0) == {"a": 2.0, "b": 1.0}
 
 
 def test_a_round_takes_answers_while_it_is_open(store: Store) -> None:
     store.add_run(RUN)
     with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is unknown"):
-        store.take_answer(update("a"))
+        store.answers.take(update("a"))
     store.open_round(FIRST, ["a", "b", "c"])
-    store.take_answer(Answer(id=FIRST, device="a", outcome="refused", reason="it was wrong"))
-    store.take_answer(update("a"))
-    store.take_answer(update("a"))
+    store.answers.take(Answer(id=FIRST, device="a", outcome="refused", reason="it was wrong"))
+    store.answers.take(update("a"))
+    store.answers.take(update("a"))
     with pytest.raises(AlreadyExists, match="a different update of 'a' already stands in round 1"):
-        store.take_answer(update("a", b"another"))
+        store.answers.take(update("a", b"another"))
     for outcome in ("refused", "declined"):
         with pytest.raises(WrongState, match="'a' has already delivered its update"):
-            store.take_answer(replace(update("a"), outcome=outcome))
+            store.answers.take(replace(update("a"), outcome=outcome))
     declined = Answer(id=FIRST, device="b", outcome="declined", reason="busy")
-    store.take_answer(declined)
+    store.answers.take(declined)
     with pytest.raises(WrongState, match="'b' has declined round 1"):
-        store.take_answer(update("b"))
+        store.answers.take(update("b"))
     store.begin_reducing(FIRST)
     store.begin_reducing(FIRST)
     for device in ("a", "c"):
         with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is reducing; it takes no update"):
-            store.take_answer(update(device))
-    assert store.answers(FIRST) == [update("a"), declined]
-    assert store.has_receipt(FIRST, "a", update("a").blobs)
+            store.answers.take(update(device))
+    assert store.answers.of(FIRST) == [update("a"), declined]
+    assert store.answers.has_receipt(FIRST, "a", update("a").blobs)
     assert store.past_rounds("digits", None, 9) == []
 
 
 def test_a_round_that_was_being_reduced_goes_on_with_that(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
-    store.take_answer(update("a"))
+    store.answers.take(update("a"))
     store.begin_reducing(FIRST)
     state = recovered_state(store, "digits")
     assert state.open is not None
