@@ -9,7 +9,7 @@ from coordinator.aggregation.offences import Offence
 from coordinator.answers import KINDS
 from coordinator.keeping import discarded
 from coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView, attempt_id
-from coordinator.rounds.events import Abandon, Command, Discard, Lose, Open
+from coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open
 from coordinator.rounds.state import OpenRound
 from coordinator.watchers import Watchers
 from moonfed.blobs import BlobRef
@@ -71,7 +71,8 @@ class Announcer:
 
     def _abandoned(self, command: Abandon) -> None:
         attempt = attempt_id(self._run, command)
-        _log.warning("%s abandoned: %s", attempt, command.reason)
+        level = logging.INFO if command.reason == STOPPED else logging.WARNING
+        _log.log(level, "%s abandoned: %s", attempt, command.reason)
         self.watchers.tell(_event("round_abandoned", attempt, devices=command.missing, reason=command.reason))
 
     def committed(

@@ -179,9 +179,11 @@ def delete(
     from coordinator.commands.console import connect
     from moonfed.v1 import control_pb2
 
-    if not yes:
-        typer.confirm(f"Delete run {run} with all its models?", abort=True, err=True)
     with connect(identity, insecure=insecure, address=coordinator) as console:
+        if not yes:
+            found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
+            question = f"Delete run {run} with the models of its {found.round} rounds?"
+            typer.confirm(question, abort=True, err=True)
         reply = console.ask_once(console.control.DeleteRun, control_pb2.DeleteRunRequest(run=run))
     if json:
         print_json({"bytes": reply.bytes})

@@ -13,6 +13,7 @@ from dataclasses import replace
 from coordinator.rounds.buffered_state import ATTEMPT, BufferedState, asynchronous, buffered
 from coordinator.rounds.cohorts import ranked
 from coordinator.rounds.events import (
+    STOPPED,
     Abandon,
     Assign,
     Attended,
@@ -44,7 +45,6 @@ from coordinator.rounds.machine import Step, retry_seconds
 from coordinator.rounds.settings import Settings
 from coordinator.rounds.state import NOBODY, OpenRound, State
 
-STOPPED = "the run was stopped"  # why a round came to nothing
 Next = tuple[BufferedState, tuple[Command, ...]]
 
 

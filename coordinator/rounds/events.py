@@ -180,6 +180,9 @@ class Reduce(InAttempt):
     bases: Mapping[str, int] = field(default_factory=dict)  # of an asynchronous round: the rounds that they began with
 
 
+STOPPED = "the run was stopped"  # a reason to abandon a round that nobody needs to be warned of
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandon(InAttempt):
     """Record that the round came to nothing."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from coordinator.rounds.cohorts import draw_cohort
 from coordinator.rounds.events import (
+    STOPPED,
     Abandon,
     Assign,
     Attended,
@@ -154,7 +155,7 @@ def _stopped(state: State) -> Step:
     being_reduced = state.open and state.open.reducing and not state.trouble
     if state.open is None or being_reduced:  # then it is still committed
         return state, ()
-    abandon = _abandon(state.open, "the run was stopped")
+    abandon = _abandon(state.open, STOPPED)
     return replace(state, open=None, trouble=""), (abandon,)
 
 

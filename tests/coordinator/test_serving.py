@@ -332,9 +332,13 @@ def test_the_operators_commands(programs: Programs) -> None:
     assert "disk-budget is 'much'" in programs.command("serve", "--disk-budget", "much", code=2)
     assert "no run 'other'" in programs.command("run", "stop", "other", code=3)
     assert "cohort is 'many'" in programs.command("run", "start", str(bundle), "--cohort", "many", code=2)
+    assert "with the models of its 1 rounds? [y/N]" in programs.command("run", "delete", "digits", code=1), "it asks"
     programs.command("run", "delete", "digits", "--yes")
     assert json.loads(programs.command("run", "list", "--json")) == []
     assert "no run 'digits'" in programs.command("run", "delete", "digits", "--yes", code=3)
+    told = programs.command("run", "delete", "digits", code=3)
+    assert "no run 'digits'" in told
+    assert "Delete" not in told, "it does not ask first"
     assert "is not a bundle" in programs.command("run", "start", str(programs.tmp / "nothing"), code=3)
     wrong = programs.tmp / "wrong.safetensors"
     wrong.write_bytes(model_bytes(1.0, support.SPECS[:1]))
