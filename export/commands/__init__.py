@@ -1,0 +1,1 @@
+"""The commands of moonfed-export; `export.cli` registers them. Each imports what it needs when it runs."""
