@@ -17,12 +17,12 @@ import onnx
 import torch
 from google.protobuf.message import Message
 
+from export.binding import EMBEDDINGS, INPUT, OUTPUT
 from export.network import Network, exchanged_tensors
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
 
 OPSET = 20
-INPUT, OUTPUT = "inputs", "probabilities"
 _TRACES = ("metadata_props", "doc_string")  # where the exporter writes stack traces and paths
 # torch.export copies a class of its own that it has deprecated
 _NOISE = r"`isinstance\(treespec, LeafSpec\)` is deprecated, use `isinstance\(treespec, TreeSpec\)"
@@ -36,13 +36,14 @@ class _Graph(torch.nn.Module):
         self.preprocessing, self.encoder = network.preprocessing, network.encoder
         self.projection_head, self.output_layer = network.projection_head, network.output_layer
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         features = self.encoder(self.preprocessing(inputs)).flatten(1)
-        return torch.softmax(self.output_layer(self.projection_head(features)), dim=1)
+        z_BD = self.projection_head(features)  # noqa: N806
+        return torch.softmax(self.output_layer(z_BD), dim=1), z_BD
 
 
 def export_graph(network: Network, sample: InputSpec, *, model: str) -> bytes:
-    """model.onnx: raw inputs [B, …] to class probabilities [B, C], with the network's weights.
+    """model.onnx: raw inputs [B, …] to class probabilities [B, C] and embeddings z [B, D], with the network's weights.
 
     `model`: its name for the message. Raises InvalidInput if the network cannot be exported, or if not every
     exchanged tensor takes part in a prediction: such a tensor would have no initialiser to be bound to.
@@ -66,7 +67,7 @@ def _exported(graph: torch.nn.Module, example: torch.Tensor, model: str) -> onnx
                 optimize=False,
                 opset_version=OPSET,
                 input_names=[INPUT],
-                output_names=[OUTPUT],
+                output_names=[OUTPUT, EMBEDDINGS],
                 dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
                 verbose=False,
             )

@@ -1,19 +1,33 @@
-"""Writes a run's global model as a checked ONNX file."""
+"""Makes a run's global model a checked ONNX file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.binding import Origin, bind
+from export.binding import Origin, bind, read_metadata, with_metadata
 from export.parity import BOUND, give_model, require_parity
+from export.release.simplify import simplify
 from export.runs import Runs, global_model
+from moonfed.blobs import ref_of_file
 from moonfed.errors import InvalidInput
 from moonfed.files import write_durably
-from moonfed.manifest import GRAPH_FILE, PLAN_FILE
+from moonfed.manifest import GRAPH_FILE, PLAN_FILE, Manifest
 from moonfed.plan import load_plan
 from moonfed.samples import read_inputs
 from moonfed.tensors import open_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedModel:
+    """A run's model as an ONNX graph that predicts what the plan predicts."""
+
+    graph: bytes  # the file, its metadata included
+    manifest: Manifest  # of the run's bundle
+    run: str
+    round: int  # 0: the weights that the run started from
+    model: str  # sha256 of the weights
+    max_abs_diff: float  # between a probability of the graph and the plan's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,25 +41,73 @@ class WrittenModel:
     max_abs_diff: float  # between two probabilities
 
 
-def write_onnx(
-    runs: Runs, run_name: str, data: Path, output: Path, *, round_number: int | None = None, bound: float = BOUND
-) -> WrittenModel:
-    """Binds a run's model, compares the graph with the plan on real inputs, and writes it if they agree.
+def check_model(
+    runs: Runs,
+    run_name: str,
+    data: Path,
+    *,
+    round_number: int | None = None,
+    bound: float = BOUND,
+    embeddings: bool = False,
+) -> CheckedModel:
+    """Binds a run's model, folds what is constant in the graph, and compares it with the plan on real inputs.
 
-    `data`: a .npz with `inputs`. `round_number`: by default the newest. Raises NotFound for a run, a round or a file
-    that is not there, MoonfedError if the probabilities differ by more than the bound; then nothing is written.
+    `data`: a .npz with `inputs`. `round_number`: by default the newest. `embeddings`: z as a second output. The same
+    model, data and bound give the same bytes. Raises NotFound for a run, a round or a file that is not there,
+    MoonfedError if the probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle
+    does not have.
     """
-    if not output.absolute().parent.is_dir():
-        raise InvalidInput(f"output is {str(output)!r}; its directory must exist")
     run = runs.get(run_name)
     manifest = runs.manifest(run)
     inputs = read_inputs(data, manifest.input)
     chosen = global_model(run, runs.rounds(run_name), manifest, round_number)
     vector = open_model(runs.fetch(chosen.ref), manifest.tensors)
     origin = Origin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
-    graph = bind(runs.fetch(manifest.files[GRAPH_FILE]).read_bytes(), vector, manifest, origin)
+    template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
+    graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings))
     plan = load_plan(runs.fetch(manifest.files[PLAN_FILE]), "cpu")
     give_model(plan, vector, manifest)
     difference = require_parity(graph, plan, inputs, bound=bound)
-    write_durably(output, graph)
-    return WrittenModel(path=output, run=run.run, round=chosen.round, model=chosen.ref.sha256, max_abs_diff=difference)
+    checked_with = {"parity_bound": f"{bound:g}", "parity_data_sha256": ref_of_file(data).sha256}
+    return CheckedModel(
+        graph=with_metadata(graph, {**read_metadata(graph), "variant": "float32", **checked_with}),
+        manifest=manifest,
+        run=run.run,
+        round=chosen.round,
+        model=chosen.ref.sha256,
+        max_abs_diff=difference,
+    )
+
+
+def write_onnx(
+    runs: Runs,
+    run_name: str,
+    data: Path,
+    output: Path,
+    *,
+    round_number: int | None = None,
+    bound: float = BOUND,
+    embeddings: bool = False,
+) -> WrittenModel:
+    """`check_model`, and writes the file if graph and plan agree; otherwise nothing is written."""
+    require_directory(output)
+    checked = check_model(runs, run_name, data, round_number=round_number, bound=bound, embeddings=embeddings)
+    write_durably(output, checked.graph)
+    return written_model(output, checked)
+
+
+def require_directory(output: Path) -> None:
+    """Raises InvalidInput unless the directory of a file to be written exists."""
+    if not output.absolute().parent.is_dir():
+        raise InvalidInput(f"output is {str(output)!r}; its directory must exist")
+
+
+def written_model(output: Path, checked: CheckedModel) -> WrittenModel:
+    """What is said of a checked model that was written."""
+    return WrittenModel(
+        path=output,
+        run=checked.run,
+        round=checked.round,
+        model=checked.model,
+        max_abs_diff=checked.max_abs_diff,
+    )

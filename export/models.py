@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from export.network import Network
-from export.preprocessing import new_preprocessing, resized
+from export.preprocessing import new_preprocessing
+from export.resizing import resized
 from export.settings import require_whole
 from export.torchvision_import import import_torchvision
 from moonfed.errors import InvalidInput

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from export.resizing import resized
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
 
-SMALLEST_SIDE = 16  # pixels; below it two 5x5 convolutions with pooling leave nothing
-RESIZED_SIDE = 32  # what a side below the smallest becomes
 _WIDTH_NAMES = {"image": "channels", "features": "features"}
 
 
@@ -64,11 +63,6 @@ class FeaturePreprocessing(torch.nn.Module):
     def forward(self, features_BF: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
         """Normalises every feature; there are no channels."""
         return (features_BF - self.mean) / self.deviation
-
-
-def resized(side: int) -> int:
-    """A side's length in pixels after preprocessing."""
-    return side if side >= SMALLEST_SIDE else RESIZED_SIDE
 
 
 def new_preprocessing(

@@ -114,7 +114,7 @@ def test_the_graphs_initialisers_are_the_manifests_tensors_and_two_constants(pic
         "preprocessing.shift",
     }
     assert [entry.name for entry in proto.graph.input] == ["inputs"]
-    assert [entry.name for entry in proto.graph.output] == ["probabilities"]
+    assert [entry.name for entry in proto.graph.output] == ["probabilities", "embeddings"]
     assert proto.opset_import[0].version == 20
 
 
