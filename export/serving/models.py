@@ -1,19 +1,26 @@
-"""All the models of a repository: which are loaded, and who answers a request."""
+"""All the models of a repository: which are loaded, and who answers a request.
+
+`infer` takes no lock of all models: it reads one dictionary that is never changed, only replaced (`loader.py`).
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tritonclient.grpc import model_config_pb2
-
+from export.serving.loader import READY, UNAVAILABLE, Loader
 from export.serving.messages import IndexEntry, InferRequest, InferResponse, ModelMetadata
-from export.serving.session import Session, SessionSettings
+from export.serving.model import Version
+from export.serving.model_config import PLATFORM, Config
+from export.serving.repository import look, model_names
+from export.serving.session import SessionSettings
 from export.serving.statistics import VersionStatistics
-from moonfed.errors import NotFound
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 
-PLATFORM = "onnxruntime_onnx"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +32,37 @@ class ServingSettings:
     explicit: bool = False  # only what `load` asks for, instead of all that lies in the repository
     poll_seconds: float = 0.0  # how often the repository is looked at; 0: never
 
+    def __post_init__(self) -> None:
+        self.session()
+        if self.poll_seconds < 0:
+            raise InvalidInput(f"poll_seconds is {self.poll_seconds}; it must be 0 or more")
+        if self.poll_seconds and self.explicit:
+            raise InvalidInput(f"poll_seconds is {self.poll_seconds}; with explicit control it must be 0")
+
+    def session(self) -> SessionSettings:
+        """Those of a session."""
+        return SessionSettings(provider=self.provider, intra_op_threads=self.intra_op_threads)
+
 
 class Models:
     """The models of a repository. Every method is thread-safe."""
 
     def __init__(self, repository: Path, settings: ServingSettings) -> None:
-        """Loads what is there; a model that cannot be loaded is in the index, with its reason."""
-        session = SessionSettings(provider=settings.provider, intra_op_threads=settings.intra_op_threads)
-        self._versions = {
-            each.parent.name: (str(max(int(n.name) for n in each.parent.iterdir() if n.name.isdigit())), each.parent)
-            for each in repository.glob("*/config.pbtxt")
-        }
-        self._sessions = {
-            name: Session(path / version / "model.onnx", session) for name, (version, path) in self._versions.items()
-        }
+        """Loads what is there; a model that cannot be loaded is in the index, with its reason.
+
+        Raises NotFound if the repository is no directory.
+        """
+        if not repository.is_dir():
+            raise NotFound(f"model repository {repository} is not a directory")
+        self._repository = repository
+        self._settings = settings
+        self._changing = threading.Lock()
+        self._loader = Loader(settings.session())
+        self._closing = threading.Event()
+        if not settings.explicit:
+            self.poll()
+        if settings.poll_seconds:
+            threading.Thread(target=self._keep_polling, name="repository-poll", daemon=True).start()
 
     def infer(self, request: InferRequest) -> InferResponse:
         """Answers a request, however long that takes.
@@ -46,52 +70,77 @@ class Models:
         Raises NotFound (unknown model or version), InvalidInput (the inputs do not fit), Overloaded (the queue is
         full), Unavailable (not ready, or too long in the queue), MoonfedError (ONNX Runtime failed).
         """
-        session = self._session(request.model)
-        names = [each.name for each in request.outputs] or [each.name for each in session.outputs]
-        found = session.run(names, request.inputs)
-        return InferResponse(
-            model=request.model,
-            version=self._versions[request.model][0],
-            id=request.id,
-            outputs=dict(zip(names, found, strict=True)),
-        )
+        version = self._loader.ready.get((request.model, request.version))
+        return (version or self._missing(request.model, request.version)).infer(request)
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """What a client has to know; raises NotFound or Unavailable."""
-        session = self._session(model)
+        found = self._version(model, version)
+        versions = sorted(int(number) for name, number in self._loader.ready if name == model and number)
         return ModelMetadata(
             name=model,
-            versions=(self._versions[model][0],),
+            versions=tuple(map(str, versions)),
             platform=PLATFORM,
-            inputs=session.inputs,
-            outputs=session.outputs,
+            inputs=found.inputs,
+            outputs=found.outputs,
         )
 
-    def config(self, model: str, version: str = "") -> Any:  # noqa: ANN401
+    def config(self, model: str, version: str = "") -> Config:
         """The completed ModelConfig; raises NotFound or Unavailable."""
-        self._session(model)
-        return model_config_pb2.ModelConfig(name=model)
+        return self._version(model, version).config
 
     def statistics(self, model: str = "", version: str = "") -> list[VersionStatistics]:
-        """Of one version, all of a model's or all; raises NotFound."""
-        return []
+        """Of one version, of all of a model's that are ready, or of all; raises NotFound or Unavailable."""
+        if model:
+            self._version(model, version)
+        ready = sorted(self._loader.ready.items(), key=lambda item: (item[0][0], item[0][1].zfill(20)))
+        return [
+            each.statistics()
+            for (name, number), each in ready
+            if number and model in ("", name) and version in ("", number)
+        ]
 
     def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
         """What lies in the repository or was loaded from it, with states and reasons."""
-        return [IndexEntry(name=n, version=v, state="READY", reason="") for n, (v, _) in self._versions.items()]
+        entries = self._loader.entries()
+        known = {entry.name for entry in entries}
+        entries += [
+            IndexEntry(name=name, version="", state=UNAVAILABLE, reason="")
+            for name in model_names(self._repository)
+            if name not in known
+        ]
+        return [entry for entry in entries if entry.state == READY] if ready_only else entries
 
     def is_ready(self, model: str, version: str = "") -> bool:
         """Whether a request to this version, by default any of the model's, would be taken."""
-        return model in self._sessions
+        return (model, version) in self._loader.ready
 
     def load(self, model: str) -> None:
-        """Loads a model, or loads it anew if its files have changed; raises NotFound or what kept it from loading."""
+        """Loads a model, or what has changed of it since; raises MoonfedError if a version cannot be loaded."""
+        self._require_explicit()
+        with self._changing:
+            try:
+                there = look(self._repository, model)
+            except NotFound as error:
+                raise MoonfedError(f"failed to load '{model}', failed to poll from model repository") from error
+            if reasons := self._loader.refresh(model, there, retry=True):
+                raise InvalidInput(f"load failed for model '{model}': {'; '.join(reasons)}")
 
     def unload(self, model: str) -> None:
-        """Unloads all versions of a model, once what is under way has ended; raises NotFound."""
+        """Takes no more requests for a model; those under way end. Nothing happens if it is not loaded."""
+        self._require_explicit()
+        with self._changing:
+            self._loader.unload(model)
 
     def poll(self) -> None:
         """Takes over what has changed in the repository."""
+        with self._changing:
+            there = model_names(self._repository)
+            for name in self._loader.names() - set(there):
+                self._loader.forget(name)
+            for name in there:
+                with suppress(NotFound):  # gone meanwhile; the next poll forgets it
+                    self._loader.refresh(name, look(self._repository, name))
 
     def live(self) -> bool:
         """Whether there is a server at all."""
@@ -99,12 +148,42 @@ class Models:
 
     def ready(self) -> bool:
         """Whether requests are taken."""
-        return True
+        return not self._closing.is_set()
 
     def close(self) -> None:
-        """Takes no more requests and waits for those under way."""
+        """Takes no more requests, and waits for those under way."""
+        self._closing.set()
+        with self._changing:
+            self._loader.unload_all()
+        self._loader.wait_until_idle()
 
-    def _session(self, model: str) -> Session:
-        if model not in self._sessions:
-            raise NotFound(f"Request for unknown model: '{model}' is not found")
-        return self._sessions[model]
+    def _version(self, model: str, version: str) -> Version:
+        return self._loader.ready.get((model, version)) or self._missing(model, version)
+
+    def _missing(self, model: str, version: str) -> Version:
+        """Raises why a version is not there."""
+        if self._closing.is_set():
+            raise Unavailable("the server is shutting down")
+        about = f"Request for unknown model: '{model}'"
+        known = [entry.version for entry in self._loader.entries() if entry.name == model]
+        if not known:
+            raise NotFound(f"{about} is not found")
+        if not version:
+            raise NotFound(f"{about} has no available versions")
+        if version not in known:
+            raise NotFound(f"{about} version {version} is not found")
+        raise Unavailable(f"{about} version {version} is not at ready state")
+
+    def _require_explicit(self) -> None:
+        if not self._settings.explicit:
+            raise Unavailable("explicit model load / unload is not allowed if polling is enabled")
+
+    def _keep_polling(self) -> None:
+        while not self._closing.wait(self._settings.poll_seconds):
+            self._poll_if_there()
+
+    def _poll_if_there(self) -> None:
+        try:
+            self.poll()
+        except OSError as error:
+            _LOG.warning("the model repository cannot be looked at: %s", error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -42,3 +44,116 @@ class VersionStatistics:
     compute_output: Duration = Duration()
     failures: Mapping[str, int] = field(default_factory=dict)  # by reason: "REJECTED", "BACKEND", "OTHER"
     batches: tuple[BatchStatistics, ...] = ()  # by batch size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request of an execution, for the statistics."""
+
+    samples: int
+    begun_ns: int
+    ended_waiting_ns: int
+
+
+class Counter:
+    """Counts for one version. Thread-safe; times are of `time.monotonic_ns`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests = _Sums()
+        self._batches: dict[int, _Sums] = {}
+        self._success, self._queue = _Sum(), _Sum()
+        self._failures: dict[str, _Sum] = {}
+        self._inferences, self._last_ms = 0, 0
+
+    def executed(self, requests: Sequence[Asked], computing: tuple[int, int, int, int]) -> None:
+        """One run that answered these requests; `computing`: when it began, had its input, its output, was done."""
+        begun, fed, inferred, ended = computing
+        durations = (fed - begun, inferred - fed, ended - inferred)
+        size = sum(each.samples for each in requests)
+        now_ms = time.time_ns() // 1_000_000
+        with self._lock:
+            for each in requests:
+                self._success.add(ended - each.begun_ns)
+                self._queue.add(each.ended_waiting_ns - each.begun_ns)
+                self._requests.add(durations)
+            self._inferences += size
+            self._last_ms = now_ms
+            if size not in self._batches:
+                self._batches[size] = _Sums()
+            self._batches[size].add(durations)
+
+    def failed(self, reason: str, ns: int) -> None:
+        """One request that was not answered."""
+        with self._lock:
+            self._failures.setdefault(reason, _Sum()).add(ns)
+
+    def snapshot(self, name: str, version: str, pending: int) -> VersionStatistics:
+        """All counts at one moment."""
+        with self._lock:
+            failures = {reason: each.count for reason, each in self._failures.items()}
+            failed_ns = sum(each.ns for each in self._failures.values())
+            batches = [(size, sums.durations()) for size, sums in sorted(self._batches.items())]
+            compute = self._requests.durations()
+            return VersionStatistics(
+                name=name,
+                version=version,
+                last_inference_ms=self._last_ms,
+                inference_count=self._inferences,
+                execution_count=sum(durations[0].count for _, durations in batches),
+                pending=pending,
+                success=self._success.duration(),
+                fail=Duration(count=sum(failures.values()), ns=failed_ns),
+                queue=self._queue.duration(),
+                compute_input=compute[0],
+                compute_infer=compute[1],
+                compute_output=compute[2],
+                failures=failures,
+                batches=tuple(_batch(size, durations) for size, durations in batches),
+            )
+
+
+def _batch(size: int, durations: tuple[Duration, Duration, Duration]) -> BatchStatistics:
+    return BatchStatistics(
+        batch_size=size, compute_input=durations[0], compute_infer=durations[1], compute_output=durations[2]
+    )
+
+
+class _Sum:
+    """A duration that grows."""
+
+    __slots__ = ("count", "ns")
+
+    def __init__(self) -> None:
+        self.count, self.ns = 0, 0
+
+    def add(self, ns: int) -> None:
+        self.count += 1
+        self.ns += ns
+
+    def duration(self) -> Duration:
+        return Duration(count=self.count, ns=self.ns)
+
+
+class _Sums:
+    """The three durations of computing."""
+
+    __slots__ = ("count", "infer", "input", "output")
+
+    def __init__(self) -> None:
+        self.count, self.input, self.infer, self.output = 0, 0, 0, 0
+
+    def add(self, durations: tuple[int, int, int]) -> None:
+        self.count += 1
+        self.input += durations[0]
+        self.infer += durations[1]
+        self.output += durations[2]
+
+    def durations(self) -> tuple[Duration, Duration, Duration]:
+        """Of input, inference and output."""
+        count = self.count
+        return (
+            Duration(count=count, ns=self.input),
+            Duration(count=count, ns=self.infer),
+            Duration(count=count, ns=self.output),
+        )

@@ -89,11 +89,8 @@ def decode(
     if datatype == BYTES:
         elements = _elements(memoryview(raw))
         if elements is None or len(elements) != count:
-            got = "an incomplete one" if elements is None else len(elements)
-            raise InvalidInput(
-                f"{asked_as(request_id)}expected {count} string elements for inference input '{name}' "
-                f"for model '{model}', got {got}"
-            )
+            of = f"for inference input '{name}' for model '{model}'"
+            raise InvalidInput(asked_as(request_id) + _wrong_elements(elements, count, of))
         return object_array(elements).reshape(shape)
     if len(raw) != count * dtype.itemsize:
         raise InvalidInput(
@@ -125,6 +122,14 @@ def listed(shape: Sequence[int]) -> str:
 def asked_as(request_id: str) -> str:
     """How Triton's sentences begin that are about a request."""
     return f"[request id: {request_id or '<id_unknown>'}] "
+
+
+def _wrong_elements(elements: list[bytes] | None, count: int, of: str) -> str:
+    if elements is None:
+        return f"incomplete string data {of}: its last element is cut off"
+    if len(elements) > count:
+        return f"unexpected number of string elements {count + 1} {of}, expecting {count}"
+    return f"expected {count} string elements {of}, got {len(elements)}"
 
 
 def _elements(raw: memoryview) -> list[bytes] | None:

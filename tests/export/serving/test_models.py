@@ -1,18 +1,361 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnxruntime
+import pytest
 
-from export.serving.messages import InferRequest
+from export.serving.messages import IndexEntry, InferRequest, RequestedOutput
 from export.serving.models import Models, ServingSettings
-from tests.export.serving.repositories import batch_of, linear, write_model
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from tests.export.serving.concurrency import FOR_EVER, Gate, pool, result, until
+from tests.export.serving.repositories import (
+    NOT_BATCHING,
+    ask,
+    batch_of,
+    directly,
+    linear,
+    put,
+    serve,
+    summing,
+    write_model,
+)
+
+Answer = Callable[[Models], np.ndarray[Any, Any]]
+X = batch_of(2)
+OF = {seed: directly(linear(seed=seed), {"inputs": X})[0] for seed in range(6)}
 
 
-def test_an_answer_is_bit_identical_to_onnx_runtime_called_directly(tmp_path: Path) -> None:
-    directory = write_model(tmp_path, "linear", 1, linear())
-    inputs = batch_of(5)
-    response = Models(tmp_path, ServingSettings()).infer(InferRequest(model="linear", inputs={"inputs": inputs}))
-    direct = onnxruntime.InferenceSession(directory / "1" / "model.onnx", providers=["CPUExecutionProvider"])
-    assert response.outputs["probabilities"].tobytes() == direct.run(None, {"inputs": inputs})[0].tobytes()
-    assert (response.model, response.version) == ("linear", "1")
+def answer(models: Models, name: str = "linear", version: str = "") -> np.ndarray[Any, Any]:
+    return models.infer(ask(name, X, version=version)).outputs["probabilities"]
+
+
+def states(models: Models, name: str = "linear") -> dict[str, str]:
+    return {entry.version: entry.state for entry in models.index() if entry.name == name}
+
+
+def reason(models: Models, name: str, version: str = "1") -> str:
+    (found,) = [entry.reason for entry in models.index() if (entry.name, entry.version) == (name, version)]
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 5, 8])
+def test_an_answer_is_bit_identical_to_onnx_runtime_called_directly(tmp_path: Path, batch: int) -> None:
+    write_model(tmp_path, "linear", 1, linear())
+    response = serve(tmp_path).infer(ask("linear", batch_of(batch), id="7"))
+    (expected,) = directly(linear(), {"inputs": batch_of(batch)})
+    assert response.outputs["probabilities"].tobytes() == expected.tobytes()
+    assert (response.model, response.version, response.id) == ("linear", "1", "7")
+
+
+def test_outputs_come_in_the_order_asked_for(tmp_path: Path) -> None:
+    write_model(tmp_path, "sum", 1, summing(), "max_batch_size: 8")
+    feeds = {"a": np.ones((1, 2), np.float32), "b": np.full((1, 2), 5, np.float32)}
+    wanted = (RequestedOutput(name="difference"), RequestedOutput(name="total"))
+    response = serve(tmp_path).infer(InferRequest(model="sum", inputs=feeds, outputs=wanted))
+    assert [(name, array.tolist()) for name, array in response.outputs.items()] == [
+        ("difference", [[-4.0, -4.0]]),
+        ("total", [[6.0, 6.0]]),
+    ]
+    only = serve(tmp_path).infer(InferRequest(model="sum", inputs=feeds, outputs=wanted[:1]))
+    assert list(only.outputs) == ["difference"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        ("", ["3"]),
+        ("version_policy { latest { num_versions: 2 } }", ["2", "3"]),
+        ("version_policy { all { } }", ["1", "2", "3"]),
+        ("version_policy { specific { versions: [1, 3] } }", ["1", "3"]),
+    ],
+)
+def test_the_version_policy_says_what_is_served(tmp_path: Path, policy: str, served: list[str]) -> None:
+    for version in (1, 2, 3):
+        write_model(tmp_path, "linear", version, linear(seed=version), NOT_BATCHING + policy)
+    models = serve(tmp_path)
+    assert states(models) == dict.fromkeys(served, "READY")
+    assert list(models.metadata("linear").versions) == served
+    for each in served:
+        assert np.array_equal(answer(models, version=each), OF[int(each)])
+    assert np.array_equal(answer(models), OF[3])
+    assert [each.version for each in models.statistics("linear")] == served
+
+
+def test_several_models_are_served_side_by_side(tmp_path: Path) -> None:
+    for seed, name in enumerate(("first", "second")):
+        write_model(tmp_path, name, 1, linear(seed=seed))
+    models = serve(tmp_path)
+    assert np.array_equal(answer(models, "first"), OF[0])
+    assert np.array_equal(answer(models, "second"), OF[1])
+    assert [each.name for each in models.statistics()] == ["first", "second"]
+
+
+def test_a_model_without_config_is_completed_from_its_graph(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear())
+    (tmp_path / "linear" / "config.pbtxt").unlink()
+    models = serve(tmp_path)
+    config = models.config("linear")
+    assert (config.name, config.backend, config.max_batch_size) == ("linear", "onnxruntime", 4)
+    assert config.HasField("dynamic_batching")
+    assert np.array_equal(answer(models), OF[0])
+
+
+def test_unknown_models_and_versions_are_named_as_triton_names_them(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear())
+    write_model(tmp_path, "broken", 1, b"no graph")
+    models = serve(tmp_path)
+    with pytest.raises(NotFound, match=r"^Request for unknown model: 'other' is not found$"):
+        answer(models, "other")
+    with pytest.raises(NotFound, match=r"^Request for unknown model: 'linear' version 9 is not found$"):
+        answer(models, version="9")
+    with pytest.raises(NotFound, match=r"^Request for unknown model: 'broken' has no available versions$"):
+        answer(models, "broken")
+    with pytest.raises(Unavailable, match=r"^Request for unknown model: 'broken' version 1 is not at ready state$"):
+        models.metadata("broken", "1")
+    assert (models.is_ready("linear"), models.is_ready("linear", "1")) == (True, True)
+    assert not any(models.is_ready(*asked) for asked in [("linear", "9"), ("broken",), ("other",)])
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda model: put(model / "1" / "model.onnx", b"\x08corrupt"), "onnx runtime error: "),
+        (lambda model: put(model / "1" / "model.onnx", linear()[:-20]), "onnx runtime error: "),
+        (lambda model: (model / "1" / "model.onnx").unlink(), "has no file model.onnx"),
+        (lambda model: put(model / "config.pbtxt", b'backend: "tensorflow"'), "backend is 'tensorflow'"),
+        (lambda model: put(model / "config.pbtxt", b"max_batch_size: many"), "config.pbtxt of model 'broken' cannot"),
+        (lambda model: put(model / "config.pbtxt", b'input { name: "other" } output { }'), "'other', allowed inputs"),
+        (
+            lambda model: put(model / "config.pbtxt", b"version_policy { specific { versions: 4 } }"),
+            "version 4 is specified for model 'broken', but the version directory is not present",
+        ),
+        (lambda model: (model / "1").rename(model / "one"), "at least one version must be available"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_says_why_and_the_others_are_served(
+    tmp_path: Path, damage: Callable[[Path], object], says: str
+) -> None:
+    write_model(tmp_path, "linear", 1, linear())
+    damage(write_model(tmp_path, "broken", 1, linear()))
+    models = serve(tmp_path)
+    assert np.array_equal(answer(models), OF[0])
+    assert set(states(models, "broken").values()) == {"UNAVAILABLE"}
+    assert any(says in entry.reason for entry in models.index() if entry.name == "broken")
+    assert [entry.name for entry in models.index(ready_only=True)] == ["linear"]
+
+
+def test_polling_takes_over_new_versions_and_drops_old_ones(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path)
+    write_model(tmp_path, "linear", 2, linear(seed=2))
+    write_model(tmp_path, "another", 1, linear(seed=3))
+    models.poll()
+    assert np.array_equal(answer(models), OF[2])
+    assert np.array_equal(answer(models, "another"), OF[3])
+    assert not models.is_ready("linear", "1")
+    (tmp_path / "another" / "1" / "model.onnx").unlink()
+    (tmp_path / "another" / "1").rmdir()
+    (tmp_path / "another" / "config.pbtxt").unlink()
+    (tmp_path / "another").rmdir()
+    models.poll()
+    with pytest.raises(NotFound, match=r"'another' is not found"):
+        answer(models, "another")
+
+
+def test_polling_takes_over_new_weights_and_a_new_config(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path)
+    write_model(tmp_path, "linear", 1, linear(seed=2))
+    models.poll()
+    assert np.array_equal(answer(models), OF[2])
+    write_model(tmp_path, "linear", 1, linear(seed=2), NOT_BATCHING.replace("max_batch_size: 8", "max_batch_size: 1"))
+    models.poll()
+    with pytest.raises(InvalidInput, match="batch-size must be <= 1 for 'linear'"):
+        answer(models)
+
+
+def test_a_poll_loads_only_what_has_changed(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1), NOT_BATCHING + "version_policy { all { } }")
+    models = serve(tmp_path)
+    answer(models)
+    write_model(tmp_path, "linear", 2, linear(seed=2), NOT_BATCHING + "version_policy { all { } }")
+    models.poll()
+    answer(models)
+    assert [(each.version, each.success.count) for each in models.statistics("linear")] == [("1", 1), ("2", 1)]
+
+
+def test_what_cannot_be_loaded_replaces_nothing_until_it_can(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path)
+    write_model(tmp_path, "linear", 2, b"not yet whole")
+    models.poll()
+    assert states(models) == {"1": "READY", "2": "UNAVAILABLE"}
+    assert np.array_equal(answer(models), OF[1])
+    write_model(tmp_path, "linear", 1, b"overwritten")
+    write_model(tmp_path, "linear", 2, linear(seed=2), "no config")
+    models.poll()
+    assert np.array_equal(answer(models), OF[1])
+    write_model(tmp_path, "linear", 2, linear(seed=2))
+    models.poll()
+    assert np.array_equal(answer(models), OF[2])
+    models.poll()
+    assert states(models) == {"2": "READY"}
+
+
+def test_the_repository_is_polled_by_itself(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path, poll_seconds=0.01)
+    write_model(tmp_path, "linear", 2, linear(seed=2))
+    until(lambda: models.is_ready("linear", "2") and not models.is_ready("linear", "1"))
+    assert np.array_equal(answer(models), OF[2])
+    models.close()
+
+
+def test_explicit_control_serves_what_was_loaded(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    write_model(tmp_path, "broken", 1, b"no graph")
+    models = serve(tmp_path, explicit=True)
+    assert models.index() == [
+        IndexEntry(name=name, version="", state="UNAVAILABLE", reason="") for name in ("broken", "linear")
+    ]
+    models.load("linear")
+    assert np.array_equal(answer(models), OF[1])
+    write_model(tmp_path, "linear", 2, linear(seed=2))
+    models.load("linear")
+    assert np.array_equal(answer(models), OF[2])
+    models.unload("linear")
+    assert states(models) == {"1": "UNAVAILABLE", "2": "UNAVAILABLE"}
+    assert reason(models, "linear", "2") == "unloaded"
+    with pytest.raises(NotFound, match="has no available versions"):
+        answer(models)
+    with pytest.raises(InvalidInput, match=r"^load failed for model 'broken': onnx runtime error"):
+        models.load("broken")
+    put(tmp_path / "broken" / "1" / "model.onnx", linear(seed=3))
+    models.load("broken")
+    assert np.array_equal(answer(models, "broken"), OF[3])
+    with pytest.raises(MoonfedError, match=r"^failed to load 'none', failed to poll from model repository$"):
+        models.load("none")
+    for outside in ("../linear", "", "."):
+        with pytest.raises(MoonfedError, match="failed to poll from model repository"):
+            models.load(outside)
+
+
+def test_load_and_unload_are_refused_where_the_repository_rules(tmp_path: Path) -> None:
+    models = serve(tmp_path)
+    for control in (models.load, models.unload):
+        with pytest.raises(Unavailable, match="explicit model load / unload is not allowed if polling is enabled"):
+            control("linear")
+
+
+def test_a_replacement_lets_requests_end_on_the_old_version(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path)
+    gate = Gate(models._loader.ready["linear", ""]._sessions)
+    with pool(1) as threads:
+        begun = threads.submit(answer, models)
+        until(lambda: bool(gate.batches))
+        write_model(tmp_path, "linear", 1, linear(seed=2))
+        models.poll()
+        assert np.array_equal(answer(models), OF[2])
+        gate.open()
+        assert np.array_equal(result(begun), OF[1])
+
+
+def test_an_unloaded_version_is_unloading_while_requests_are_under_way(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path, explicit=True)
+    models.load("linear")
+    gate = Gate(models._loader.ready["linear", ""]._sessions)
+    with pool(1) as threads:
+        begun = threads.submit(answer, models)
+        until(lambda: bool(gate.batches))
+        models.unload("linear")
+        assert states(models) == {"1": "UNLOADING"}
+        gate.open()
+        assert np.array_equal(result(begun), OF[1])
+    assert states(models) == {"1": "UNAVAILABLE"}
+
+
+def test_closing_refuses_new_requests_and_waits_for_those_under_way(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path)
+    gate = Gate(models._loader.ready["linear", ""]._sessions)
+    with pool(2) as threads:
+        begun = threads.submit(answer, models)
+        until(lambda: bool(gate.batches))
+        closing = threads.submit(models.close)
+        until(lambda: not models.ready() and not models.is_ready("linear"))
+        with pytest.raises(Unavailable, match="shutting down"):
+            answer(models)
+        assert not closing.done()
+        gate.open()
+        assert np.array_equal(result(begun), OF[1])
+        result(closing)
+
+
+def test_requests_never_fail_while_versions_are_replaced(tmp_path: Path) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=0), NOT_BATCHING + "dynamic_batching { }")
+    models = serve(tmp_path)
+    done = False
+
+    def keep_asking() -> set[int]:
+        seen = set()
+        while not done:
+            found = answer(models)
+            seen |= {seed for seed, expected in OF.items() if np.allclose(found, expected, rtol=0, atol=1e-6)}
+        return seen
+
+    with pool(4) as threads:
+        asking = [threads.submit(keep_asking) for _ in range(4)]
+        until(lambda: models.statistics("linear")[0].success.count > 0)
+        for seed in range(1, 6):
+            write_model(tmp_path, "linear", seed + 1, linear(seed=seed), NOT_BATCHING + "dynamic_batching { }")
+            models.poll()
+            asked = models.statistics("linear")[0]
+            until(lambda: models.statistics("linear")[0].success.count > 0)
+            assert asked.version == str(seed + 1)
+        done = True
+        assert set.union(*(result(each) for each in asking)) == set(range(6))
+
+
+def test_a_provider_that_is_missing_is_an_error_and_no_fall_back(tmp_path: Path) -> None:
+    write_model(tmp_path, "auto", 1, linear(), NOT_BATCHING.replace("kind: KIND_CPU", ""))
+    write_model(tmp_path, "on-gpu", 1, linear(), NOT_BATCHING.replace("KIND_CPU", "KIND_GPU"))
+    write_model(tmp_path, "on-cpu", 1, linear())
+    if _has_cuda():
+        pytest.skip("CUDA works here")
+    models = serve(tmp_path, provider="cuda")
+    for name in ("auto", "on-gpu"):
+        assert states(models, name) == {"1": "UNAVAILABLE"}
+        assert "provider cuda is wanted, but" in reason(models, name)
+    assert np.array_equal(answer(models, "on-cpu"), OF[0])
+    with pytest.raises(InvalidInput, match="provider is 'tpu'; it must be one of cpu, cuda, tensorrt"):
+        ServingSettings(provider="tpu")
+
+
+def _has_cuda() -> bool:
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        return False
+    session: Any = onnxruntime.InferenceSession(linear(), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    return "CUDAExecutionProvider" in session.get_providers()
+
+
+def test_serving_needs_no_torch_no_onnx_and_nothing_else_of_export() -> None:
+    program = """
+import pkgutil, sys, export.serving
+for module in pkgutil.walk_packages(export.serving.__path__, "export.serving."):
+    __import__(module.name)
+banned = {"torch", "torchvision", "onnx", "coordinator", "edge_client", "experiments"} & set(sys.modules)
+others = [name for name in sys.modules if name.startswith("export.") and not name.startswith("export.serving")]
+print(sorted(banned), others)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=FOR_EVER, check=True
+    )
+    assert found.stdout.split("\n")[0] == "[] []"

@@ -1,0 +1,75 @@
+"""What lies in a model repository: models, their versions, and a fingerprint that says whether files have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moonfed.errors import NotFound
+
+Fingerprint = frozenset[tuple[str, int, int, int]]  # path, modification time in ns, bytes, inode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDirectory:
+    """A model as it lay in the repository when it was looked at."""
+
+    path: Path
+    config: Fingerprint  # of all that is in no version's directory: config.pbtxt, labels, warm-up data
+    versions: dict[int, Fingerprint]
+
+    def fingerprint(self, version: int) -> Fingerprint:
+        """Of all files that a version is loaded from."""
+        return self.config | self.versions[version]
+
+
+def model_names(repository: Path) -> list[str]:
+    """The directories in a repository; hidden ones are somebody's temporary files."""
+    return sorted(each.name for each in repository.iterdir() if each.is_dir() and not each.name.startswith("."))
+
+
+def look(repository: Path, name: str) -> ModelDirectory:
+    """A model's directory as it is now; raises NotFound if there is none."""
+    path = repository / name
+    if name in ("", ".", "..") or "/" in name or not path.is_dir():
+        raise NotFound(f"model '{name}' is not in the repository")
+    versions = {int(each.name): each for each in path.iterdir() if _is_version(each)}
+    others = [each for each in path.iterdir() if each not in versions.values()]
+    return ModelDirectory(
+        path=path,
+        config=_fingerprint(path, others),
+        versions={version: _fingerprint(path, [versions[version]]) for version in sorted(versions)},
+    )
+
+
+def chosen_versions(there: Iterable[int], policy: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
+    """The versions to serve under a ModelVersionPolicy, in ascending order, and those that it names but lack."""
+    known = sorted(there)
+    if policy.HasField("specific"):
+        wanted = sorted(set(policy.specific.versions))
+        return [each for each in wanted if each in known], [each for each in wanted if each not in known]
+    if policy.HasField("all"):
+        return known, []
+    return known[-(policy.latest.num_versions or 1) :], []
+
+
+def _is_version(path: Path) -> bool:
+    """Numbers without leading zeros, as Triton reads them."""
+    return path.is_dir() and path.name.isascii() and path.name.isdigit() and str(int(path.name)) == path.name
+
+
+def _fingerprint(root: Path, paths: Iterable[Path]) -> Fingerprint:
+    files: list[Path] = []
+    for path in paths:
+        files.extend(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else files.append(path)
+    return frozenset(found for each in files for found in _of_file(root, each))
+
+
+def _of_file(root: Path, path: Path) -> list[tuple[str, int, int, int]]:
+    try:
+        status = path.stat()
+    except OSError:  # gone while we looked
+        return []
+    return [(str(path.relative_to(root)), status.st_mtime_ns, status.st_size, status.st_ino)]
