@@ -23,6 +23,7 @@ from tests.faults.kills import RUN, Reaper, kills
 
 ROUNDS, BUFFER = 20, 2
 SLOW, BEHIND = "cam-3", 2  # hands in when the others are so many models further
+OVER = "the run has finished|run .* has ended|is the run's last, and has closed"  # what a late device is told
 BUNDLE = bundle_of(1000)
 Update = tuple[str, int]  # whose, and of the round whose model it began with
 Record = Mapping[str, int]  # of one round: the devices that it counted, to the rounds that they began with
@@ -61,7 +62,7 @@ def test_each_acknowledged_update_counts_once_with_its_base_over_many_kills(coor
     journal = Journal(coordinators, kills(8), ROUNDS, allowed=1 + 2 * BEHIND)
     kind = control_pb2.Asynchronous(buffer=BUFFER, max_staleness=ROUNDS)
     coordinators.serve()
-    with devices_at(coordinators, pace=journal, tolerated="the run has finished|run .* has ended") as devices:
+    with devices_at(coordinators, pace=journal, tolerated=OVER) as devices:
         coordinators.start_run(RUN, BUNDLE, ROUNDS, len(SAMPLES), asynchronous=kind)
         until(lambda: any(device == SLOW for device, _ in journal.first("delivered")))  # its first one is stale
         journal.reap(devices)
