@@ -30,7 +30,7 @@ class Extent:
     devices: int = 10
     many: int = 100
     fleet: int = 1000
-    turns: int = 5
+    turns: int = 9  # a disk is restless
     runs: int = 100
     rounds: int = 10_000
 
