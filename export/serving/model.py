@@ -15,7 +15,7 @@ from export.serving.classification import Labels, classes, read_labels
 from export.serving.instances import complete_groups, open_sessions
 from export.serving.messages import Array, InferRequest, InferResponse, TensorSpec
 from export.serving.model_config import MODEL_FILE, Config, complete
-from export.serving.session import Session, SessionSettings, one_line
+from export.serving.session import Session, SessionSettings, run
 from export.serving.signature import Signature
 from export.serving.statistics import Asked, Counter, VersionStatistics
 from export.serving.tensors import asked_as
@@ -157,16 +157,6 @@ def batch_policy(config: Config) -> BatchPolicy:
         default_timeout_ns=queue.default_timeout_microseconds * _US,
         allow_timeout_override=queue.allow_timeout_override,
     )
-
-
-def run(session: Session, names: Sequence[str], feeds: Feeds) -> list[Array]:
-    """A run of ONNX Runtime; raises MoonfedError if it fails."""
-    try:
-        return session.run(names, feeds)
-    except MoonfedError:
-        raise
-    except Exception as error:  # onnxruntime's errors have no base class of their own
-        raise MoonfedError(f"onnx runtime error: {one_line(error)}") from error
 
 
 def _joined(feeds: Sequence[Feeds]) -> Feeds:

@@ -17,7 +17,7 @@ from moonfed.errors import InvalidInput, MoonfedError, Unavailable
 CPU, CUDA, TENSORRT = "cpu", "cuda", "tensorrt"
 _PROVIDERS = {CPU: "CPUExecutionProvider", CUDA: "CUDAExecutionProvider", TENSORRT: "TensorrtExecutionProvider"}
 _FALLING_BACK_TO = {CPU: (), CUDA: (CPU,), TENSORRT: (CUDA, CPU)}  # for the operators that a provider does not have
-_ERRORS_ONLY = 3
+_FATAL_ONLY = 4  # errors are told to whoever asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def _require(provider: str) -> None:
 
 def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = _FATAL_ONLY
     options.intra_op_num_threads = settings.intra_op_threads
     options.inter_op_num_threads = 1
     providers: list[Any] = []
@@ -75,7 +75,7 @@ def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # onnxruntime's errors have no base class of their own
-        raise MoonfedError(f"onnx runtime error: {one_line(error)}") from error
+        raise MoonfedError(f"onnx runtime error: {_one_line(error)}") from error
 
 
 def _spec(node: Any) -> TensorSpec:  # noqa: ANN401
@@ -101,6 +101,16 @@ def _as_bytes(array: Array) -> Array:
     return object_array([text.encode() for text in array.ravel()]).reshape(array.shape)
 
 
-def one_line(error: Exception) -> str:
+def run(session: Session, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+    """A run of ONNX Runtime; raises MoonfedError if it fails."""
+    try:
+        return session.run(names, feeds)
+    except MoonfedError:
+        raise
+    except Exception as error:  # onnxruntime's errors have no base class of their own
+        raise MoonfedError(f"onnx runtime error: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
     """An error of ONNX Runtime as one sentence."""
     return " ".join(str(error).split())

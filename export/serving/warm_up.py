@@ -10,7 +10,7 @@ from tritonclient.grpc import model_config_pb2
 
 from export.serving.messages import Array
 from export.serving.model_config import Config
-from export.serving.session import Session
+from export.serving.session import Session, run
 from export.serving.tensors import BYTES, DTYPES, decode, object_array, of_config_type
 from moonfed.errors import InvalidInput
 
@@ -28,7 +28,7 @@ def warm_up(session: Session, config: Config, directory: Path) -> None:
             for name, each in sample.inputs.items()
         }
         for _ in range(sample.count or 1):
-            session.run(names, feeds)
+            run(session, names, feeds)
 
 
 def _whole(one: Array, batch_size: int, *, batched: bool) -> Array:
