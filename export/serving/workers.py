@@ -1,0 +1,131 @@
+"""The threads that answer requests: few while requests are short, more while they wait.
+
+A request of a small model is mostly Python, and threads beyond a few only fight over the interpreter: on two cores
+4 threads answered some 3,300 requests a second, 64 threads 2,400. A request that waits (for a batch to fill, for a
+large model, for the rest of a slow client's message) costs nothing but its thread, and the others need one, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+from moonfed.errors import Overloaded, Unavailable
+
+LOOK_SECONDS = 0.01
+SHORT_CALLS = 10  # in one look: with as many, more threads would not help
+CALM_LOOKS = 100  # without need of a thread, until some of the added ones go
+
+_Call = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class Workers:
+    """An executor with `threads` threads, up to `limit` while calls wait and fewer than one a millisecond is taken."""
+
+    def __init__(self, *, threads: int, limit: int) -> None:
+        self._base, self._limit = min(threads, limit), limit
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._crowded, self._closed = threading.Event(), threading.Event()
+        self._threads = self._taken = self._in_flight = 0
+        self.accepting = True  # in general; `check` says whether right now
+        self._add(self._base)
+        threading.Thread(target=self._watch, name="workers", daemon=True).start()
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are under way or wait for a thread."""
+        return self._in_flight
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are."""
+        return self._threads
+
+    def check(self) -> None:
+        """Raises Overloaded if there are as many calls as may be, Unavailable if no more are taken."""
+        if not self.accepting:
+            raise Unavailable("Server is stopping and takes no more inference requests")
+        if self._in_flight >= self._limit:
+            raise Overloaded(f"Server is busy with {self._limit} inference requests, as many as it takes at once")
+
+    def refuse(self) -> None:
+        """Makes `check` refuse from now on; what is under way goes on."""
+        self.accepting = False
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:  # noqa: ANN401
+        """Calls the function on one of the threads."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._in_flight += 1
+        self._calls.put((future, function, arguments))
+        if not self._crowded.is_set() and self._calls.qsize() > 1:
+            self._crowded.set()
+        return future
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Counts a call that is made in a thread of somebody else's; raises what `check` does."""
+        self.check()
+        with self._lock:
+            self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._finish()
+
+    def close(self) -> None:
+        """Ends the threads, once they have done what was submitted."""
+        self._closed.set()
+        self._crowded.set()
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _add(self, count: int) -> None:
+        self._threads += count
+        for _ in range(count):
+            threading.Thread(target=self._work, name="worker", daemon=True).start()
+
+    def _work(self) -> None:
+        while call := self._calls.get():
+            future, function, arguments = call
+            self._taken += 1
+            try:
+                result = function(*arguments)
+            except BaseException as error:
+                self._finish()
+                future.set_exception(error)
+            else:
+                self._finish()
+                future.set_result(result)
+            del call, future, function, arguments  # not to be kept until the next one
+
+    def _finish(self) -> None:
+        with self._lock:
+            self._in_flight -= 1
+
+    def _watch(self) -> None:
+        """Looks at the calls that wait, for as long as there are any, or threads too many."""
+        calm = 0
+        while not self._closed.is_set():
+            if self._threads == self._base and not self._calls.qsize():
+                self._crowded.wait()
+                self._crowded.clear()
+            taken = self._taken
+            self._closed.wait(LOOK_SECONDS)
+            calm += 1
+            if self._calls.qsize() and self._taken - taken < SHORT_CALLS and self._threads < self._limit:
+                self._add(min(self._threads, self._limit - self._threads))
+                calm = 0
+            elif calm >= CALM_LOOKS and self._threads > self._base:
+                self._retire((self._threads - self._base + 3) // 4)
+                calm = 0
+
+    def _retire(self, count: int) -> None:
+        self._threads -= count
+        for _ in range(count):
+            self._calls.put(None)
