@@ -172,6 +172,8 @@ class Loader:
         with self._lock:
             for number, slot in self._slots.get(name, {}).items():
                 if number not in keep:
+                    if slot.retired is not None and slot.is_leaving():
+                        self._replaced.append(slot.retired)
                     slot.retire()
         self._publish()
 

@@ -91,28 +91,35 @@ class Version:
 
     def _run_alone(self, feeds: Feeds, names: tuple[str, ...], samples: int, begun: int) -> Mapping[str, Array]:
         session = self._idle.get()
-        started = _clock()
         try:
-            found = run(session, names, feeds)
+            return self._run(session, feeds, names, samples, begun)
         finally:
             self._idle.put(session)
+
+    def _run(
+        self, session: Session, feeds: Feeds, names: tuple[str, ...], samples: int, begun: int
+    ) -> Mapping[str, Array]:
+        started = _clock()
+        found = run(session, names, feeds)
         ended = _clock()
-        asked = Asked(samples=samples, begun_ns=begun, ended_waiting_ns=started)
-        self._counter.executed((asked,), (started, started, ended, ended))
+        self._counter.executed((Asked(samples, begun, started),), (started, started, ended, ended))
         return dict(zip(names, found, strict=True))
 
     def _run_batch(self, instance: int, batch: Sequence[Waiting]) -> Answers:
+        if len(batch) == 1:
+            (one,) = batch
+            return [self._run(self._sessions[instance], one.feeds, one.names, one.samples, one.begun_ns)]
         started = _clock()
         wanted = {name for each in batch for name in each.names}
         names = tuple(name for name in self.signature.output_names if name in wanted)
-        feeds = batch[0].feeds if len(batch) == 1 else _joined([each.feeds for each in batch])
+        feeds = _joined([each.feeds for each in batch])
         fed = _clock()
         found = dict(zip(names, run(self._sessions[instance], names, feeds), strict=True))
         inferred = _clock()
-        answers = [found] if len(batch) == 1 else _split(found, [each.samples for each in batch])
-        asked = [Asked(samples=each.samples, begun_ns=each.begun_ns, ended_waiting_ns=started) for each in batch]
+        answers = _split(found, [(each.samples, each.names) for each in batch])
+        asked = [Asked(each.samples, each.begun_ns, started) for each in batch]
         self._counter.executed(asked, (started, fed, inferred, _clock()))
-        return [{name: all_of_it[name] for name in each.names} for each, all_of_it in zip(batch, answers, strict=True)]
+        return answers
 
     def _classified(self, request: InferRequest, found: Mapping[str, Array]) -> Mapping[str, Array]:
         batched = self.signature.max_batch_size > 0
@@ -163,15 +170,20 @@ def _joined(feeds: Sequence[Feeds]) -> Feeds:
     return {name: np.concatenate([each[name] for each in feeds]) for name in feeds[0]}
 
 
-def _split(found: Mapping[str, Array], sizes: Sequence[int]) -> list[dict[str, Array]]:
-    """Views of each request's rows; raises MoonfedError if an output does not have a row for each sample."""
+def _split(found: Mapping[str, Array], asked: Sequence[tuple[int, tuple[str, ...]]]) -> Answers:
+    """Views of the rows of each request, which has so many samples and wants these outputs.
+
+    Raises MoonfedError if an output does not have a row for each sample.
+    """
+    total = sum(samples for samples, _ in asked)
     for name, array in found.items():
-        if array.ndim == 0 or len(array) != sum(sizes):
-            raise MoonfedError(f"output '{name}' has shape {list(array.shape)} for a batch of {sum(sizes)}")
-    answers, start = [], 0
-    for size in sizes:
-        answers.append({name: array[start : start + size] for name, array in found.items()})
-        start += size
+        if array.ndim == 0 or len(array) != total:
+            raise MoonfedError(f"output '{name}' has shape {list(array.shape)} for a batch of {total}")
+    answers: Answers = []
+    start = 0
+    for samples, names in asked:
+        answers.append({name: found[name][start : start + samples] for name in names})
+        start += samples
     return answers
 
 
@@ -187,6 +199,7 @@ class _UnderWay:
 
     def __init__(self) -> None:
         self.count = 0
+        self._awaited = False
         self._lock = threading.Lock()
         self._none = threading.Condition(self._lock)
 
@@ -197,9 +210,10 @@ class _UnderWay:
     def leave(self) -> None:
         with self._lock:
             self.count -= 1
-            if not self.count:
+            if not self.count and self._awaited:
                 self._none.notify_all()
 
     def wait_until_none(self) -> None:
         with self._none:
+            self._awaited = True
             self._none.wait_for(lambda: not self.count)

@@ -117,8 +117,8 @@ class Models:
 
     def load(self, model: str) -> None:
         """Loads a model, or what has changed of it since; raises MoonfedError if a version cannot be loaded."""
-        self._require_explicit()
         with self._changing:
+            self._require_explicit()
             try:
                 there = look(self._repository, model)
             except NotFound as error:
@@ -128,13 +128,15 @@ class Models:
 
     def unload(self, model: str) -> None:
         """Takes no more requests for a model; those under way end. Nothing happens if it is not loaded."""
-        self._require_explicit()
         with self._changing:
+            self._require_explicit()
             self._loader.unload(model)
 
     def poll(self) -> None:
         """Takes over what has changed in the repository."""
         with self._changing:
+            if self._closing.is_set():
+                return
             there = model_names(self._repository)
             for name in self._loader.names() - set(there):
                 self._loader.forget(name)
@@ -175,6 +177,8 @@ class Models:
         raise Unavailable(f"{about} version {version} is not at ready state")
 
     def _require_explicit(self) -> None:
+        if self._closing.is_set():
+            raise Unavailable("the server is shutting down")
         if not self._settings.explicit:
             raise Unavailable("explicit model load / unload is not allowed if polling is enabled")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from moonfed.errors import NotFound
 
+WARM_UP_DIRECTORY = "warmup"  # in a model's directory, with the files that its config names
 Fingerprint = frozenset[tuple[str, int, int, int]]  # path, modification time in ns, bytes, inode
 
 
@@ -36,7 +37,7 @@ def look(repository: Path, name: str) -> ModelDirectory:
     if name in ("", ".", "..") or "/" in name or not path.is_dir():
         raise NotFound(f"model '{name}' is not in the repository")
     versions = {int(each.name): each for each in path.iterdir() if _is_version(each)}
-    others = [each for each in path.iterdir() if each not in versions.values()]
+    others = [each for each in path.iterdir() if _concerns_all_versions(each)]
     return ModelDirectory(
         path=path,
         config=_fingerprint(path, others),
@@ -58,6 +59,11 @@ def chosen_versions(there: Iterable[int], policy: Any) -> tuple[list[int], list[
 def _is_version(path: Path) -> bool:
     """Numbers without leading zeros, as Triton reads them."""
     return path.is_dir() and path.name.isascii() and path.name.isdigit() and str(int(path.name)) == path.name
+
+
+def _concerns_all_versions(path: Path) -> bool:
+    """Not what is hidden, or a directory of any other name: there somebody may be writing the next version."""
+    return path.name == WARM_UP_DIRECTORY if path.is_dir() else not path.name.startswith(".")
 
 
 def _fingerprint(root: Path, paths: Iterable[Path]) -> Fingerprint:

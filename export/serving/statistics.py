@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +47,8 @@ class VersionStatistics:
     batches: tuple[BatchStatistics, ...] = ()  # by batch size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A request of an execution, for the statistics."""
+class Asked(NamedTuple):
+    """A request of an execution, for the statistics; made for each one, so no dataclass, which takes longer."""
 
     samples: int
     begun_ns: int
@@ -64,24 +64,25 @@ class Counter:
         self._batches: dict[int, _Sums] = {}
         self._success, self._queue = _Sum(), _Sum()
         self._failures: dict[str, _Sum] = {}
-        self._inferences, self._last_ms = 0, 0
+        self._inferences, self._last_ns = 0, 0
 
     def executed(self, requests: Sequence[Asked], computing: tuple[int, int, int, int]) -> None:
         """One run that answered these requests; `computing`: when it began, had its input, its output, was done."""
         begun, fed, inferred, ended = computing
         durations = (fed - begun, inferred - fed, ended - inferred)
-        size = sum(each.samples for each in requests)
-        now_ms = time.time_ns() // 1_000_000
         with self._lock:
-            for each in requests:
-                self._success.add(ended - each.begun_ns)
-                self._queue.add(each.ended_waiting_ns - each.begun_ns)
+            size = 0
+            for samples, asked, started in requests:
+                size += samples
+                self._success.add(ended - asked)
+                self._queue.add(started - asked)
                 self._requests.add(durations)
             self._inferences += size
-            self._last_ms = now_ms
-            if size not in self._batches:
-                self._batches[size] = _Sums()
-            self._batches[size].add(durations)
+            self._last_ns = time.time_ns()
+            batch = self._batches.get(size)
+            if batch is None:
+                batch = self._batches[size] = _Sums()
+            batch.add(durations)
 
     def failed(self, reason: str, ns: int) -> None:
         """One request that was not answered."""
@@ -98,7 +99,7 @@ class Counter:
             return VersionStatistics(
                 name=name,
                 version=version,
-                last_inference_ms=self._last_ms,
+                last_inference_ms=self._last_ns // 1_000_000,
                 inference_count=self._inferences,
                 execution_count=sum(durations[0].count for _, durations in batches),
                 pending=pending,

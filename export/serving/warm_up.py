@@ -10,11 +10,10 @@ from tritonclient.grpc import model_config_pb2
 
 from export.serving.messages import Array
 from export.serving.model_config import Config
+from export.serving.repository import WARM_UP_DIRECTORY
 from export.serving.session import Session, run
 from export.serving.tensors import BYTES, DTYPES, decode, object_array, of_config_type
 from moonfed.errors import InvalidInput
-
-DIRECTORY = "warmup"  # in the model's directory, with the files that input_data_file names
 
 
 def warm_up(session: Session, config: Config, directory: Path) -> None:
@@ -42,7 +41,7 @@ def _sample(written: Any, name: str, config: Config, directory: Path) -> Array: 
     if min(dims, default=0) < 0:
         raise InvalidInput(f"warmup setting expects all variable-size dimensions are specified for input '{name}'")
     if written.WhichOneof("input_data_type") == "input_data_file":
-        return _from_file(directory / DIRECTORY / written.input_data_file, datatype, dims, name, config.name)
+        return _from_file(directory / WARM_UP_DIRECTORY / written.input_data_file, datatype, dims, name, config.name)
     if datatype == BYTES:
         return object_array([b""] * int(np.prod(dims))).reshape(dims)
     dtype = DTYPES[datatype]

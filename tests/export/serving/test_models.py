@@ -190,6 +190,23 @@ def test_a_poll_loads_only_what_has_changed(tmp_path: Path) -> None:
     assert [(each.version, each.success.count) for each in models.statistics("linear")] == [("1", 1), ("2", 1)]
 
 
+def test_a_poll_takes_no_notice_of_what_is_being_written(tmp_path: Path) -> None:
+    model = write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path)
+    answer(models)
+    (model / ".2.part").mkdir()
+    put(model / ".2.part" / "model.onnx", linear(seed=2)[:50])
+    put(model / ".config.pbtxt.new", b"max_batch")
+    (tmp_path / ".other").mkdir()
+    models.poll()
+    assert models.statistics("linear")[0].success.count == 1  # the same version as before
+    assert [entry.name for entry in models.index()] == ["linear"]
+    (model / ".2.part" / "model.onnx").write_bytes(linear(seed=2))
+    (model / ".2.part").rename(model / "2")
+    models.poll()
+    assert np.array_equal(answer(models), OF[2])
+
+
 def test_what_cannot_be_loaded_replaces_nothing_until_it_can(tmp_path: Path) -> None:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path)
@@ -294,6 +311,8 @@ def test_closing_refuses_new_requests_and_waits_for_those_under_way(tmp_path: Pa
         with pytest.raises(Unavailable, match="shutting down"):
             answer(models)
         assert not closing.done()
+        models.poll()
+        assert not models.is_ready("linear")
         gate.open()
         assert np.array_equal(result(begun), OF[1])
         result(closing)
