@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edge_client.data.folder import decode_image, image_files, require_pillow
+from edge_client.data.folder import image_files
 from edge_client.finished import Finished, find_finished
 from edge_client.trainer import require_accelerator
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.images import decode_image, require_pillow
 from moonfed.manifest import Manifest
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.samples import Inputs, check_inputs, has_labels, read_inputs, read_npz

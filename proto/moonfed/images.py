@@ -1,0 +1,73 @@
+"""Image files as raw samples: decoded and resized in one way, for training, predicting and asking a server alike."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.errors import InvalidInput
+from moonfed.manifest import InputSpec
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_MODES = {1: "L", 3: "RGB"}  # Pillow's names, by number of channels
+
+
+def require_pillow() -> None:
+    """Raises InvalidInput if images cannot be read on this device."""
+    if importlib.util.find_spec("PIL") is None:
+        raise InvalidInput("reading images needs Pillow, which is not installed; install moonfed[images]")
+
+
+def decode_image(file: Path, spec: InputSpec) -> npt.NDArray[np.uint8] | None:
+    """One image as a sample of the bundle, decoded and resized as for training; None if it cannot be read.
+
+    Raises InvalidInput for a bundle that takes no images.
+    """
+    pixels = _decode(file, *_format(spec))
+    return None if pixels is None else pixels.reshape(spec.shape)
+
+
+def require_images(spec: InputSpec) -> None:
+    """Raises InvalidInput for a bundle whose samples no image file can give."""
+    _format(spec)
+
+
+def _format(spec: InputSpec) -> tuple[int, int, str]:
+    if spec.kind != "image":
+        raise InvalidInput(f"data are image files; the bundle takes {spec.kind}, so give it an .npz file")
+    height, width, channels = spec.shape
+    if channels not in _MODES:
+        raise InvalidInput(f"the bundle's images have {channels} channels; image files can give 1 or 3")
+    return height, width, _MODES[channels]
+
+
+def _decode(file: Path, height: int, width: int, mode: str) -> npt.NDArray[np.uint8] | None:
+    from PIL import Image  # optional: only devices with image files have it
+
+    if not file.is_file():  # opening a pipe would wait for ever
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file) as image:
+                image.draft(mode, (width, height))  # lets JPEG decode at a reduced size
+                resized = _eight_bits(image).convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(resized, dtype=np.uint8)
+    except Exception:  # each of Pillow's many decoders fails in its own way when a file is damaged
+        return None
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scales 16-bit greys, which Pillow would cut off at 255."""
+    from PIL import Image
+
+    if image.mode != "I" and not image.mode.startswith("I;16"):
+        return image
+    return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
