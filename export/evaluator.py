@@ -14,18 +14,12 @@ from pathlib import Path
 from export.binding import bind_file
 from export.runs import GlobalModel, Runs, global_models
 from export.scoring import Predictor, Score
+from export.watching import WAIT_LIMIT, watch_run
 from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.manifest import GRAPH_FILE, Manifest
 from moonfed.samples import RawSamples, read_npz
 from moonfed.transport import Backoff
 from moonfed.v1 import control_pb2
-
-WAIT_LIMIT = 30.0  # seconds between attempts to find the coordinator again
-_ASKS_FOR_A_LOOK = (
-    control_pb2.EVENT_KIND_SNAPSHOT,
-    control_pb2.EVENT_KIND_ROUND_COMMITTED,
-    control_pb2.EVENT_KIND_ENDED,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,21 +88,7 @@ class Evaluator:
 
     def follow(self) -> None:
         """Scores models as they come until the run has ended; a coordinator that is away is waited for."""
-        backoff = Backoff(limit=WAIT_LIMIT)
-        while True:
-            try:
-                if not self._watch(backoff):
-                    return
-            except Unavailable as problem:
-                self._away(problem)
-            time.sleep(backoff.next())
-
-    def _watch(self, backoff: Backoff) -> bool:
-        for event in self._runs.watch(self._run):
-            backoff.reset()
-            if event.kind in _ASKS_FOR_A_LOOK and not self.catch_up():
-                return False
-        return self.catch_up()
+        watch_run(self._runs, self._run, look=self.catch_up, away=self._away)
 
     def _models(self, run: control_pb2.Run) -> list[GlobalModel]:
         return global_models(run, self._runs.rounds(self._run), self._manifest)
