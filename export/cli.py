@@ -6,24 +6,27 @@ The commands are in `export.commands`; everything heavy is imported by the comma
 from __future__ import annotations
 
 from export.commands.bundles import bundle, inspect, methods
+from export.commands.classification import classify
 from export.commands.evaluation import evaluate
 from export.commands.model_files import onnx
 from export.commands.options import PROGRAM
+from export.commands.release import follow, repository, roll_back
 from export.commands.serving import serve
 from moonfed.cli import new_app, run_program
 
-HELP = """Compile models for a fleet of devices, score what a run has learned, and write it as ONNX.
+HELP = """Compile models for a fleet of devices, score what a run has learned, write it as ONNX, bring it to a server.
 
 \b
 Example:
   moonfed-export bundle --model cnn --input 8x8x1 --classes 10 --method moon --output digits-bundle
   moonfed-export evaluate digits --data test.npz --follow
   moonfed-export onnx digits --data test.npz --output digits.onnx
+  moonfed-export repository digits --data test.npz --name digits --output models
   moonfed-export serve models
 """
 
 app = new_app(HELP)
-for command in (bundle, methods, inspect, evaluate, onnx, serve):
+for command in (bundle, methods, inspect, evaluate, onnx, repository, follow, roll_back, serve, classify):
     app.command()(command)
 
 

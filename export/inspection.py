@@ -27,11 +27,7 @@ def table(bundle: Bundle) -> str:
         ("sha256", bundle.ref.sha256),
         ("model", f"{manifest.model}, {model_size(parameters):,} parameters in {len(parameters)} tensors"),
         ("statistics", f"{model_size(statistics):,} in {len(statistics)} tensors" if statistics else "none"),
-        ("method", _method(manifest)),
-        *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.hyperparameters)),
-        ("training", f"{manifest.training.epochs} epochs a round, batches of {manifest.training.batch_size}"),
-        ("augmentation", _augmentation(manifest)),
-        ("server rule", _server_rule(manifest)),
+        *method_rows(manifest),
         *_exchanged(manifest),
         ("input", f"{manifest.input.kind}, {manifest.input.dtype} {_shape(manifest.input.shape)}"),
         ("classes", _classes(manifest.classes)),
@@ -42,6 +38,17 @@ def table(bundle: Bundle) -> str:
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    """How a bundle learns: the method and its settings, local training and the server rule, as names and values."""
+    return [
+        ("method", _method(manifest)),
+        *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.hyperparameters)),
+        ("training", f"{manifest.training.epochs} epochs a round, batches of {manifest.training.batch_size}"),
+        ("augmentation", _augmentation(manifest)),
+        ("server rule", _server_rule(manifest)),
+    ]
 
 
 def _method(manifest: Manifest) -> str:

@@ -6,7 +6,6 @@ Legend: N samples, B a batch of them, C classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +26,18 @@ class Score:
     loss: float  # mean cross-entropy, nats
 
 
+def open_session(graph: bytes) -> onnxruntime.InferenceSession:
+    """An ONNX Runtime session on the CPU that says nothing but errors."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
 class Predictor:
     """A bound graph, ready to predict on the CPU, where results are the same on every machine's accelerator."""
 
     def __init__(self, graph: bytes) -> None:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = _ERRORS_ONLY
-        self._session: Any = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self._session = open_session(graph)
 
     def predict(self, inputs: Inputs) -> npt.NDArray[np.float32]:
         """Class probabilities [N, C] of raw samples [N, …], in one pass."""

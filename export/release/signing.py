@@ -1,0 +1,44 @@
+"""Signs a version's files after the OpenSSF model signing specification, with an elliptic-curve key pair.
+
+Whoever has the public key checks a version with the same package, and needs nothing of ours:
+    model_signing verify key REPOSITORY/NAME/7 --signature REPOSITORY/NAME/7/model.sig --public_key key.pub
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from moonfed.errors import InvalidInput, NotFound
+
+SIGNATURE_FILE = "model.sig"
+
+
+def signature_of(files: Mapping[str, bytes], version: int, key: Path) -> bytes:
+    """The signature over all files of a version's directory, itself excepted.
+
+    `key`: a private key in PEM, without a password, of the curves P-256, P-384 or P-521. Raises NotFound if there is
+    none or the package is missing, InvalidInput for a key that cannot be used.
+    """
+    if not key.is_file():
+        raise NotFound(f"sign is {str(key)!r}; there is no such file")
+    try:
+        from model_signing import hashing, signing
+    except ModuleNotFoundError as error:
+        raise NotFound("signing needs the package model-signing: pip install 'moonfed[sign]'") from error
+    with tempfile.TemporaryDirectory(prefix="moonfed-") as scratch:
+        directory = Path(scratch, str(version))  # whose name is signed as well
+        directory.mkdir()
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        signature = directory / SIGNATURE_FILE
+        config = signing.Config().set_hashing_config(hashing.Config().set_ignored_paths(paths=[SIGNATURE_FILE]))
+        try:
+            config.use_elliptic_key_signer(private_key=key)
+        except (ValueError, TypeError, AttributeError) as error:  # no PEM, another curve, a password, another algorithm
+            raise InvalidInput(
+                f"{key} cannot sign; it must be a private key in PEM without a password, of P-256, P-384 or P-521"
+            ) from error
+        config.sign(directory, signature)
+        return signature.read_bytes()

@@ -1,0 +1,81 @@
+"""What can be checked of KServe's manifests without a cluster."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DEPLOY, PROJECT = ROOT / "deploy", ROOT / "pyproject.toml"
+MANIFESTS = ("kserve-triton.yaml", "kserve-moonfed.yaml")
+# Of kserve's v1beta1 API: PredictorSpec is a pod's spec with one framework; a container is Kubernetes' own.
+POD = {"containers", "model", "minReplicas", "maxReplicas", "serviceAccountName", "nodeSelector", "tolerations"}
+CONTAINER = {
+    "name", "image", "command", "args", "env", "ports", "readinessProbe", "livenessProbe", "resources", "volumeMounts",
+}  # fmt: skip
+MODEL = CONTAINER | {"modelFormat", "runtime", "protocolVersion", "runtimeVersion", "storageUri", "storage"}
+
+
+def manifest(name: str) -> dict[str, Any]:
+    (document,) = yaml.safe_load_all((DEPLOY / name).read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_is_an_inference_service_with_known_fields(name: str) -> None:
+    document = manifest(name)
+    assert (document["apiVersion"], document["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
+    assert set(document) == {"apiVersion", "kind", "metadata", "spec"}
+    assert document["metadata"]["name"] == "digits"
+    predictor = document["spec"]["predictor"]
+    assert set(predictor) <= POD
+    for container in predictor.get("containers", [predictor.get("model")]):
+        assert set(container) <= (MODEL if "model" in predictor else CONTAINER)
+        asked, allowed = container["resources"]["requests"], container["resources"]["limits"]
+        assert set(asked) == set(allowed) == {"cpu", "memory"}
+        assert all(isinstance(value, str) for value in (*asked.values(), *allowed.values(), *container["args"]))
+
+
+def test_triton_polls_the_repository_that_its_runtime_mounts() -> None:
+    model = manifest("kserve-triton.yaml")["spec"]["predictor"]["model"]
+    assert model["modelFormat"] == {"name": "triton"}
+    assert model["protocolVersion"] == "v2"
+    assert "--model-control-mode=poll" in model["args"]
+    assert model["storageUri"].startswith("pvc://")
+
+
+def test_our_server_listens_where_kserve_and_the_probes_look() -> None:
+    (container,) = manifest("kserve-moonfed.yaml")["spec"]["predictor"]["containers"]
+    assert container["name"] == "kserve-container"
+    assert container["command"] == ["moonfed-export", "serve"]
+    repository, *options = container["args"]
+    chosen = dict(zip(options[::2], options[1::2], strict=True))
+    assert repository == "/mnt/models"  # where KServe puts what STORAGE_URI names
+    assert [entry["name"] for entry in container["env"]] == ["STORAGE_URI"]
+    assert chosen["--host"] == "0.0.0.0"  # noqa: S104
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert str(container[probe]["httpGet"]["port"]) == chosen["--http-port"]
+    assert [str(port["containerPort"]) for port in container["ports"]] == [chosen["--http-port"]]
+
+
+def test_the_servers_image_installs_what_serving_needs_and_no_torch(tmp_path: Path) -> None:
+    """Runs the image's own line against pyproject.toml."""
+    text = (DEPLOY / "server.Dockerfile").read_text()
+    (line,) = (line for line in text.splitlines() if line.strip().startswith("python -c"))
+    code = shlex.split(line.strip().partition(">")[0].rstrip())[2].replace("/tmp/pyproject.toml", str(PROJECT))
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    described = tomllib.loads(PROJECT.read_text())["project"]
+    torch = [name for name in described["dependencies"] if name.startswith("torch")]
+    assert len(torch) == 1
+    wanted = [*described["dependencies"], *described["optional-dependencies"]["serve"]]
+    assert [name for name in found if name] == [name for name in wanted if name not in torch]
+    ignored = (DEPLOY / "server.Dockerfile.dockerignore").read_text()
+    assert ignored == (DEPLOY / "cpu.Dockerfile.dockerignore").read_text()

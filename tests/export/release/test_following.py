@@ -1,0 +1,253 @@
+"""`moonfed-export follow`: which rounds reach the server, which do not, and that what was taken back stays away."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from export.binding import read_metadata
+from export.release.following import Decision, Follower, Gate
+from export.release.repository import ModelDirectory
+from export.runs import Runs, connect
+from export.watching import watch_run
+from moonfed.blobs import BlobRef
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.tensors import Vector
+from tests.export.conftest import another_model
+from tests.export.control import Control
+from tests.export.release.test_repository import graph, release
+from tests.export.release.trained import Trained
+
+PATIENCE = 120.0
+NOWHERE = Path("nowhere")
+
+
+@pytest.fixture
+def control(trained: Trained, tmp_path: Path) -> Iterator[Control]:
+    made = Control(tmp_path, trained.bundle)  # type: ignore[abstract]  # it answers only what export asks
+    made.serve()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def runs(control: Control) -> Iterator[Runs]:
+    with connect(NOWHERE, insecure=True, address=control.address) as found:
+        yield found
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ModelDirectory:
+    return ModelDirectory(tmp_path / "models", "digits")
+
+
+def good(trained: Trained, number: int) -> Vector:
+    """As good as the trained model, and another one: it differs by less than matters."""
+    return np.asarray(trained.model * np.float32(1 + 1e-6 * number), dtype=np.float32)
+
+
+def bad(trained: Trained, seed: int) -> Vector:
+    return another_model(trained.bundle.manifest, seed)
+
+
+def follower(
+    runs: Runs, directory: ModelDirectory, trained: Trained, decisions: list[Decision], *, kept: int = 5
+) -> Follower:
+    return Follower(runs, "r", directory, Gate(data=trained.test_file), decided=decisions.append, kept=kept)
+
+
+def rounds_in(directory: ModelDirectory) -> dict[int, str]:
+    """What the versions' files say of their round."""
+    return {version: read_metadata(directory.model(version))["round"] for version in directory.versions()}
+
+
+def accuracy(directory: ModelDirectory, version: int, trained: Trained) -> float:
+    session = onnxruntime.InferenceSession(directory.model(version), providers=["CPUExecutionProvider"])
+    (probabilities,) = session.run(["probabilities"], {"inputs": trained.test.inputs})
+    return float((np.asarray(probabilities).argmax(axis=1) == trained.test.labels).mean())
+
+
+def test_the_newest_round_that_passes_is_served_and_those_that_do_not_are_not(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+) -> None:
+    decisions: list[Decision] = []
+    following = follower(runs, directory, trained, decisions)
+    assert following.catch_up()
+    assert (decisions, directory.versions()) == ([], [])  # round 0 is nobody's
+    control.commit(good(trained, 1))
+    control.commit(good(trained, 2))
+    assert following.catch_up()
+    assert rounds_in(directory) == {2: "2"}  # the older one is not looked at
+    control.commit(bad(trained, 1))
+    control.commit(bad(trained, 2))
+    assert following.catch_up()
+    assert directory.versions() == [2]
+    assert following.catch_up()  # nothing new: nobody is judged again
+    control.commit(good(trained, 5))
+    control.end()
+    assert not following.catch_up()
+    assert (rounds_in(directory), directory.served()) == ({2: "2", 5: "5"}, [5])
+    assert [(found.round, found.served, found.published) for found in decisions] == [
+        (2, None, True),
+        (4, 2, False),
+        (3, 2, False),
+        (5, 2, True),
+    ]
+    first, second = decisions[0], decisions[1]
+    assert first.accuracy == pytest.approx(accuracy(directory, 2, trained))
+    assert second.served_accuracy == pytest.approx(first.accuracy)
+    assert second.accuracy < first.accuracy - 0.3
+    assert {entry.name for entry in (directory.path / "5").iterdir()} == {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
+
+
+@pytest.mark.parametrize(
+    ("margin", "right", "passes"), [(0, 100, True), (0, 99, False), (0.5, 99, True), (0.5, 98, False), (100, 0, True)]
+)
+def test_the_margin_is_in_points(margin: float, right: int, passes: bool) -> None:
+    gate = Gate(data=NOWHERE, margin=margin)
+    assert gate.passes(right, 100, 200) == passes
+    assert gate.passes(0, None, 200)
+
+
+@pytest.mark.parametrize("margin", [-0.1, 100.5, float("nan")])
+def test_a_margin_outside_0_to_100_is_refused(margin: float) -> None:
+    with pytest.raises(InvalidInput, match="it must be points of accuracy, 0 to 100"):
+        Gate(data=NOWHERE, margin=margin)
+
+
+def test_a_version_that_was_taken_back_stays_away_and_a_later_one_may_come(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+) -> None:
+    decisions: list[Decision] = []
+    following = follower(runs, directory, trained, decisions)
+    for number in (1, 2, 3):
+        control.commit(good(trained, number))
+        following.catch_up()
+    assert directory.roll_back() == (3, 2)
+    following.catch_up()
+    follower(runs, directory, trained, decisions).catch_up()  # one that was started anew knows it as well
+    assert directory.served() == [2]
+    control.commit(bad(trained, 4))
+    following.catch_up()
+    assert (decisions[-1].round, decisions[-1].served, decisions[-1].published) == (4, 2, False)
+    assert directory.served() == [2]
+    control.commit(good(trained, 5))
+    following.catch_up()
+    assert (directory.served(), directory.versions()) == ([5], [1, 2, 3, 5])
+    assert directory.roll_back(2) == (5, 2)
+
+
+def test_so_many_versions_stay_and_the_one_that_is_served(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+) -> None:
+    decisions: list[Decision] = []
+    following = follower(runs, directory, trained, decisions, kept=2)
+    for number in (1, 2, 3, 4):
+        control.commit(good(trained, number))
+        following.catch_up()
+    assert directory.versions() == [3, 4]
+    assert [found.removed for found in decisions] == [(), (), (1,), (2,)]
+    with pytest.raises(InvalidInput, match="keep is 1; it must be at least 2"):
+        follower(runs, directory, trained, decisions, kept=1)
+
+
+def test_another_models_repository_is_left_alone(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    control.commit(good(trained, 1))
+    pets = ModelDirectory(tmp_path / "models", "pets")
+    pets.publish(3, release(graph()))
+    following = follower(runs, pets, trained, [])
+    following.catch_up()  # round 1 is below version 3
+    control.commit(good(trained, 2))
+    control.commit(good(trained, 3))
+    control.commit(good(trained, 4))
+    with pytest.raises(InvalidInput, match=r"version 3 in .*pets does not say what it takes"):
+        following.catch_up()
+    assert pets.versions() == [3]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_be_there(
+    control: Control,
+    runs: Runs,
+    directory: ModelDirectory,
+    trained: Trained,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    listed: bool,
+) -> None:
+    control.commit(good(trained, 1))
+    control.commit(good(trained, 2))
+    fetch = Runs.fetch
+
+    def deleted(self: Runs, ref: BlobRef) -> Path:
+        if ref.sha256 == control.run.model.sha256:
+            if not listed:
+                control.rounds[1].ClearField("model")
+            raise NotFound("there is no such blob")
+        return fetch(self, ref)
+
+    monkeypatch.setattr(Runs, "fetch", deleted)
+    following = follower(runs, directory, trained, [])
+    if listed:
+        with pytest.raises(NotFound, match="there is no such blob"):
+            following.catch_up()
+    else:
+        following.catch_up()
+        assert directory.versions() == [1]
+
+
+def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
+    control: Control, directory: ModelDirectory, trained: Trained
+) -> None:
+    decisions = queue.SimpleQueue[Decision]()
+
+    def follow() -> None:
+        with connect(NOWHERE, insecure=True, address=control.address) as found:
+            following = Follower(found, "r", directory, Gate(data=trained.test_file), decided=decisions.put)
+            watch_run(found, "r", look=following.catch_up, away=lambda problem: None)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    control.watched.get(timeout=PATIENCE)
+    control.commit(good(trained, 1))
+    assert decisions.get(timeout=PATIENCE).round == 1
+    control.stop()
+    control.commit(good(trained, 2))  # nobody watches
+    control.serve()
+    assert decisions.get(timeout=PATIENCE).round == 2
+    control.end()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert directory.served() == [2]
+
+
+def test_the_command_says_what_became_of_each_round(control: Control, trained: Trained, tmp_path: Path) -> None:
+    control.commit(good(trained, 1))
+    control.end()
+    words = ["follow", "r", "--repository", tmp_path / "models", "--name", "digits", "--data", trained.test_file]
+    code = "import sys; sys.path.insert(0, 'proto'); from export.cli import main; main()"
+    where = ["--insecure", "--coordinator", control.address]
+
+    def run(*others: str) -> str:
+        command = [sys.executable, "-c", code, *map(str, words), *where, *others]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    (line,) = run("--json").splitlines()
+    found = json.loads(line)
+    assert (found["round"], found["published"], found["served"]) == (1, True, None)
+    assert run() == ""  # all has been seen to
+    control.commit(bad(trained, 2))
+    assert run().startswith("round   2  accuracy 0.")
+    assert run().endswith(": not good enough\n")
+    assert ModelDirectory(tmp_path / "models", "digits").versions() == [1]
