@@ -95,11 +95,18 @@ class Batcher:
         self._waiting: deque[Waiting] = deque()
         self._idle = list(range(instances))
         self._assembling = False
+        self._hurried = False
         self._enough = 0  # samples for which the assembling one, which waits, looks again
 
     def waiting(self) -> int:
         """How many requests wait for an instance."""
         return len(self._waiting)
+
+    def hurry(self) -> None:
+        """From now on nobody waits for company: no more requests will come."""
+        with self._lock:
+            self._hurried = True
+            self._joined.notify()
 
     def infer(
         self, feeds: Feeds, names: tuple[str, ...], samples: int, begun_ns: int, timeout_ns: int
@@ -187,7 +194,7 @@ class Batcher:
                 self._waiting.popleft()
                 return []
             sizes, closed = self._head()
-            count = self._policy.ready(sizes, closed=closed, overdue=now >= until)
+            count = self._policy.ready(sizes, closed=closed, overdue=self._hurried or now >= until)
             if count:
                 return [self._take(now) for _ in range(count)]
             self._enough = self._policy.next_size(sum(sizes))

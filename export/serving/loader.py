@@ -191,8 +191,11 @@ class Loader:
 
     def _publish(self) -> None:
         with self._lock:
+            before = set(self.ready.values())
             ready: dict[tuple[str, str], Version] = {}
             for name, slots in self._slots.items():
                 for _, version in sorted((number, slot.loaded) for number, slot in slots.items() if slot.loaded):
                     ready[name, version.version] = ready[name, ""] = version
             self.ready = ready
+        for version in before - set(ready.values()):
+            version.hurry()

@@ -76,6 +76,11 @@ class Version:
         """What it counted."""
         return self._counter.snapshot(self.signature.model, self.version, self._pending())
 
+    def hurry(self) -> None:
+        """Another one has taken its place, or none: those who wait for a batch to fill wait no longer."""
+        if self._batcher is not None:
+            self._batcher.hurry()
+
     def busy(self) -> bool:
         """Whether requests are under way."""
         return self._under_way.count > 0

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -242,6 +242,25 @@ def test_one_that_waits_for_others_gives_up_at_its_timeout(tmp_path: Path) -> No
         models.infer(ask("linear", batch_of(1)))
     counted = models.statistics("linear")[0]
     assert (counted.pending, counted.execution_count, counted.failures) == (0, 0, {"REJECTED": 1})
+
+
+def test_who_waits_for_others_is_run_when_no_more_will_come(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+    models, version = batching(tmp_path, f"preferred_batch_size: [8] max_queue_delay_microseconds: {HOUR_US}")
+    gate = Gate(version._sessions)
+    gate.open()
+    endings: list[Callable[[], None]] = [lambda: _replace(tmp_path, models), models.close]
+    for replace_or_close in endings:
+        answers = queue_up(threads, models, [batch_of(2), batch_of(1)])
+        replace_or_close()
+        for each in answers:
+            result(each)
+    assert gate.batches == [3]
+
+
+def _replace(repository: Path, models: Models) -> None:
+    config = (repository / "linear" / "config.pbtxt").read_text()
+    write_model(repository, "linear", 2, linear(seed=2), config)
+    models.poll()
 
 
 def test_without_a_batch_dimension_each_request_runs_alone(tmp_path: Path, threads: ThreadPoolExecutor) -> None:

@@ -62,6 +62,11 @@ def loaded(repository: Path, config: str, content: bytes | None = None) -> Model
         (BATCHED + "instance_group { kind: KIND_MODEL }", "instance group kind is KIND_MODEL"),
         (BATCHED + 'parameters { key: "intra_op_thread_count" value { string_value: "two" } }', "is 'two' for linear"),
         (
+            BATCHED + "instance_group { kind: KIND_GPU } optimization { execution_accelerators { "
+            'gpu_execution_accelerator { name: "openvino" } } }',
+            "unknown Execution Accelerator 'openvino' is requested for linear",
+        ),
+        (
             WARM_UP.format(size=1, count=1, value="data_type: TYPE_FP32 dims: -1 zero_data: true"),
             "variable-size dimensions",
         ),
@@ -102,6 +107,15 @@ def test_a_model_of_a_fixed_batch_is_served_without_batching(tmp_path: Path) -> 
         models.infer(ask("linear", batch_of(1)))
     with pytest.raises(InvalidInput, match="does not support batching while non-zero max_batch_size is specified"):
         loaded(tmp_path, "max_batch_size: 4", linear(batch=2))
+
+
+@pytest.mark.parametrize(
+    ("written", "threads"), [("", 3), ('parameters { key: "intra_op_thread_count" value { string_value: "2" } }', 2)]
+)
+def test_a_config_may_say_how_many_threads_a_run_has(tmp_path: Path, written: str, threads: int) -> None:
+    write_model(tmp_path, "linear", 1, linear(), NOT_BATCHING + written)
+    sessions = serve(tmp_path, intra_op_threads=3)._loader.ready["linear", ""]._sessions
+    assert [each._session.get_session_options().intra_op_num_threads for each in sessions] == [threads]
 
 
 def test_a_model_file_may_have_another_name(tmp_path: Path) -> None:

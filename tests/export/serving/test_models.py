@@ -343,26 +343,40 @@ def test_requests_never_fail_while_versions_are_replaced(tmp_path: Path) -> None
         assert set.union(*(result(each) for each in asking)) == set(range(6))
 
 
-def test_a_provider_that_is_missing_is_an_error_and_no_fall_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("provider", "name"), [("cuda", "CUDA"), ("tensorrt", "Tensorrt")])
+def test_a_provider_that_is_missing_is_an_error_and_no_fall_back(tmp_path: Path, provider: str, name: str) -> None:
+    on_gpu = NOT_BATCHING.replace("KIND_CPU", "KIND_GPU")
+    accelerated = f'optimization {{ execution_accelerators {{ gpu_execution_accelerator {{ name: "{provider}" }} }} }}'
     write_model(tmp_path, "auto", 1, linear(), NOT_BATCHING.replace("kind: KIND_CPU", ""))
-    write_model(tmp_path, "on-gpu", 1, linear(), NOT_BATCHING.replace("KIND_CPU", "KIND_GPU"))
+    write_model(tmp_path, "on-gpu", 1, linear(), on_gpu)
+    write_model(tmp_path, "accelerated", 1, linear(), on_gpu + accelerated)
     write_model(tmp_path, "on-cpu", 1, linear())
-    if _has_cuda():
-        pytest.skip("CUDA works here")
-    models = serve(tmp_path, provider="cuda")
-    for name in ("auto", "on-gpu"):
-        assert states(models, name) == {"1": "UNAVAILABLE"}
-        assert "provider cuda is wanted, but" in reason(models, name)
+    if _starts(f"{name}ExecutionProvider"):
+        pytest.skip(f"{provider} works here")
+    models = serve(tmp_path, provider=provider)
+    for each in ("auto", "on-gpu", "accelerated"):
+        assert states(models, each) == {"1": "UNAVAILABLE"}
+        assert f"provider {provider} is wanted, but" in reason(models, each)
     assert np.array_equal(answer(models, "on-cpu"), OF[0])
+    assert f"provider {provider} is wanted, but" in reason(serve(tmp_path), "accelerated")
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
     with pytest.raises(InvalidInput, match="provider is 'tpu'; it must be one of cpu, cuda, tensorrt"):
         ServingSettings(provider="tpu")
+    with pytest.raises(InvalidInput, match="intra_op_threads is -1; it must be 0 or more"):
+        ServingSettings(intra_op_threads=-1)
+    with pytest.raises(InvalidInput, match=r"poll_seconds is -1.0; it must be 0 or more"):
+        ServingSettings(poll_seconds=-1.0)
+    with pytest.raises(InvalidInput, match=r"poll_seconds is 5.0; with explicit control it must be 0"):
+        ServingSettings(poll_seconds=5.0, explicit=True)
 
 
-def _has_cuda() -> bool:
-    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+def _starts(provider: str) -> bool:
+    if provider not in onnxruntime.get_available_providers():
         return False
-    session: Any = onnxruntime.InferenceSession(linear(), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
-    return "CUDAExecutionProvider" in session.get_providers()
+    session: Any = onnxruntime.InferenceSession(linear(), providers=[provider, "CPUExecutionProvider"])
+    return provider in session.get_providers()
 
 
 def test_serving_needs_no_torch_no_onnx_and_nothing_else_of_export() -> None:
