@@ -1,0 +1,317 @@
+"""What a server refuses, how it stops, and what protects it: real processes with options of their own."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tritonclient.utils import InferenceServerException
+
+from tests.export.serving.repositories import batch_of, linear, write_model
+from tests.export.serving.serving import ENVIRONMENT, FREE_PORTS, PROGRAM, Server, answer_of, get, served, waits_for
+
+SECONDS = 1_000_000  # in microseconds
+LINEAR = "/v2/models/linear"
+Result = Any  # tritonclient has no types
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    write_model(root, "linear", 1, linear())
+    return root
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def ask_grpc(server: Server, model: str = "linear", size: int = 1) -> Result:
+    inputs = batch_of(size)
+    with triton_grpc.InferenceServerClient(server.grpc) as client:
+        asked = triton_grpc.InferInput("inputs", list(inputs.shape), "FP32").set_data_from_numpy(inputs)
+        return client.infer(model, [asked]).as_numpy("probabilities")
+
+
+def json_request(size: int = 1) -> dict[str, Any]:
+    inputs = batch_of(size)
+    return {
+        "inputs": [{"name": "inputs", "shape": list(inputs.shape), "datatype": "FP32", "data": inputs.ravel().tolist()}]
+    }
+
+
+def until_waiting(server: Server, model: str, count: int) -> None:
+    while server.waiting(model) != count:  # else the test's time limit tells
+        threading.Event().wait(0.01)
+
+
+def health_of(stub: Any) -> Iterator[str]:  # noqa: ANN401
+    for update in stub.Watch(health_pb2.HealthCheckRequest(service="")):
+        yield health_pb2.HealthCheckResponse.ServingStatus.Name(update.status)
+
+
+def test_a_server_that_is_told_to_stop_answers_what_is_under_way(repository: Path, log_file: Path) -> None:
+    write_model(repository, "patient", 1, linear(), waits_for(64, 4 * SECONDS))
+    with (
+        ThreadPoolExecutor(2) as pool,
+        served(repository, log_file) as server,
+        grpc.insecure_channel(server.grpc) as channel,
+    ):
+        health = health_of(health_pb2_grpc.HealthStub(channel))
+        assert next(health) == "SERVING"
+        by_grpc = pool.submit(ask_grpc, server, "patient")
+        until_waiting(server, "patient", 1)
+        by_http = pool.submit(answer_of, server.http, "/v2/models/patient/infer", json_request())
+        until_waiting(server, "patient", 2)
+        server.process.terminate()
+        assert next(health) == "NOT_SERVING"
+        assert get(server.http, "/v2/health/ready") == (400, b'{"ready": false}')
+        assert get(server.http, "/v2/health/live")[0] == 200
+        with pytest.raises(InferenceServerException, match="Server is stopping") as caught:
+            ask_grpc(server)
+        assert caught.value.status() == "StatusCode.UNAVAILABLE"
+        status, document = answer_of(server.http, f"{LINEAR}/infer", json_request())
+        assert (status, document["error"]) == (503, "Server is stopping and takes no more inference requests")
+        assert by_grpc.result().shape == (1, 3)
+        assert by_http.result()[0] == 200
+        assert server.process.wait(timeout=60) == 0
+    assert "Traceback" not in server.log
+
+
+def test_a_stop_waits_no_longer_than_it_is_told(repository: Path, log_file: Path) -> None:
+    write_model(repository, "pair", 1, linear(), waits_for(2, 20 * SECONDS))
+    with ThreadPoolExecutor(1) as pool, served(repository, log_file, "--drain-seconds", "0") as server:
+        waiting: Future[Any] = pool.submit(ask_grpc, server, "pair")
+        until_waiting(server, "pair", 1)
+        server.process.terminate()
+        with pytest.raises(InferenceServerException):
+            waiting.result()
+        server.process.kill()
+    assert "stopping with 1 inference requests under way" in server.log
+
+
+def test_a_server_without_requests_stops_at_once_with_an_open_stream(repository: Path, log_file: Path) -> None:
+    with served(repository, log_file) as server, triton_grpc.InferenceServerClient(server.grpc) as client:
+        ended = threading.Event()
+        client.start_stream(lambda result, error: ended.set())
+        inputs = triton_grpc.InferInput("inputs", [1, 4], "FP32").set_data_from_numpy(batch_of(1))
+        client.async_stream_infer("linear", [inputs])
+        assert ended.wait(60)
+        assert server.stop() == 0
+        client.stop_stream(cancel_requests=True)
+
+
+def test_more_requests_at_once_than_the_limit_are_refused(repository: Path, log_file: Path) -> None:
+    write_model(repository, "pair", 1, linear(), waits_for(2))
+    with (
+        ThreadPoolExecutor(1) as pool,
+        served(repository, log_file, "--max-concurrent-requests", "1") as server,
+    ):
+        waiting = pool.submit(ask_grpc, server, "pair")
+        until_waiting(server, "pair", 1)
+        with pytest.raises(InferenceServerException, match="busy with 1 inference requests, as many as") as caught:
+            ask_grpc(server)
+        assert caught.value.status() == "StatusCode.UNAVAILABLE"
+        status, document = answer_of(server.http, f"{LINEAR}/infer", json_request())
+        assert (status, document["error"].split(",")[0]) == (503, "Server is busy with 1 inference requests")
+        assert get(server.http, "/v2/health/ready")[0] == 200  # what is no inference goes on
+        assert get(server.http, LINEAR)[0] == 200
+        server.process.kill()
+        with pytest.raises(InferenceServerException):
+            waiting.result()
+
+
+def test_a_flood_past_a_models_queue_is_refused_and_the_others_are_served(repository: Path, log_file: Path) -> None:
+    bounded = waits_for(3).replace("preferred", "default_queue_policy { max_queue_size: 2 } preferred")
+    write_model(repository, "bounded", 1, linear(), bounded)
+    with ThreadPoolExecutor(2) as pool, served(repository, log_file) as server:
+        waiting = [pool.submit(ask_grpc, server, "bounded") for _ in range(2)]
+        until_waiting(server, "bounded", 2)
+        with pytest.raises(InferenceServerException, match="Exceeds maximum queue size") as caught:
+            ask_grpc(server, "bounded")
+        assert caught.value.status() == "StatusCode.UNAVAILABLE"
+        status, document = answer_of(server.http, "/v2/models/bounded/infer", json_request())
+        assert (status, document["error"]) == (503, "[request id: <id_unknown>] Exceeds maximum queue size")
+        assert ask_grpc(server).shape == (1, 3)
+        assert 'nv_inference_request_failure{model="bounded",reason="REJECTED",version="1"} 2.0' in server.metrics()
+        server.process.kill()
+        for each in waiting:
+            with pytest.raises(InferenceServerException):
+                each.result()
+
+
+def test_requests_larger_than_the_limit_are_refused(repository: Path, log_file: Path) -> None:
+    with served(repository, log_file, "--max-request-size", "4KB") as server:
+        with pytest.raises(InferenceServerException, match="larger than max") as caught:
+            ask_grpc(server, size=1000)
+        assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+        body = json.dumps(json_request(1000)).encode()
+        status, answer = get(server.http, f"{LINEAR}/infer", body)
+        assert (status, json.loads(answer)["error"]) == (
+            413,
+            f"the request is {len(body)} bytes; at most 4000 are taken",
+        )
+        packed = gzip.compress(bytes(100_000))
+        assert len(packed) < 4000
+        status, answer = get(server.http, f"{LINEAR}/infer", packed, **{"Content-Encoding": "gzip"})
+        assert (status, b"more than 4000 bytes when it is decompressed" in answer) == (413, True)
+        assert ask_grpc(server).shape == (1, 3)
+        assert answer_of(server.http, f"{LINEAR}/infer", json_request())[0] == 200
+
+
+def test_models_are_loaded_and_unloaded_on_demand(repository: Path, log_file: Path) -> None:
+    explicit = ("--model-control", "explicit")
+    with served(repository, log_file, *explicit) as server:
+        with (
+            triton_grpc.InferenceServerClient(server.grpc) as by_grpc,
+            triton_http.InferenceServerClient(server.http) as by_http,
+        ):
+            for client, other in ((by_grpc, by_http), (by_http, by_grpc)):
+                assert not client.is_model_ready("linear")
+                client.load_model("linear")
+                assert other.is_model_ready("linear")
+                assert ask_grpc(server).shape == (1, 3)
+                client.unload_model("linear")
+                assert not other.is_model_ready("linear")
+            for client, status in ((by_grpc, "StatusCode.UNIMPLEMENTED"), (by_http, "501")):
+                with pytest.raises(InferenceServerException, match="load parameters are not supported") as caught:
+                    client.load_model("linear", config="{}")
+                assert caught.value.status() == status
+            with pytest.raises(InferenceServerException):
+                by_http.load_model("unheard-of")
+        assert server.stop() == 0
+
+
+def test_a_polled_repository_cannot_be_changed_by_clients(repository: Path, log_file: Path) -> None:
+    with served(repository, log_file) as server, triton_http.InferenceServerClient(server.http) as client:
+        with pytest.raises(InferenceServerException) as caught:
+            client.unload_model("linear")
+        assert caught.value.status() == "503"
+        assert client.is_model_ready("linear")
+
+
+def test_a_version_that_appears_is_served(repository: Path, log_file: Path) -> None:
+    with served(repository, log_file, "--poll-seconds", "0.05") as server:
+        write_model(repository, "linear", 2, linear(seed=2))
+        with triton_http.InferenceServerClient(server.http) as client:
+            while not client.is_model_ready("linear", "2"):  # else the test's time limit tells
+                threading.Event().wait(0.01)
+            assert client.get_model_metadata("linear")["versions"] == ["2"]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A key and a certificate of this machine's own, as PEM files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    key_file, certificate_file = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    certificate_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    return key_file, certificate_file
+
+
+def test_both_protocols_are_served_with_tls(repository: Path, log_file: Path, certificate: tuple[Path, Path]) -> None:
+    key, trusted = certificate
+    with served(repository, log_file, "--tls-key", str(key), "--tls-certificate", str(trusted)) as server:
+        inputs = batch_of(2)
+        grpc_address, http_address = (each.replace("127.0.0.1", "localhost") for each in (server.grpc, server.http))
+        with triton_grpc.InferenceServerClient(grpc_address, ssl=True, root_certificates=str(trusted)) as client:
+            asked = triton_grpc.InferInput("inputs", [2, 4], "FP32").set_data_from_numpy(inputs)
+            by_grpc = client.infer("linear", [asked]).as_numpy("probabilities")
+        context = ssl.create_default_context(cafile=trusted)
+        with triton_http.InferenceServerClient(http_address, ssl=True, ssl_context_factory=lambda: context) as client:
+            again = triton_http.InferInput("inputs", [2, 4], "FP32").set_data_from_numpy(inputs)
+            assert client.infer("linear", [again]).as_numpy("probabilities").tobytes() == by_grpc.tobytes()
+        with pytest.raises(ConnectionError):
+            get(server.http, "/v2")  # in plaintext
+        assert server.metrics()
+        assert server.stop() == 0
+
+
+def run(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *options], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+
+def test_what_cannot_be_served_is_told_in_a_sentence(
+    repository: Path, log_file: Path, tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    def refused(*options: str, path: Path = repository) -> str:
+        ended = run(str(path), *FREE_PORTS, *options)
+        assert (ended.returncode != 0, ended.stdout) == (True, "")
+        assert ended.stderr.count("\n") == 1, ended.stderr
+        return ended.stderr
+
+    assert "is not a directory" in refused(path=tmp_path / "nothing")
+    assert "model-control is 'x'; it must be one of poll, explicit" in refused("--model-control", "x")
+    assert "provider is 'tpu'; it must be one of cpu, cuda, tensorrt" in refused("--provider", "tpu")
+    assert "max-request-size is 'big'" in refused("--max-request-size", "big")
+    assert "tls_key and tls_certificate must be given together" in refused("--tls-key", str(certificate[0]))
+    pair = ("--tls-key", str(certificate[1]), "--tls-certificate", str(certificate[1]))
+    assert "must be a PEM key without a password and its certificate" in refused(*pair)
+    missing = ("--tls-key", str(tmp_path / "no.pem"), "--tls-certificate", str(certificate[1]))
+    assert "No such file" in refused(*missing)
+    assert "grpc_port is 70000" in refused("--grpc-port", "70000")
+    with served(repository, log_file) as server:
+        for protocol in ("grpc", "http", "metrics"):
+            taken = str(server.ports[f"{protocol}_port"])
+            assert f"cannot listen on 127.0.0.1:{taken}" in refused(f"--{protocol}-port", taken)
+
+
+def test_the_server_imports_nothing_that_trains() -> None:
+    program = (
+        "import sys, export.cli, export.commands.serving, export.serving.server\n"
+        "print(sorted({'torch', 'onnx', 'coordinator', 'edge_client', 'torchvision'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert found.stdout == "[]\n"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_is_answered_with_a_large_body_that_it_announces_first(repository: Path, log_file: Path) -> None:
+    with served(repository, log_file, "--max-request-size", "1MB") as server:
+        command = ["curl", "--silent", "--write-out", " %{http_code}", "--data-binary", "@-"]
+        found = [
+            subprocess.run(
+                [*command, *extra, f"http://{server.http}{LINEAR}/infer"],
+                input=json.dumps(json_request(40_000)).encode(),
+                capture_output=True,
+                check=True,
+            ).stdout.decode()
+            for extra in ([], ["--header", "Expect: 100-continue"])
+        ]
+    assert [each.split()[-1] for each in found] == ["413", "413"]
+    assert all("at most 1000000 are taken" in each for each in found)
