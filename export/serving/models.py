@@ -104,11 +104,12 @@ class Models:
         """What lies in the repository or was loaded from it, with states and reasons."""
         entries = self._loader.entries()
         known = {entry.name for entry in entries}
-        entries += [
-            IndexEntry(name=name, version="", state=UNAVAILABLE, reason="")
-            for name in model_names(self._repository)
-            if name not in known
-        ]
+        with suppress(OSError):  # then what is loaded is all that is known
+            entries += [
+                IndexEntry(name=name, version="", state=UNAVAILABLE, reason="")
+                for name in model_names(self._repository)
+                if name not in known
+            ]
         return [entry for entry in entries if entry.state == READY] if ready_only else entries
 
     def is_ready(self, model: str, version: str = "") -> bool:

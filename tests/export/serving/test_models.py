@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import onnxruntime
 import pytest
 
 from export.serving.messages import IndexEntry, InferRequest, RequestedOutput
+from export.serving.model import Version, load_version
 from export.serving.models import Models, ServingSettings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 from tests.export.serving.concurrency import FOR_EVER, Gate, pool, result, until
@@ -28,6 +30,8 @@ from tests.export.serving.repositories import (
 
 Answer = Callable[[Models], np.ndarray[Any, Any]]
 X = batch_of(2)
+HUGE = f"""model_warmup {{ batch_size: 1 inputs {{ key: "inputs" value {{
+    data_type: TYPE_FP32 dims: {2**63 - 1} zero_data: true }} }} }}"""
 OF = {seed: directly(linear(seed=seed), {"inputs": X})[0] for seed in range(6)}
 
 
@@ -136,6 +140,7 @@ def test_unknown_models_and_versions_are_named_as_triton_names_them(tmp_path: Pa
             "version 4 is specified for model 'broken', but the version directory is not present",
         ),
         (lambda model: (model / "1").rename(model / "one"), "at least one version must be available"),
+        (lambda model: put(model / "config.pbtxt", HUGE.encode()), "ValueError: "),  # numpy's, not ours
     ],
 )
 def test_a_model_that_cannot_be_loaded_says_why_and_the_others_are_served(
@@ -225,6 +230,19 @@ def test_what_cannot_be_loaded_replaces_nothing_until_it_can(tmp_path: Path) -> 
     assert states(models) == {"2": "READY"}
 
 
+def test_a_repository_that_is_away_for_a_moment_stops_nothing(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    write_model(repository, "linear", 1, linear(seed=1))
+    models = serve(repository, poll_seconds=0.01)
+    repository.rename(tmp_path / "away")
+    assert states(models) == {"1": "READY"}
+    assert np.array_equal(answer(models), OF[1])
+    (tmp_path / "away").rename(repository)
+    write_model(repository, "linear", 2, linear(seed=2))
+    until(lambda: models.is_ready("linear", "2"))
+    models.close()
+
+
 def test_the_repository_is_polled_by_itself(tmp_path: Path) -> None:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path, poll_seconds=0.01)
@@ -282,6 +300,32 @@ def test_a_replacement_lets_requests_end_on_the_old_version(tmp_path: Path) -> N
         assert np.array_equal(answer(models), OF[2])
         gate.open()
         assert np.array_equal(result(begun), OF[1])
+
+
+def test_loading_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("linear", "other"):
+        write_model(tmp_path, name, 1, linear(seed=1))
+    models = serve(tmp_path)
+    reached, opened = threading.Event(), threading.Event()
+
+    def held(*asked: Any) -> Version:  # noqa: ANN401
+        reached.set()
+        assert opened.wait(FOR_EVER)
+        return load_version(*asked)
+
+    monkeypatch.setattr("export.serving.loader.load_version", held)
+    write_model(tmp_path, "linear", 2, linear(seed=2))
+    with pool(1) as threads:
+        polling = threads.submit(models.poll)
+        assert reached.wait(FOR_EVER)
+        assert states(models) == {"1": "READY", "2": "LOADING"}
+        assert np.array_equal(answer(models), OF[1])
+        assert np.array_equal(answer(models, "other"), OF[1])
+        with pytest.raises(Unavailable, match="version 2 is not at ready state"):
+            answer(models, version="2")
+        opened.set()
+        result(polling)
+    assert np.array_equal(answer(models), OF[2])
 
 
 def test_an_unloaded_version_is_unloading_while_requests_are_under_way(tmp_path: Path) -> None:
