@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import tempfile
 from collections.abc import Iterator
@@ -32,16 +33,20 @@ def to_int8(graph: bytes, calibration: Inputs) -> bytes:
     add_pre_process_metadata(proto)  # it is folded already, which the quantiser else advises to do
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         path = Path(directory) / "int8.onnx"
-        quantize_static(
-            proto,
-            path,
-            _Reader(calibration),
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            nodes_to_exclude=kept_in_float(proto),
-        )
+        logging.disable(logging.WARNING)  # it would say of each operator what it does not quantise
+        try:
+            quantize_static(
+                proto,
+                path,
+                _Reader(calibration),
+                quant_format=QuantFormat.QDQ,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+                per_channel=True,
+                nodes_to_exclude=kept_in_float(proto),
+            )
+        finally:
+            logging.disable(logging.NOTSET)
         quantised = onnx.load(path)
     del quantised.graph.value_info[:]
     onnx.checker.check_model(quantised)

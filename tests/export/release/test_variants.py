@@ -315,7 +315,7 @@ def test_two_conversions_in_two_processes_are_byte_identical(
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode, done.stderr) == (0, "")
         outputs.append(done.stdout.split())
     assert outputs[0] == outputs[1]
     assert len(set(outputs[0])) == 4
