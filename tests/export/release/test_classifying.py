@@ -1,0 +1,108 @@
+"""`moonfed-export classify`: pictures of any size, asked of a server and of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from PIL import Image
+
+from export.model_file import CheckedModel
+from export.release.repository import ModelDirectory
+from tests.export.release.test_repository import graph, release
+from tests.export.release.test_repository_command import program
+from tests.export.release.trained import CLASSES, Trained
+from tests.export.serving.serving import served
+
+
+@pytest.fixture
+def pictures(trained: Trained, tmp_path: Path) -> list[Path]:
+    """Three digits: as they are, in colour, and three times as large."""
+    images = [Image.fromarray(pixels[..., 0]) for pixels in trained.test.inputs[:3]]
+    images[1] = images[1].convert("RGB")
+    images[2] = images[2].resize((24, 24), Image.Resampling.NEAREST)
+    paths = [tmp_path / f"{i}.png" for i in range(3)]
+    for image, path in zip(images, paths, strict=True):
+        image.save(path)
+    return paths
+
+
+def expected(checked: CheckedModel, pixels: np.ndarray, top: int) -> list[tuple[int, str, float]]:
+    session = onnxruntime.InferenceSession(checked.graph, providers=["CPUExecutionProvider"])
+    (row,) = np.asarray(session.run(["probabilities"], {"inputs": pixels[None]})[0])
+    return [(int(i), CLASSES[i], float(row[i])) for i in np.argsort(-row)[:top]]
+
+
+def answers(line: str) -> list[tuple[int, str, float]]:
+    return [(entry["index"], entry["label"], entry["confidence"]) for entry in json.loads(line)["classes"]]
+
+
+def test_a_server_and_a_file_say_what_onnx_runtime_says(
+    checked: CheckedModel, trained: Trained, pictures: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "digits.onnx").write_bytes(checked.graph)
+    assert (
+        program("repository", tmp_path / "digits.onnx", "--name", "digits", "--output", tmp_path / "models").returncode
+        == 0
+    )
+    small = np.asarray(Image.open(pictures[2]).resize((8, 8), Image.Resampling.BILINEAR))[..., None]
+    samples = [trained.test.inputs[0], trained.test.inputs[1], small]
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        asked = ("--server", server.grpc, "--model", "digits")
+        by_server = program("classify", *pictures, *asked, "--top", 4, "--json")
+        shown = program("classify", pictures[0], *asked)
+        absent = program("classify", pictures[0], "--server", server.grpc, "--model", "others")
+    by_file = program("classify", *pictures, "--file", tmp_path / "digits.onnx", "--top", 4, "--json")
+    for done in (by_server, by_file):
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert [json.loads(line)["image"] for line in lines] == [str(path) for path in pictures]
+        for line, pixels in zip(lines, samples, strict=True):
+            found, known = answers(line), expected(checked, pixels, 4)
+            assert [entry[:2] for entry in found] == [entry[:2] for entry in known]
+            assert [entry[2] for entry in found] == pytest.approx([entry[2] for entry in known], abs=1e-6)
+    (_, best, confidence), *_ = expected(checked, samples[0], 1)
+    assert shown.stdout.startswith(f"{pictures[0]}  {best} {confidence:.4f}, ")
+    assert len(shown.stdout.split(", ")) == 3
+    assert absent.returncode == 3
+    assert f"the server at {server.grpc} says: " in absent.stderr
+
+
+def test_a_server_that_is_away_is_unavailable(pictures: list[Path]) -> None:
+    done = program("classify", pictures[0], "--server", "127.0.0.1:1", "--model", "digits")
+    assert done.returncode == 10
+    assert done.stderr.startswith("moonfed-export: the server at 127.0.0.1:1 says: ")
+
+
+def test_a_model_without_names_answers_with_numbers(tmp_path: Path, pictures: list[Path]) -> None:
+    ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph(), classes=()))
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        done = program("classify", pictures[0], "--server", server.grpc, "--model", "pets", "--top", 1)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{pictures[0]}  class ")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ([], 2, "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"),
+        (["--server", "127.0.0.1:8001"], 2, "a model is needed"),
+        (["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"], 2, "a model is needed"),
+        (["--file", "{tmp}/absent.onnx"], 3, "absent.onnx'; there is no such file"),
+        (["--file", "{tmp}/pets.onnx"], 2, "pets.onnx does not say what it takes; `moonfed-export onnx` writes files"),
+        (["{tmp}/absent.png", "--file", "{tmp}/digits.onnx"], 3, "there is no file"),
+        (["{tmp}/text.png", "--file", "{tmp}/digits.onnx"], 2, "text.png cannot be read as an image"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    options: list[str], code: int, message: str, checked: CheckedModel, pictures: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "digits.onnx").write_bytes(checked.graph)
+    (tmp_path / "pets.onnx").write_bytes(graph())
+    (tmp_path / "text.png").write_text("no picture")
+    done = program("classify", pictures[0], *(option.format(tmp=tmp_path) for option in options))
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
