@@ -48,7 +48,7 @@ def repository(
         int | None, typer.Option("--round", help="Of a run: which round; by default the newest.")
     ] = None,
     max_batch_size: Annotated[int, typer.Option(help="Samples in a batch, for a new config.pbtxt.", min=1)] = 32,
-    instances: Annotated[int, typer.Option(help="Copies that run at once, for a new config.pbtxt.", min=1)] = 1,
+    instances: Annotated[int, typer.Option(help="Runs at once, for a new config.pbtxt.", min=1)] = 2,
     sign: SignOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,

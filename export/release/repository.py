@@ -38,7 +38,7 @@ from export.release.configuration import (
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, WrongState
 from moonfed.files import make_directories, new_directory, write_durably
 
-MAX_BATCH_SIZE, INSTANCES = 32, 1
+MAX_BATCH_SIZE, INSTANCES = 32, 2  # two: one runs while the other assembles its batch, as Triton does on CPUs
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

@@ -1,0 +1,47 @@
+"""docs/release.md: its commands are ones that the programs take, and its keys are ones that sign."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from export.cli import app
+from export.release.signing import signature_of
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "release.md"
+
+
+def command_lines() -> list[list[str]]:
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)).replace("\\\n", " ")
+    return [shlex.split(line, comments=True) for line in blocks.splitlines() if line.strip()]
+
+
+def test_every_command_line_is_one_that_the_program_takes() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    found = [words[1:] for words in command_lines() if words[0] == "moonfed-export"]
+    assert {name for name, *_ in found} == {"repository", "serve", "classify", "follow", "roll-back"}
+    for name, *arguments in found:
+        with commands[name].make_context(name, arguments) as context:  # raises what it cannot parse
+            assert not context.args, arguments
+
+
+def test_the_documented_keys_sign_and_verify(tmp_path: Path) -> None:
+    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    from tests.export.release.test_signing import FILES, verifies
+
+    for words in command_lines():
+        if words[0] == "openssl":
+            subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    version = tmp_path / "10"
+    version.mkdir()
+    for name, content in {**FILES, "model.sig": signature_of(FILES, 10, tmp_path / "release.pem")}.items():
+        (version / name).write_bytes(content)
+    assert verifies(version, tmp_path / "release.pub")
