@@ -32,4 +32,4 @@ for command in (bundle, methods, inspect, evaluate, onnx, repository, follow, ro
 
 def main() -> None:
     """The program's entry point."""
-    run_program(app, PROGRAM, extra="export")
+    run_program(app, PROGRAM, extra="export,serve")

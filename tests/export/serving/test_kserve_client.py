@@ -1,0 +1,72 @@
+"""KServe's own client, in an environment of its own: `kserve` asks for psutil < 6, moonfed's tools for 6 or more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.export.serving.repositories import linear, write_model
+from tests.export.serving.serving import ROOT, served
+from tests.export.serving.test_readme import GUIDE, blocks, digits
+
+KSERVE = "kserve==0.21.0"
+ENVIRONMENT = ROOT / "build" / "kserve-client"  # kept from one time to the next
+REQUESTS = Path(__file__).parent / "kserve_requests.py"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with KServe's client; of our packages it sees those that ours sees, so little is installed."""
+    found = ENVIRONMENT / "bin" / "python"
+    done = ENVIRONMENT / KSERVE
+    if not done.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
+        packages = [path for path in sys.path if path.endswith("site-packages")]
+        (next(ENVIRONMENT.glob("lib/python*/site-packages")) / "ours.pth").write_text("\n".join(packages))
+        pins = tmp_path_factory.mktemp("pins") / "constraints.txt"
+        kept = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("psutil")]
+        pins.write_text("\n".join(kept))
+        install = [str(found), "-m", "pip", "install", "--quiet", "--constraint", str(pins), KSERVE]
+        ended = subprocess.run(install, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            pytest.skip(f"{KSERVE} cannot be installed here: {ended.stderr.strip()[-300:]}")
+        done.touch()
+    return found
+
+
+def test_kserves_client_is_answered_on_both_protocols(python: Path, tmp_path: Path) -> None:
+    write_model(tmp_path / "repository", "linear", 1, linear())
+    with served(tmp_path / "repository", tmp_path / "log") as server:
+        ended = subprocess.run(
+            [str(python), str(REQUESTS), server.http, server.grpc], capture_output=True, text=True, check=False
+        )
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    path = tmp_path / "repository" / "linear" / "1" / "model.onnx"
+    inputs = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    answer = {"id": "seven", "model": "linear", "output": "probabilities"}
+    answer["hex"] = session.run(None, {"inputs": inputs})[0].tobytes().hex()
+    for protocol, forms in (("http", ("json", "binary")), ("grpc", ("values", "raw"))):
+        told = found[protocol]
+        assert (told["live"], told["ready"], told["model_ready"], told["other_ready"]) == (True, True, True, False)
+        assert [told[form] for form in forms] == [answer, answer]
+        assert "Request for unknown model: 'unheard-of' is not found" in told["error"]
+
+
+def test_the_guides_program_with_kserve_runs(python: Path, tmp_path: Path) -> None:
+    write_model(tmp_path / "repository", "digits", 1, digits(), config="max_batch_size: 32")
+    (tmp_path / "parts").mkdir()
+    np.savez(tmp_path / "parts" / "test.npz", inputs=np.zeros((6, 8, 8, 1), np.uint8))
+    (program,) = blocks(GUIDE, "## Ask with KServe's client", "python")
+    with served(tmp_path / "repository", tmp_path / "log") as server:
+        program = program.replace("localhost:8000", server.http)
+        ended = subprocess.run([str(python), "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines()[-1:] == ["[5, 10]"], ended.stderr
