@@ -36,16 +36,23 @@ def measure_encodings() -> list[Figure]:
     return encodings.measure_encodings()
 
 
+def measure_serving() -> list[Figure]:
+    from benchmarks import serving
+
+    return serving.measure_serving()
+
+
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "device": measure_device,
     "fleet": measure_fleet,
     "coordinator": measure_coordinator,
     "encodings": measure_encodings,
+    "serving": measure_serving,
     "cpu": measure_cpu,
     "cuda": measure_cuda,
     "footprint": measure_footprint,
 }
-ALL = ("device", "fleet", "coordinator")
+ALL = ("device", "fleet", "coordinator", "serving")
 
 
 def main() -> None:

@@ -1,0 +1,45 @@
+"""A gRPC server of the same kind that infers nothing: the same stubs and threads, and always the same answer."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+THREADS = 4  # as many as the server that it stands beside begins with
+CLASSES = 10
+
+
+class Hollow(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """Answers with as many rows of zeros as were sent."""
+
+    def ModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401, N802
+        pixels = service_pb2.ModelMetadataResponse.TensorMetadata(
+            name="inputs", datatype="UINT8", shape=[-1, 32, 32, 3]
+        )
+        return service_pb2.ModelMetadataResponse(name=request.name, inputs=[pixels])
+
+    def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401, N802
+        rows = request.inputs[0].shape[0]
+        answer = service_pb2.ModelInferResponse(model_name=request.model_name, model_version="1")
+        answer.outputs.add(name="probabilities", datatype="FP32", shape=[rows, CLASSES])
+        answer.raw_output_contents.append(np.zeros((rows, CLASSES), np.float32).tobytes())
+        return answer
+
+
+def main() -> None:
+    server = grpc.server(ThreadPoolExecutor(THREADS))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Hollow(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print(port, flush=True)
+    sys.stdin.read()  # until whoever started it goes
+    server.stop(None).wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""KServe's own Python server with ONNX Runtime, as its guide writes one: `MODEL.onnx NAME GRPC_PORT HTTP_PORT`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import onnxruntime
+from kserve import InferOutput, InferResponse, Model, ModelServer
+
+
+class OnnxModel(Model):  # type: ignore[misc]
+    """One session with one thread for each run, as ours has."""
+
+    def __init__(self, name: str, path: str) -> None:
+        super().__init__(name)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.ready = True
+
+    async def get_input_types(self) -> list[dict[str, Any]]:
+        return [{"name": "inputs", "datatype": "UINT8", "shape": [-1, 32, 32, 3]}]
+
+    async def get_output_types(self) -> list[dict[str, Any]]:
+        return [{"name": "probabilities", "datatype": "FP32", "shape": [-1, 10]}]
+
+    def predict(self, payload: Any, headers: Any = None, response_headers: Any = None) -> InferResponse:  # noqa: ANN401
+        (probabilities,) = self._session.run(None, {"inputs": payload.inputs[0].as_numpy()})
+        output = InferOutput("probabilities", list(probabilities.shape), "FP32")
+        output.set_data_from_numpy(probabilities)
+        return InferResponse(payload.id, self.name, [output])
+
+
+if __name__ == "__main__":
+    path, name, grpc_port, http_port = sys.argv[1:]
+    ModelServer(grpc_port=int(grpc_port), http_port=int(http_port), enable_docs_url=False).start(
+        [OnnxModel(name, path)]
+    )
