@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,16 +82,20 @@ class Facts:
 
 
 def class_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """The class names that a file's metadata hold."""
-    return tuple(json.loads(metadata.get("classes", "[]")))
+    """The class names that a file's metadata hold; InvalidInput if they are damaged."""
+    found = _parsed(metadata, "classes", [])
+    if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+        raise InvalidInput(f"classes in the model's metadata are {found!r}; they must be a list of names")
+    return tuple(found)
 
 
 def input_spec(metadata: Mapping[str, str], where: str) -> InputSpec:
     """One raw sample of the model, as its metadata have it; InvalidInput for a file that is not moonfed's."""
-    if "input" not in metadata:
-        raise InvalidInput(f"{where} does not say what it takes; `moonfed-export onnx` writes files that do")
-    entry = json.loads(metadata["input"])
-    return InputSpec(kind=entry["kind"], shape=tuple(entry["shape"]))
+    found = _parsed(metadata, "input", {})
+    try:
+        return InputSpec(kind=found["kind"], shape=tuple(found["shape"]))
+    except (KeyError, TypeError) as error:
+        raise InvalidInput(f"{where} does not say what it takes; `moonfed-export onnx` writes files that do") from error
 
 
 def read_curve(runs: Runs, run: control_pb2.Run, last: int) -> tuple[CurvePoint, ...]:
@@ -121,6 +126,13 @@ def try_on(graph: bytes, metadata: Mapping[str, str], data: Path) -> Results | N
         score=predictor.score(samples.inputs, samples.labels),
         classes=_by_class(predictor, samples, classes),
     )
+
+
+def _parsed(metadata: Mapping[str, str], key: str, default: object) -> Any:  # noqa: ANN401 - as JSON has it
+    try:
+        return json.loads(metadata[key]) if key in metadata else default
+    except ValueError as error:
+        raise InvalidInput(f"{key!r} in the model's metadata is not JSON") from error
 
 
 def _by_class(predictor: Predictor, samples: RawSamples, classes: Sequence[str]) -> tuple[ClassResult, ...]:

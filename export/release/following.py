@@ -85,11 +85,12 @@ class Follower:
         """Publishes the newest round above all versions that passes the gate; returns whether the run goes on."""
         run = self._runs.get(self._run)
         manifest = self._runs.manifest(run)
+        samples = self._gate.read(manifest)
         newest = max(self._directory.versions(), default=0)
         models = global_models(run, self._runs.rounds(self._run), manifest)
         rounds = [model.round for model in models if model.round > max(newest, self._seen)]
         for number in reversed(rounds):
-            if (checked := self._checked_unless_deleted(number)) and self._judge(checked):
+            if (checked := self._checked_unless_deleted(number)) and self._judge(checked, samples):
                 break
         self._seen = max([self._seen, *rounds])
         return run.status == control_pb2.RUN_STATUS_RUNNING
@@ -105,13 +106,12 @@ class Follower:
                 raise
             return None
 
-    def _judge(self, checked: CheckedModel) -> bool:
-        decision = self._decide(checked)
+    def _judge(self, checked: CheckedModel, samples: RawSamples) -> bool:
+        decision = self._decide(checked, samples)
         self._decided(decision)
         return decision.published
 
-    def _decide(self, checked: CheckedModel) -> Decision:
-        samples = self._gate.read(checked.manifest)
+    def _decide(self, checked: CheckedModel, samples: RawSamples) -> Decision:
         served = max(self._directory.served(), default=None) if self._directory.versions() else None
         right = _right(checked.graph, samples)
         served_right = _right(self._served_graph(served, checked.manifest), samples) if served else None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from tritonclient.utils import triton_to_np_dtype
 
 from export.binding import read_metadata
-from export.model_file import CheckedModel
 from export.release.bill_of_materials import BILL_FILE, bill_of_materials
 from export.release.configuration import ANY, MODEL_FILE, Interface, Tensor, read_interface
 from export.release.facts import Facts, History, read_curve, try_on
@@ -22,6 +21,9 @@ from export.runs import Runs
 from export.scoring import open_session
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
+
+if TYPE_CHECKING:  # it imports torch, which publishing a file does not need
+    from export.model_file import CheckedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

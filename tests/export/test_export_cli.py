@@ -74,7 +74,10 @@ def test_the_programs_help_has_examples() -> None:
     assert "Example: moonfed-export bundle --model" in shown
 
 
-@pytest.mark.parametrize("command", ["bundle", "methods", "inspect", "evaluate", "onnx"])
+@pytest.mark.parametrize(
+    "command",
+    ["bundle", "methods", "inspect", "evaluate", "onnx", "repository", "follow", "roll-back", "serve", "classify"],
+)
 def test_every_commands_help_has_an_example(command: str) -> None:
     assert f"moonfed-export {command} " in " ".join(CliRunner().invoke(app, [command, "--help"]).output.split())
 

@@ -17,6 +17,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from export.model_file import CheckedModel
+from export.release.publishing import Candidate, gather
+from moonfed.errors import InvalidInput
 from tests.export.control import Control
 from tests.export.release.test_repository import graph
 from tests.export.release.trained import CLASSES, Trained
@@ -111,6 +113,38 @@ def test_a_file_becomes_its_rounds_version_or_the_next(checked: CheckedModel, tm
         "from": 1,
         "to": 3,
     }
+
+
+def test_publishing_a_file_needs_no_torch(checked: CheckedModel, trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "digits.onnx").write_bytes(checked.graph)
+    words = ["repository", str(tmp_path / "digits.onnx"), "--data", str(trained.test_file), "--name", "digits"]
+    words += ["--output", str(tmp_path / "models")]
+    code = (
+        f"import sys; sys.path.insert(0, 'proto'); from export.cli import app; app({words!r}, standalone_mode=False);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "## Quality" in (tmp_path / "models" / "digits" / "1" / "MODEL_CARD.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("moonfed.classes", "a, b", "'classes' in the model's metadata is not JSON"),
+        ("moonfed.classes", "3", "classes in the model's metadata are 3; they must be a list of names"),
+        ("moonfed.input", '{"kind": "image"}', "does not say what it takes"),
+        ("moonfed.input", '{"kind": "sound", "shape": [3]}', "input.kind is 'sound'"),
+    ],
+)
+def test_damaged_metadata_are_refused(
+    key: str, value: str, message: str, checked: CheckedModel, trained: Trained, tmp_path: Path
+) -> None:
+    proto = onnx.ModelProto.FromString(checked.graph)
+    next(entry for entry in proto.metadata_props if entry.key == key).value = value
+    candidate = Candidate(graph=proto.SerializeToString(), where="model.onnx", round=1)
+    with pytest.raises(InvalidInput, match=message):
+        gather("digits", 1, candidate, trained.test_file)
 
 
 def test_a_configuration_that_stays_is_spoken_of(checked: CheckedModel, tmp_path: Path) -> None:
