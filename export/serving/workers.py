@@ -8,7 +8,8 @@ large model, for the rest of a slow client's message) costs nothing but its thre
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -17,14 +18,15 @@ from typing import Any
 from moonfed.errors import Overloaded, Unavailable
 
 LOOK_SECONDS = 0.01
-SHORT_CALLS = 10  # in one look: with as many, more threads would not help
-CALM_LOOKS = 100  # without need of a thread, until some of the added ones go
+STUCK_LOOKS = 5  # with calls that wait and none taken
+SLOW_LOOKS, SHORT_CALLS = 10, 50  # with calls that wait and fewer taken; of short calls more threads make fewer
+CALM_LOOKS = 100  # without need of a thread, until half of the added ones go
 
 _Call = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class Workers:
-    """An executor with `threads` threads, up to `limit` while calls wait and fewer than one a millisecond is taken."""
+    """An executor with `threads` threads, up to `limit` while calls wait and fewer than 500 a second are taken."""
 
     def __init__(self, *, threads: int, limit: int) -> None:
         self._base, self._limit = min(threads, limit), limit
@@ -110,22 +112,33 @@ class Workers:
 
     def _watch(self) -> None:
         """Looks at the calls that wait, for as long as there are any, or threads too many."""
-        calm = 0
+        calm, taken = 0, deque[int](maxlen=SLOW_LOOKS)  # at each look since when calls wait
         while not self._closed.is_set():
             if self._threads == self._base and not self._calls.qsize():
                 self._crowded.wait()
                 self._crowded.clear()
-            taken = self._taken
             self._closed.wait(LOOK_SECONDS)
             calm += 1
-            if self._calls.qsize() and self._taken - taken < SHORT_CALLS and self._threads < self._limit:
+            if not self._calls.qsize():
+                taken.clear()
+            elif self._threads < self._limit and _needs_threads(taken, self._taken):
                 self._add(min(self._threads, self._limit - self._threads))
+                taken.clear()
                 calm = 0
-            elif calm >= CALM_LOOKS and self._threads > self._base:
-                self._retire((self._threads - self._base + 3) // 4)
+            else:
+                taken.append(self._taken)
+            if calm >= CALM_LOOKS and self._threads > self._base:
+                self._retire((self._threads - self._base + 1) // 2)
                 calm = 0
 
     def _retire(self, count: int) -> None:
         self._threads -= count
         for _ in range(count):
             self._calls.put(None)
+
+
+def _needs_threads(before: Sequence[int], taken: int) -> bool:
+    """Whether calls wait for others that wait, by how many were taken until each of the last looks and until now."""
+    stuck = len(before) >= STUCK_LOOKS and taken == before[-STUCK_LOOKS]
+    slow = len(before) == SLOW_LOOKS and taken - before[0] < SHORT_CALLS
+    return stuck or slow
