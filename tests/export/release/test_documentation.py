@@ -1,4 +1,4 @@
-"""docs/release.md: its commands are ones that the programs take, and its keys are ones that sign."""
+"""docs/release.md and docs/serving.md: their commands are ones that the program takes, their keys ones that sign."""
 
 from __future__ import annotations
 
@@ -14,18 +14,26 @@ import typer.main
 from export.cli import app
 from export.release.signing import signature_of
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "release.md"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
-def command_lines() -> list[list[str]]:
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)).replace("\\\n", " ")
+def command_lines(name: str) -> list[list[str]]:
+    text = (DOCS / name).read_text()
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
     return [shlex.split(line, comments=True) for line in blocks.splitlines() if line.strip()]
 
 
-def test_every_command_line_is_one_that_the_program_takes() -> None:
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        ("release.md", {"repository", "serve", "classify", "follow", "roll-back"}),
+        ("serving.md", {"repository", "serve", "classify"}),
+    ],
+)
+def test_every_command_line_is_one_that_the_program_takes(document: str, named: set[str]) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    found = [words[1:] for words in command_lines() if words[0] == "moonfed-export"]
-    assert {name for name, *_ in found} == {"repository", "serve", "classify", "follow", "roll-back"}
+    found = [words[1:] for words in command_lines(document) if words[0] == "moonfed-export"]
+    assert {name for name, *_ in found} == named
     for name, *arguments in found:
         with commands[name].make_context(name, arguments) as context:  # raises what it cannot parse
             assert not context.args, arguments
@@ -37,7 +45,7 @@ def test_the_documented_keys_sign_and_verify(tmp_path: Path) -> None:
         pytest.skip("needs openssl")
     from tests.export.release.test_signing import FILES, verifies
 
-    for words in command_lines():
+    for words in command_lines("release.md"):
         if words[0] == "openssl":
             subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
     version = tmp_path / "10"
