@@ -21,13 +21,14 @@ from typer.testing import CliRunner
 from export.binding import read_metadata
 from export.cli import app
 from export.graph import export_graph
-from export.model_file import CheckedModel
+from export.model_file import CheckedModel, check_model
 from export.models import build_network
 from export.release.calibration import read_calibration
 from export.release.converting import to_int8
 from export.release.half import to_float16
 from export.release.simplify import simplify
 from export.release.variants import Variant, Wishes, make_variants
+from export.runs import Runs
 from export.scoring import Predictor
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
@@ -183,6 +184,23 @@ def test_a_residual_network_is_quantised_whole() -> None:
     # all but the sum of preprocessing
     assert [makers[node.input[0]].op_type for node in sums].count("DequantizeLinear") >= len(sums) - 1
     assert len(sums) > 1
+
+
+def test_embeddings_stay_float32_in_every_variant(trained: Trained, runs: Runs) -> None:
+    inputs, graph = trained.test.inputs[:20], check_model(runs, "r", trained.test_file, embeddings=True).graph
+    expected = run(graph, inputs)
+    spread = float(np.ptp(expected))
+    for converted in (to_float16(graph), to_int8(graph, calibration(trained))):
+        embeddings = run(converted, inputs)
+        assert embeddings.dtype == np.float32
+        assert embeddings.shape == (20, 256)
+        assert 0 < np.abs(embeddings - expected).max() < 0.1 * spread
+
+
+def run(graph: bytes, inputs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["probabilities", "embeddings"]
+    return np.asarray(session.run(["embeddings"], {"inputs": inputs})[0])
 
 
 def test_test_data_are_not_calibrated_on(trained: Trained, tmp_path: Path) -> None:
