@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -87,7 +88,7 @@ def serve(settings: ServerSettings, ready: Callable[[Ports], None]) -> None:
     """Serves until SIGTERM or SIGINT; `ready` is called when clients can call.
 
     Told to stop, it is not ready at once, takes no more inference, and ends when what is under way is answered, or
-    after `drain_seconds`. A second signal ends it without waiting.
+    after `drain_seconds`, then with exit code 1. A second signal ends it without waiting.
     """
     credentials = _credentials(settings)
     pools, workers = Pools(), Workers(threads=THREADS, limit=settings.max_concurrent_requests)
@@ -107,6 +108,9 @@ def serve(settings: ServerSettings, ready: Callable[[Ports], None]) -> None:
         try:
             front = _Front(settings=settings, models=models, workers=workers, pools=pools, server=server)
             asyncio.run(front.run(http, scraped, lambda: ready(ports)))
+            if workers.in_flight:  # for whom an ordinary end would wait
+                logging.shutdown()
+                os._exit(1)
         finally:
             models.close()
             workers.close()

@@ -28,7 +28,6 @@ from tritonclient.utils import InferenceServerException
 from tests.export.serving.repositories import batch_of, linear, write_model
 from tests.export.serving.serving import ENVIRONMENT, FREE_PORTS, PROGRAM, Server, answer_of, get, served, waits_for
 
-SECONDS = 1_000_000  # in microseconds
 LINEAR = "/v2/models/linear"
 Result = Any  # tritonclient has no types
 
@@ -69,19 +68,34 @@ def health_of(stub: Any) -> Iterator[str]:  # noqa: ANN401
         yield health_pb2.HealthCheckResponse.ServingStatus.Name(update.status)
 
 
+def infer_later(channel: grpc.Channel, gate: threading.Event) -> Any:  # noqa: ANN401
+    """A ModelInfer of "pair" that sends its message when the gate opens."""
+    message = triton_grpc.service_pb2.ModelInferRequest(model_name="pair", raw_input_contents=[batch_of(1).tobytes()])
+    message.inputs.add(name="inputs", datatype="FP32", shape=[1, 4])
+
+    def messages() -> Iterator[bytes]:
+        gate.wait()
+        yield message.SerializeToString()
+
+    answer = triton_grpc.service_pb2.ModelInferResponse.FromString
+    method = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer", bytes, answer)
+    return method.future(messages())
+
+
 def test_a_server_that_is_told_to_stop_answers_what_is_under_way(repository: Path, log_file: Path) -> None:
-    write_model(repository, "patient", 1, linear(), waits_for(64, 4 * SECONDS))
+    write_model(repository, "pair", 1, linear(), waits_for(2))
+    gate = threading.Event()
     with (
-        ThreadPoolExecutor(2) as pool,
+        ThreadPoolExecutor(1) as pool,
         served(repository, log_file) as server,
         grpc.insecure_channel(server.grpc) as channel,
     ):
         health = health_of(health_pb2_grpc.HealthStub(channel))
         assert next(health) == "SERVING"
-        by_grpc = pool.submit(ask_grpc, server, "patient")
-        until_waiting(server, "patient", 1)
-        by_http = pool.submit(answer_of, server.http, "/v2/models/patient/infer", json_request())
-        until_waiting(server, "patient", 2)
+        by_http = pool.submit(answer_of, server.http, "/v2/models/pair/infer", json_request())
+        until_waiting(server, "pair", 1)
+        by_grpc = infer_later(channel, gate)  # its call is taken, its message is still to come
+        assert next(health_of(health_pb2_grpc.HealthStub(channel))) == "SERVING"  # by the same connection, so after it
         server.process.terminate()
         assert next(health) == "NOT_SERVING"
         assert get(server.http, "/v2/health/ready") == (400, b'{"ready": false}')
@@ -91,21 +105,22 @@ def test_a_server_that_is_told_to_stop_answers_what_is_under_way(repository: Pat
         assert caught.value.status() == "StatusCode.UNAVAILABLE"
         status, document = answer_of(server.http, f"{LINEAR}/infer", json_request())
         assert (status, document["error"]) == (503, "Server is stopping and takes no more inference requests")
-        assert by_grpc.result().shape == (1, 3)
+        gate.set()
+        assert len(by_grpc.result().raw_output_contents[0]) == 12
         assert by_http.result()[0] == 200
         assert server.process.wait(timeout=60) == 0
     assert "Traceback" not in server.log
 
 
 def test_a_stop_waits_no_longer_than_it_is_told(repository: Path, log_file: Path) -> None:
-    write_model(repository, "pair", 1, linear(), waits_for(2, 20 * SECONDS))
+    write_model(repository, "pair", 1, linear(), waits_for(2))
     with ThreadPoolExecutor(1) as pool, served(repository, log_file, "--drain-seconds", "0") as server:
         waiting: Future[Any] = pool.submit(ask_grpc, server, "pair")
         until_waiting(server, "pair", 1)
         server.process.terminate()
         with pytest.raises(InferenceServerException):
             waiting.result()
-        server.process.kill()
+        assert server.process.wait(timeout=60) == 1
     assert "stopping with 1 inference requests under way" in server.log
 
 
