@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import grpc
 import numpy as np
 import pytest
 
 from coordinator.liveness import RECONNECT_SECONDS
+from coordinator.reduction import close_round
 from coordinator.services.turns import Turns
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import InvalidInput, TooLate, WrongState
@@ -232,6 +233,32 @@ def test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_when_to_
         devices[2].submit(work[2], model_bytes(9.0))
     assert 0 < caught.value.come_back_seconds <= 60
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
+
+
+def test_who_comes_while_the_round_is_reduced_is_told_when_to_come_back_and_does_not_count(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reducing, go_on = threading.Event(), threading.Event()
+
+    def held(*work: Any, **more: Any) -> object:  # noqa: ANN401 - what `close_round` takes
+        reducing.set()
+        assert go_on.wait(WAIT)
+        return close_round(*work, **more)
+
+    monkeypatch.setattr("coordinator.run_driver.close_round", held)
+    devices, work = three_for_two(fleet, rounds=1)
+    for number in (0, 1):
+        devices[number].submit(work[number], model_bytes(3.0))
+    assert reducing.wait(WAIT)
+    try:
+        with pytest.raises(TooLate, match="round 1, attempt 1 has closed") as caught:
+            devices[2].submit(work[2], model_bytes(9.0))
+    finally:
+        go_on.set()
+    assert caught.value.come_back_seconds > 0
+    ended = list(fleet.operator.watch("run"))[-1].run
+    assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
+    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(3.0))
 
 
 def test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata(fleet: Fleet) -> None:

@@ -192,6 +192,17 @@ def test_an_upload_goes_on_where_it_broke_off(fleet: Fleet) -> None:
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
+def test_all_the_bytes_without_a_commit_do_not_count(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    with pytest.raises(InvalidInput, match="the stream ended without a commit; nothing counts"):
+        devices[0].submit(work, content, commit=False)
+    assert not fleet.operator.run("run").open_round.reported
+    replies = devices[0].submit(work, content)
+    assert dict(replies[0].resume.offsets) == {ref_of_bytes(content).sha256: len(content)}
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
 def begun(device: Device, work: fleet_pb2.Assignment, content: bytes, send: int) -> Any:  # noqa: ANN401
     """An upload that has sent some bytes and stays open: its call, its replies, and what it sends next."""
     sha256, more = ref_of_bytes(content).sha256, queue.SimpleQueue[fleet_pb2.SubmitRequest | None]()

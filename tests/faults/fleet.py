@@ -32,7 +32,7 @@ from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.tensors import TensorSpec, Vector, model_size
 from moonfed.v1 import control_pb2
 from tests.coordinator import support
-from tests.faults.program import CLOCK, Fault, environment_of
+from tests.faults.program import CLOCK, Clock, Fault, environment_of
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
@@ -102,22 +102,22 @@ class Coordinators:
     def log(self) -> str:
         return (self.tmp / "log").read_text()
 
-    def launch(self, *faults: Fault, jumping_clock: bool = False) -> subprocess.Popen[str]:
-        """Starts the process and does not wait for it."""
+    def launch(self, *faults: Fault, clock: Clock | None = None) -> subprocess.Popen[str]:
+        """Starts the process, with a wall clock that may be disturbed, and does not wait for it."""
         command = [*self.program, "serve", "--state", str(self.state), "--json"]
         command += ["--fleet-port", str(self.ports[0]), "--enrolment-port", str(self.ports[1])]
         command += self.arguments
         environment = ENVIRONMENT | dict(self.environment) | environment_of(faults)
-        environment |= {CLOCK: "jumping"} if jumping_clock else {}
+        environment |= {CLOCK: clock} if clock else {}
         with (self.tmp / "log").open("a") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
             )
         return self.process
 
-    def serve(self, *faults: Fault, jumping_clock: bool = False) -> None:
+    def serve(self, *faults: Fault, clock: Clock | None = None) -> None:
         """Starts the process and waits until it serves."""
-        process = self.launch(*faults, jumping_clock=jumping_clock)
+        process = self.launch(*faults, clock=clock)
         assert process.stdout
         assert json.loads(process.stdout.readline() or "{}"), self.log[-2000:]
 

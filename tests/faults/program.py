@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import itertools
 import json
 import os
 import random
@@ -16,14 +17,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import sqlalchemy as sql
 
 from moonfed.errors import Unavailable
 
 VARIABLE, CLOCK = "MOONFED_TEST_FAULT", "MOONFED_TEST_CLOCK"
-YEARS = 10 * 365 * 86400.0
+DAY = 86400.0
+YEARS = 10 * 365 * DAY
+Clock = Literal["jumping", "racing", "falling"]
 LEASE_SECONDS = 1.0  # so that no kill costs more than that
 
 
@@ -90,10 +93,14 @@ def environment_of(faults: Iterable[Fault]) -> dict[str, str]:
     return {VARIABLE: json.dumps([asdict(fault) for fault in faults])}
 
 
-def let_the_clock_jump() -> None:
-    """From now on this process sees another year whenever it looks at the wall clock."""
-    real, chance = time.time, random.Random(1)
-    time.time = lambda: real() + chance.choice([-YEARS, 0.0, YEARS])
+def disturb_the_clock(how: Clock) -> None:
+    """From now on this process sees another year, or the next day, whenever it looks at the wall clock."""
+    real, chance, looks = time.time, random.Random(1), itertools.count(1)
+    time.time = {
+        "jumping": lambda: real() + chance.choice([-YEARS, 0.0, YEARS]),
+        "racing": lambda: real() + DAY * next(looks),
+        "falling": lambda: real() - DAY * next(looks),
+    }[how]
 
 
 def main() -> None:
@@ -106,7 +113,7 @@ def main() -> None:
     for told in json.loads(os.environ.get(VARIABLE, "[]")):
         Fault(**told).install()
     if CLOCK in os.environ:
-        let_the_clock_jump()
+        disturb_the_clock(cast("Clock", os.environ[CLOCK]))
     run()
 
 

@@ -1,4 +1,4 @@
-"""A wall clock that jumps by years, forwards and backwards: nothing changes but the times that are shown."""
+"""A wall clock that jumps, races or falls behind: nothing changes but the times that are shown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.coordinator.support import Device
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, whole_run
+from tests.faults.program import Clock
 
 BUNDLE = bundle_of(50)
 SECONDS = 1.0  # of a deadline, or of a patience
@@ -22,16 +23,17 @@ def test_rounds_go_their_way_and_no_round_took_less_than_no_time(coordinators: C
     with devices_at(coordinators):
         undisturbed = coordinators.finished("steady").model
         coordinators.kill()
-        coordinators.serve(jumping_clock=True)
+        coordinators.serve(clock="jumping")
         coordinators.start_run("jumping", BUNDLE, 10, len(SAMPLES))
         assert coordinators.finished("jumping").model == undisturbed
     whole_run(coordinators, "jumping", 10)
     assert all(entry.seconds >= 0 for entry in coordinators.rounds("jumping"))
 
 
+@pytest.mark.parametrize("clock", ["racing", "falling"])
 @pytest.mark.parametrize("field", ["deadline_seconds", "patience_seconds"])
-def test_a_round_waits_for_as_long_as_it_was_told(coordinators: Coordinators, field: str) -> None:
-    coordinators.serve(jumping_clock=True)
+def test_a_round_waits_for_as_long_as_it_was_told(coordinators: Coordinators, field: str, clock: Clock) -> None:
+    coordinators.serve(clock=clock)
     coordinators.start_run("r", BUNDLE, 1, 1, **{field: SECONDS})
     identity = load_identity(coordinators.tmp / "cam-1")
     calls = coordinators.operator()

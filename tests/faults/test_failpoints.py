@@ -38,6 +38,7 @@ COMMIT_POINTS = [
     (STORE + "commit_round", 0),
     (DIRECTORY + "forget", 0),
 ]
+PARTS = [(STORAGE + "blob_refs:add", 0), (STORAGE + "blob_refs:prune", 0)]  # of a commit, all or none
 # On a database server and an object store the new model becomes an object, and so does every update before it has its
 # receipt; and whoever was killed leaves its leases to the next start.
 TRANSACTIONS = [point for point in COMMIT_POINTS if point[0].startswith((REGISTRY, STORE))]
@@ -49,11 +50,18 @@ SHARED_POINTS = [
     (STORAGE + "shared_spool:SharedSpool.forget", 0),
 ]
 MOMENTS: tuple[Literal["before", "after"], ...] = ("before", "after")
+# A run's row, its bundle's and its beginning are recorded together.
+UNSTARTED = [
+    Fault(at=STORE + "add_run"),
+    Fault(at=STORAGE + "blob_refs:add"),
+    Fault(at=STORAGE + "blob_refs:add", skip=1),
+]
+STARTED = Fault(at=STORE + "add_run", when="after")
 BUNDLE = bundle_of(50)
 
 
 def test_a_kill_before_or_after_any_commit_point_costs_no_update(coordinators: Coordinators) -> None:
-    no_kill_costs_an_update(coordinators, COMMIT_POINTS)
+    no_kill_costs_an_update(coordinators, [*COMMIT_POINTS, *PARTS])
 
 
 @pytest.mark.timeout(480)
@@ -83,16 +91,14 @@ def no_kill_costs_an_update(coordinators: Coordinators, points: Sequence[tuple[s
     assert ended.model == undisturbed
 
 
-@pytest.mark.parametrize("when", MOMENTS)
-def test_a_kill_as_a_run_starts_leaves_none_or_one(
-    coordinators: Coordinators, when: Literal["before", "after"]
-) -> None:
-    coordinators.serve(Fault(at=STORE + "add_run", when=when))
+@pytest.mark.parametrize("fault", [*UNSTARTED, STARTED])
+def test_a_kill_as_a_run_starts_leaves_none_or_one(coordinators: Coordinators, fault: Fault) -> None:
+    coordinators.serve(fault)
     with pytest.raises(Unavailable):
         coordinators.start_run("r", BUNDLE, 1, len(SAMPLES))
     coordinators.died()
     coordinators.serve()
-    with pytest.raises(AlreadyExists) if when == "after" else nullcontext():
+    with pytest.raises(AlreadyExists) if fault == STARTED else nullcontext():
         coordinators.start_run("r", BUNDLE, 1, len(SAMPLES))
     with devices_at(coordinators):
         assert coordinators.finished("r").round == 1

@@ -25,6 +25,8 @@ TESTS: dict[int, list[str]] = {
         "faults.test_state_machine::test_every_acknowledged_update_counts_once_whatever_happens",
     ],
     2: [
+        "coordinator.storage.test_reduction_trouble::test_a_commit_whose_confirmation_was_lost_counts_once",
+        "coordinator.test_recovery::test_killed_between_the_abandonment_and_the_end_of_its_spool",
         "coordinator.test_recovery::test_killed_between_the_spooled_update_and_its_receipt",
         "coordinator.test_recovery::test_killed_while_reducing_before_the_commit",
         "faults.test_failpoints::test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned",
@@ -41,6 +43,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_power_loss::test_what_was_acknowledged_survives_a_power_loss",
     ],
     4: [
+        "coordinator.test_service_liveness::test_a_device_that_is_stuck_is_lost_and_one_that_trains_slowly_is_not",
         "coordinator.test_service_updates::test_an_upload_goes_on_where_it_broke_off",
         "coordinator.test_service_updates::test_a_device_that_dies_in_mid_upload_can_go_on",
         "coordinator.test_service_updates::test_an_upload_ends_with_its_round",
@@ -48,6 +51,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_bad_network::test_a_run_over_a_bad_network_ends_with_the_undisturbed_model",
     ],
     5: [
+        "coordinator.test_service_updates::test_all_the_bytes_without_a_commit_do_not_count",
         "coordinator.test_service_updates::test_a_device_that_dies_in_mid_upload_can_go_on",
         "coordinator.test_service_updates::test_bytes_that_are_not_what_was_declared_do_not_count",
         "proto.test_blobs::test_too_few_bytes_are_not_a_blob_but_stay_for_a_resume",
@@ -62,10 +66,13 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_service_liveness::test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata",
         "coordinator.test_service_liveness::"
         "test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_when_to_come_back",
+        "coordinator.test_service_liveness::"
+        "test_who_comes_while_the_round_is_reduced_is_told_when_to_come_back_and_does_not_count",
         "edge_client.test_stopping::test_a_device_says_when_it_may_be_wanted_again",
     ],
     10: [
         "coordinator.test_rounds::test_a_round_without_quorum_is_abandoned_and_tried_again",
+        "coordinator.test_rounds::test_retries_grow_and_are_capped",
         "coordinator.test_service_updates::test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again",
     ],
     11: [
@@ -109,6 +116,9 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_service_updates::test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns",
         "coordinator.storage.test_reduction_trouble::"
         "test_a_round_waits_for_a_trouble_to_pass_and_counts_what_was_acknowledged",
+        "coordinator.test_service_updates::test_what_could_not_be_kept_does_not_count_against_its_device",
+        "coordinator.storage.test_reduction_trouble::"
+        "test_a_run_whose_files_cannot_be_had_at_the_start_goes_on_once_they_can",
         "coordinator.storage.test_reduction_trouble::"
         "test_a_round_waits_for_an_object_store_that_fails_while_it_is_reduced",
         "faults.test_failpoints::test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart",
