@@ -113,6 +113,15 @@ def test_retries_grow_and_are_capped() -> None:
     assert times[-1] == 60
 
 
+def test_a_round_rests_longer_after_each_attempt_that_was_abandoned() -> None:
+    state, rests = after(THREE, *attended("a", "b", "c"))[0], list[float]()
+    for attempt in range(1, 10):
+        state, commands = after(THREE, DeadlinePassed(round=1, attempt=attempt), state=state)
+        rests += [command.seconds for command in commands if isinstance(command, StartTimer)]
+        state, _ = after(THREE, timer(commands, RetryTimePassed), state=state)
+    assert rests == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
 def test_a_lost_device_that_comes_back_gets_its_assignment_again_and_counts() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
     assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (away)"

@@ -72,6 +72,7 @@ TESTS: dict[int, list[str]] = {
     ],
     10: [
         "coordinator.test_rounds::test_a_round_without_quorum_is_abandoned_and_tried_again",
+        "coordinator.test_rounds::test_a_round_rests_longer_after_each_attempt_that_was_abandoned",
         "coordinator.test_rounds::test_retries_grow_and_are_capped",
         "coordinator.test_service_updates::test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again",
     ],
@@ -143,6 +144,9 @@ TESTS: dict[int, list[str]] = {
     ],
     31: [
         "coordinator.test_defended_runs::test_a_defence_keeps_the_model_and_names_the_offenders",
+        "coordinator.test_defended_prototypes::"
+        "test_a_class_mean_is_no_longer_than_a_multiple_of_the_median_of_its_sharers",
+        "coordinator.test_defended_prototypes::test_a_poisoned_class_mean_moves_no_prototype_and_is_told",
         "coordinator.test_defended_runs::test_a_norm_clip_bounds_how_far_poisoned_devices_get",
     ],
     34: [
