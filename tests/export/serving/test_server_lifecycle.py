@@ -82,12 +82,24 @@ def infer_later(channel: grpc.Channel, gate: threading.Event) -> Any:  # noqa: A
     return method.future(messages())
 
 
+def until_full(channel: grpc.Channel) -> None:
+    """Until the server has as many requests as it takes: then it refuses a stream, which is no request itself."""
+    stub = triton_grpc.service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+    def open_streams() -> None:
+        while True:  # else the test's time limit tells
+            assert list(stub.ModelStreamInfer(iter(()))) == []
+
+    with pytest.raises(grpc.RpcError, match="busy with"):
+        open_streams()
+
+
 def test_a_server_that_is_told_to_stop_answers_what_is_under_way(repository: Path, log_file: Path) -> None:
     write_model(repository, "pair", 1, linear(), waits_for(2))
     gate = threading.Event()
     with (
         ThreadPoolExecutor(1) as pool,
-        served(repository, log_file) as server,
+        served(repository, log_file, "--max-concurrent-requests", "2") as server,
         grpc.insecure_channel(server.grpc) as channel,
     ):
         health = health_of(health_pb2_grpc.HealthStub(channel))
@@ -95,7 +107,7 @@ def test_a_server_that_is_told_to_stop_answers_what_is_under_way(repository: Pat
         by_http = pool.submit(answer_of, server.http, "/v2/models/pair/infer", json_request())
         until_waiting(server, "pair", 1)
         by_grpc = infer_later(channel, gate)  # its call is taken, its message is still to come
-        assert next(health_of(health_pb2_grpc.HealthStub(channel))) == "SERVING"  # by the same connection, so after it
+        until_full(channel)
         server.process.terminate()
         assert next(health) == "NOT_SERVING"
         assert get(server.http, "/v2/health/ready") == (400, b'{"ready": false}')
