@@ -18,6 +18,7 @@ COMMON = {"--help", "--json", "--identity", "--coordinator"}  # of most commands
 ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 TESTS: dict[int, list[str]] = {
     1: [
+        "coordinator.storage.test_store::test_a_round_that_was_being_reduced_goes_on_with_that",
         "coordinator.test_serving::test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_rounds",
         "faults.test_asynchronous_kills::test_each_acknowledged_update_counts_once_with_its_base_over_many_kills",
         "faults.test_sigkill_loop::test_a_run_over_many_kills_ends_with_the_undisturbed_model",
@@ -29,6 +30,7 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_recovery::test_killed_between_the_abandonment_and_the_end_of_its_spool",
         "coordinator.test_recovery::test_killed_between_the_spooled_update_and_its_receipt",
         "coordinator.test_recovery::test_killed_while_reducing_before_the_commit",
+        "coordinator.test_service_updates::test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns",
         "faults.test_failpoints::test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned",
         "faults.test_failpoints::test_a_kill_as_a_run_starts_leaves_none_or_one",
         "faults.test_failpoints::test_a_kill_as_leases_are_inherited_leaves_nobody_waiting_for_their_end",
@@ -59,8 +61,12 @@ TESTS: dict[int, list[str]] = {
     6: [
         "coordinator.test_service_updates::test_the_same_update_again_gets_the_same_receipt_and_counts_once",
         "coordinator.test_service_updates::test_who_comes_back_while_its_update_is_taken_gets_its_receipt",
+        "replicas.test_shared_rounds::test_the_same_update_at_two_replicas_at_once_counts_once",
     ],
-    7: ["coordinator.test_service_updates::test_a_different_second_update_is_refused_and_the_first_stands"],
+    7: [
+        "coordinator.test_service_updates::test_a_different_second_update_is_refused_and_the_first_stands",
+        "replicas.test_shared_rounds::test_of_two_different_updates_at_two_replicas_at_once_one_stands",
+    ],
     8: ["coordinator.test_service_updates::test_a_stale_round_is_refused_with_the_present_one"],
     9: [
         "coordinator.test_service_liveness::test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata",
@@ -167,7 +173,10 @@ TESTS: dict[int, list[str]] = {
         "coordinator.storage.test_blob_place::test_a_second_coordinator_with_blobs_of_its_own_does_not_start",
         "replicas.test_own_leases::test_a_copy_of_a_directory_takes_the_runs_and_the_original_follows",
         "replicas.test_shared_rounds::test_only_the_holder_closes_a_round",
+        "replicas.test_shared_rounds::test_what_a_follower_takes_before_the_round_closes_is_among_what_is_reduced",
+        "replicas.test_shared_rounds::test_what_a_follower_would_take_after_the_round_has_closed_gets_no_receipt",
         "replicas.test_two_replicas::test_the_holder_is_paused_beyond_its_lease",
+        "coordinator.storage.test_postgres::test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_it",
         "coordinator.storage.test_postgres::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",
         "coordinator.storage.test_postgres::test_only_the_holder_of_a_runs_lease_changes_it",
         "coordinator.test_recovery::test_one_coordinator_at_a_time",
@@ -177,6 +186,7 @@ TESTS: dict[int, list[str]] = {
         "edge_client.test_session::test_a_coordinator_that_goes_away_in_mid_round_gets_the_update_when_it_is_back",
         "edge_client.test_session::test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_without_training",
         "edge_client.test_work::test_a_refused_update_is_not_sent_again",
+        "edge_client.test_work::test_an_update_waits_until_the_coordinators_trouble_has_passed",
         "faults.test_bad_network::test_a_run_over_a_bad_network_ends_with_the_undisturbed_model",
         "proto.test_transport::test_a_connection_that_breaks_right_after_the_handshake_is_no_reason_to_give_up",
         "proto.test_transport::test_backoff_grows_is_capped_and_starts_again",
