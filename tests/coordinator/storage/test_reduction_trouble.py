@@ -16,6 +16,7 @@ from coordinator.records import AttemptId, RoundRecord
 from coordinator.rounds import machine
 from coordinator.storage.answers import Answers
 from coordinator.storage.objects import Objects
+from coordinator.storage.state_directory import StateDirectory
 from coordinator.storage.store import Store
 from moonfed.blobs import BlobDirectory
 from moonfed.errors import Unavailable
@@ -73,6 +74,7 @@ def expect_both(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "error", "reason"),
     [
+        (StateDirectory, "has_update", FULL, "the disk is full"),  # no room to fetch another replica's to
         (BlobDirectory, "put_file", FULL, "the disk is full"),
         (Answers, "of", BROKEN, "the coordinator's database cannot be reached at present"),
         (Store, "commit_round", FULL, "the disk is full"),
