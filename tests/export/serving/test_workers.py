@@ -33,8 +33,7 @@ def test_calls_that_wait_for_each_other_all_get_a_thread(workers: Workers) -> No
 def test_threads_that_were_added_go_when_they_are_not_needed(workers: Workers) -> None:
     everybody = threading.Barrier(40)
     for call in [workers.submit(everybody.wait) for _ in range(40)]:
-        call.result()
-    assert workers.threads == 40
+        call.result()  # so there were 40 threads
     while workers.threads > 2:  # else the test's time limit tells
         threading.Event().wait(0.01)
     assert workers.submit(pow, 2, 3).result() == 8
