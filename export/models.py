@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import nn
@@ -17,7 +18,7 @@ from export.preprocessing import new_preprocessing
 from export.resizing import resized
 from export.settings import require_whole
 from export.torchvision_import import import_torchvision
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, NotFound
 from moonfed.manifest import InputSpec
 from moonfed.user_code import call_theirs, load_callable
 
@@ -139,6 +140,8 @@ def _users_own(model: str, sample: InputSpec, classes: int, projection: int | No
     """Calls `callable(shape, classes)` of `module:callable`."""
     if projection != PROJECTION:
         raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model brings a head of its own")
+    with suppress(NotFound):  # so that their module can import it beside any torch
+        import_torchvision()
     parts = call_theirs("model", model, load_callable("model", model), sample.shape, classes)
     if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
         raise InvalidInput(f"model is {model!r}; it must return three modules: encoder, projection head, output layer")

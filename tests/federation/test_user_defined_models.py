@@ -1,0 +1,64 @@
+"""A model that users wrote goes the whole way: bundle, federation, repository, server, answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.processes import run
+from tests.export.serving.serving import served
+
+from .conftest import Federation
+
+MODEL = """
+from torch import nn
+from torchvision.models import mobilenet_v3_small
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = mobilenet_v3_small(weights=None).features
+
+    def forward(self, pixels):
+        return self.features(pixels.expand(-1, 3, -1, -1)).mean(dim=(2, 3))
+
+
+def build(shape, classes):
+    return Encoder(), nn.Linear(576, 32), nn.Linear(32, classes)
+"""
+
+
+def test_a_mobilenet_goes_from_a_bundle_to_an_answer(federation: Federation, tmp_path: Path) -> None:
+    (tmp_path / "callables" / "small_mobilenet.py").write_text(MODEL)
+    bundle, models, test = tmp_path / "bundle", tmp_path / "models", federation.parts / "test.npz"
+    run(
+        *("moonfed-export", "bundle", "--model", "small_mobilenet:build", "--input", "8x8x1", "--classes", "10"),
+        *("--method", "moon", "--set", "epochs=1", "--output", str(bundle)),
+    )
+    federation.serve()
+    federation.enrol("cam-1", "cam-2")
+    federation.attend("cam-1")
+    federation.attend("cam-2")
+    federation.start_run(bundle, "r", "--rounds", "1", "--minimum-devices", "2", "--cohort", "all", "--quorum", "100%")
+    federation.until_finished("r")
+    words = ("r", "--name", "mobilenet", "--data", str(test), "--output", str(models), *federation.operator)
+    run("moonfed-export", "repository", *words)
+    with np.load(test) as arrays:
+        pictures = [tmp_path / f"{number}.png" for number in range(3)]
+        for picture, pixels in zip(pictures, arrays["inputs"], strict=False):
+            Image.fromarray(pixels[:, :, 0]).save(picture)
+    asked = ("moonfed-export", "classify", *map(str, pictures), "--top", "10", "--json")
+    with served(models, tmp_path / "log") as server:
+        answered = run(*asked, "--server", server.grpc, "--model", "mobilenet")
+    alone = run(*asked, "--file", str(models / "mobilenet" / "1" / "model.onnx"))
+    found, expected = ([json.loads(line) for line in told.splitlines()] for told in (answered, alone))
+    assert [line["image"] for line in found] == [str(picture) for picture in pictures]
+    for line, other in zip(found, expected, strict=True):
+        served_, direct = ({entry["label"]: entry["confidence"] for entry in told["classes"]} for told in (line, other))
+        assert served_ == pytest.approx(direct, abs=1e-6), "the protocol's classes have six decimals"
+        assert sum(direct.values()) == pytest.approx(1)
