@@ -41,9 +41,8 @@ class Submission:
         header, wanted = self._header, False
         try:
             self._upload, offsets = await self._receive()
-            if not await self._desk.has_receipt(
-                self._driver, header
-            ):  # perhaps from an earlier stream, whose end we waited for
+            # A receipt may come from an earlier stream, whose end we waited for.
+            if not await self._desk.has_receipt(self._driver, header):
                 self._driver.require_wanted(header.id, header.device)
                 self.offsets, wanted = offsets, True
         finally:

@@ -30,6 +30,15 @@ def trained_run(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
+def control(trained: Trained, tmp_path: Path) -> Iterator[Control]:
+    """A coordinator with a run `r` that has no rounds yet."""
+    made = Control(tmp_path, trained.bundle)  # type: ignore[abstract]  # it answers only what export asks
+    made.serve()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
 def runs(trained_run: Control) -> Iterator[Runs]:
     with connect(NOWHERE, insecure=True, address=trained_run.address) as found:
         yield found

@@ -24,19 +24,11 @@ from moonfed.errors import InvalidInput, NotFound
 from moonfed.tensors import Vector
 from tests.export.conftest import another_model
 from tests.export.control import Control
+from tests.export.release.conftest import NOWHERE
 from tests.export.release.test_repository import graph, release
 from tests.export.release.trained import Trained
 
 PATIENCE = 120.0
-NOWHERE = Path("nowhere")
-
-
-@pytest.fixture
-def control(trained: Trained, tmp_path: Path) -> Iterator[Control]:
-    made = Control(tmp_path, trained.bundle)  # type: ignore[abstract]  # it answers only what export asks
-    made.serve()
-    yield made
-    made.stop()
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
-import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
 from export.release.following import Decision, Follower, Gate
@@ -21,14 +19,6 @@ from tests.export.release.test_following import good
 from tests.export.release.test_repository_command import published
 from tests.export.release.trained import CLASSES, Trained
 from tests.export.serving.serving import served
-
-
-@pytest.fixture
-def control(trained: Trained, tmp_path: Path) -> Iterator[Control]:
-    made = Control(tmp_path, trained.bundle)  # type: ignore[abstract]  # it answers only what export asks
-    made.serve()
-    yield made
-    made.stop()
 
 
 def test_a_published_run_answers_as_onnx_runtime_does(trained_run: Control, trained: Trained, tmp_path: Path) -> None:
