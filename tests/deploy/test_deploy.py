@@ -91,6 +91,16 @@ def test_an_image_neither_runs_as_root_nor_takes_the_developers_files(image: str
     assert all((ROOT / name).exists() for name in taken)
 
 
+def test_an_installation_has_every_package() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = set()
+    for room in {name.partition(".")[0] for name in settings["packages"]}:
+        root = ROOT / settings["package-dir"].get(room, room)
+        directories = {file.parent for file in root.rglob("*.py")}
+        found |= {".".join((room, *directory.relative_to(root).parts)) for directory in directories}
+    assert found == set(settings["packages"])  # an editable installation would work without
+
+
 def test_nothing_to_deploy_names_a_machine_or_a_registry() -> None:
     for file in (*DEPLOY.iterdir(), DOCUMENT):
         text = file.read_text()
