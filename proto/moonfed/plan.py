@@ -254,6 +254,7 @@ def quiet_torchscript() -> Iterator[None]:
     """Silences torch.jit's announcement of its own end, and nothing else; the plan interface is versioned for it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
+        warnings.filterwarnings("ignore", _DEPRECATED, FutureWarning)  # torch 2.15's, which Python shows to users
         yield
 
 

@@ -5,6 +5,7 @@ Seen without CUDA by a plan on `meta`, a device without values: whatever would r
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -128,3 +129,14 @@ def test_these_tests_see_what_waits_and_what_comes_from_the_host(
     with pytest.raises(TrainingFailed, match="could not take a step"):
         strangers_in_a_step(plan_on_meta(resnet, "fedavg", "w", tmp_path, 0.0))
     assert strangers_in_a_step(plan_on_meta(resnet, "fedavg", "h", tmp_path, 0.0)) != []
+
+
+@pytest.mark.parametrize("category", [DeprecationWarning, FutureWarning])  # torch before 2.15, and since
+def test_users_do_not_hear_of_the_end_of_torch_jit_from_every_command(category: type[Warning]) -> None:
+    announced = "`torch.jit.script` is deprecated. Please switch to `torch.compile` or `torch.export`."
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with quiet_torchscript():
+            warnings.warn(announced, category, stacklevel=1)
+            warnings.warn("another", category, stacklevel=1)
+    assert [str(warning.message) for warning in told] == ["another"]
