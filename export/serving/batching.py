@@ -122,8 +122,10 @@ class Batcher:
             deadline_ns=begun_ns + timeout if timeout else 0,
         )
         mine.called.acquire()
-        self._enter(mine)
-        if not mine.leads:
+        instance = self._enter(mine)
+        if instance is not None:
+            self._run_on(instance, [mine])
+        elif not mine.leads:
             self._wait(mine)
         if mine.leads:
             self._lead(mine)
@@ -132,8 +134,11 @@ class Batcher:
         assert mine.answer is not None  # noqa: S101
         return mine.answer
 
-    def _enter(self, mine: Waiting) -> None:
+    def _enter(self, mine: Waiting) -> int | None:
+        """The instance to run the request on at once and alone, if nobody waits; else the request is in the queue."""
         with self._lock:
+            if self._idle and not self._waiting and not self._policy.max_delay_ns:
+                return self._idle.pop()
             if self._policy.max_queue_size and len(self._waiting) >= self._policy.max_queue_size:
                 raise Overloaded("Exceeds maximum queue size")
             self._waiting.append(mine)
@@ -141,6 +146,7 @@ class Batcher:
                 self._tell_assembling(mine)
             elif self._idle:
                 self._assembling = mine.leads = True
+        return None
 
     def _tell_assembling(self, mine: Waiting) -> None:
         if self._enough and (
@@ -169,15 +175,20 @@ class Batcher:
         if not batch:
             raise _too_late()
         try:
+            self._run_on(instance, batch)
+        finally:
+            for each in batch:
+                if each is not mine:
+                    each.called.release()
+
+    def _run_on(self, instance: int, batch: list[Waiting]) -> None:
+        try:
             self._answer(instance, batch)
         finally:
             with self._lock:
                 self._idle.append(instance)
-                if not self._assembling:
+                if self._waiting and not self._assembling:
                     self._call_next()
-            for each in batch:
-                if each is not mine:
-                    each.called.release()
 
     def _call_next(self) -> None:
         self._assembling = bool(self._waiting and self._idle)

@@ -57,7 +57,7 @@ def infer_request(message: Message) -> InferRequest:
         version=message.model_version,
         id=message.id,
         inputs=inputs,
-        outputs=tuple(_requested_output(output, message.id) for output in message.outputs),
+        outputs=tuple([_requested_output(output, message.id) for output in message.outputs]),
         timeout_us=_timeout(message.parameters, message.id),
     )
 
@@ -71,7 +71,7 @@ def _from_raw(tensor: Message, raw: bytes, message: Message) -> Array:
     return decode(
         raw,
         tensor.datatype,
-        tensor.shape,
+        tuple(tensor.shape),
         name=tensor.name,
         model=message.model_name,
         request_id=message.id,
