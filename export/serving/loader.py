@@ -27,7 +27,7 @@ class _Slot:
 
     reason: str = ""  # what kept its present files from being loaded
     loading: bool = False
-    seen: Fingerprint = frozenset()  # of the files that were last tried
+    seen: Fingerprint | None = None  # of the files that were last tried
     loaded: Version | None = None  # stays while its successor is loaded, and if that fails
     retired: Version | None = None  # unloaded, perhaps with requests still under way
 
@@ -46,7 +46,7 @@ class _Slot:
     def retire(self) -> None:
         """Unloads what is loaded."""
         if self.loaded is not None:
-            self.retired, self.loaded, self.reason, self.seen = self.loaded, None, "unloaded", frozenset()
+            self.retired, self.loaded, self.reason, self.seen = self.loaded, None, "unloaded", None
 
 
 class Loader:
@@ -138,6 +138,7 @@ class Loader:
         reason, version = "", None
         try:
             version = load_version(there.path, number, config, self._settings)
+            _LOG.info("model %s version %d is loaded", name, number)
         except MoonfedError as error:
             reason = str(error)
             _LOG.warning("model %s version %d cannot be loaded: %s", name, number, reason)
@@ -174,6 +175,8 @@ class Loader:
                 if number not in keep:
                     if slot.retired is not None and slot.is_leaving():
                         self._replaced.append(slot.retired)
+                    if slot.loaded is not None:
+                        _LOG.info("model %s version %d is unloaded", name, number)
                     slot.retire()
         self._publish()
 

@@ -61,6 +61,8 @@ class Models:
         self._closing = threading.Event()
         if not settings.explicit:
             self.poll()
+            if not self._loader.ready:
+                _LOG.warning("%s has no model that can be served; it must hold NAME/VERSION/model.onnx", repository)
         if settings.poll_seconds:
             threading.Thread(target=self._keep_polling, name="repository-poll", daemon=True).start()
 

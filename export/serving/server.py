@@ -27,8 +27,9 @@ from export.serving import metrics
 from export.serving.grpc_service import Admission, Health, InferenceService, Pools
 from export.serving.http_app import InferenceApp
 from export.serving.models import Models, ServingSettings
+from export.serving.session import require_provider
 from export.serving.workers import Workers
-from moonfed.errors import AlreadyExists, InvalidInput
+from moonfed.errors import AlreadyExists, InvalidInput, NotFound
 
 _log = logging.getLogger(__name__)
 THREADS = 4  # for requests that do not wait; see `workers`
@@ -66,6 +67,10 @@ class ServerSettings:
             port = getattr(self, name)
             if not 0 <= port < 65536:
                 raise InvalidInput(f"{name} is {port}; it must be a port from 1 to 65535, or 0 for any free one")
+        ports = [port for port in (self.grpc_port, self.http_port, self.metrics_port) if port]
+        if len(set(ports)) < len(ports):
+            three = f"{self.grpc_port}, {self.http_port} and {self.metrics_port}"
+            raise InvalidInput(f"grpc_port, http_port and metrics_port are {three}; they must be three ports")
         if (self.tls_key is None) != (self.tls_certificate is None):
             raise InvalidInput("tls_key and tls_certificate must be given together, or neither")
         for name in ("max_request_bytes", "max_concurrent_requests"):
@@ -91,6 +96,7 @@ def serve(settings: ServerSettings, ready: Callable[[Ports], None]) -> None:
     after `drain_seconds`, then with exit code 1. A second signal ends it without waiting.
     """
     credentials = _credentials(settings)
+    require_provider(settings.models.provider)
     pools, workers = Pools(), Workers(threads=THREADS, limit=settings.max_concurrent_requests)
     server = grpc.server(
         workers,  # type: ignore[arg-type]  # it only submits
@@ -98,8 +104,8 @@ def serve(settings: ServerSettings, ready: Callable[[Ports], None]) -> None:
         options=[*GRPC_OPTIONS, ("grpc.max_receive_message_length", settings.max_request_bytes)],
     )
     with (
-        _listening(settings.host, settings.http_port) as http,
-        _listening(settings.host, settings.metrics_port) as scraped,
+        _listening("http_port", settings.host, settings.http_port) as http,
+        _listening("metrics_port", settings.host, settings.metrics_port) as scraped,
     ):
         ports = Ports(
             grpc=_bind(server, settings, credentials), http=http.getsockname()[1], metrics=scraped.getsockname()[1]
@@ -210,9 +216,12 @@ def _metrics_app(models: Models) -> Starlette:
 
 
 def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
-    """None for plaintext; raises InvalidInput if key and certificate are not a pair."""
+    """None for plaintext; raises NotFound without the files, InvalidInput if key and certificate are not a pair."""
     if settings.tls_key is None or settings.tls_certificate is None:
         return None
+    for name, path in (("tls_key", settings.tls_key), ("tls_certificate", settings.tls_certificate)):
+        if not path.is_file():
+            raise NotFound(f"{name} is {str(path)!r}; there is no such file")
     key, certificate = settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes()
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_certificate, settings.tls_key)
@@ -225,7 +234,7 @@ def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def _listening(name: str, host: str, port: int) -> Iterator[socket.socket]:
     """A socket that is bound; raises AlreadyExists if that cannot be."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listening:
@@ -233,7 +242,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         try:
             listening.bind((host, port))
         except OSError as error:
-            raise _taken(f"{host}:{port}") from error
+            raise _taken(name, port, f"{host}:{port}", error.strerror or str(error)) from error
         yield listening
 
 
@@ -245,8 +254,9 @@ def _bind(server: grpc.Server, settings: ServerSettings, credentials: grpc.Serve
             return server.add_insecure_port(address)
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise _taken(address) from error
+        reason = "the port is taken, or the host is not this machine"
+        raise _taken("grpc_port", settings.grpc_port, address, reason) from error
 
 
-def _taken(address: str) -> AlreadyExists:
-    return AlreadyExists(f"cannot listen on {address}: the port is taken, or the host is not this machine")
+def _taken(name: str, port: int, address: str, reason: str) -> AlreadyExists:
+    return AlreadyExists(f"{name} is {port}; cannot listen on {address}: {reason}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from onnxruntime.datasets import get_example
 
 from export.serving.messages import Array, TensorSpec
 from export.serving.tensors import object_array, of_onnx
@@ -43,7 +44,10 @@ class Session:
         _require(settings.provider)
         self._session = _load(path, settings)
         if _PROVIDERS[settings.provider] not in self._session.get_providers():
-            raise Unavailable(f"provider {settings.provider} is wanted, but ONNX Runtime could not start it here")
+            raise Unavailable(
+                f"provider {settings.provider} is wanted, but ONNX Runtime could not start it here; "
+                "is there a GPU, and are the libraries that it needs installed?"
+            )
         self.inputs = tuple(_spec(each) for each in self._session.get_inputs())
         self.outputs = tuple(_spec(each) for each in self._session.get_outputs())
         self.run = self._session.run if not self._has_strings() else self._run_with_strings
@@ -55,6 +59,12 @@ class Session:
         """ONNX Runtime's strings are text, the protocol's are bytes."""
         found = self._session.run(names, {name: _as_text(name, array) for name, array in feeds.items()})
         return [_as_bytes(array) for array in found]
+
+
+def require_provider(provider: str) -> None:
+    """Raises Unavailable unless ONNX Runtime runs models there."""
+    if provider != CPU:  # that a provider is known does not say that its libraries are there
+        Session(Path(get_example("mul_1.onnx")), SessionSettings(provider=provider))
 
 
 def _require(provider: str) -> None:
@@ -73,9 +83,13 @@ def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
         on_device = {} if provider == CPU else {"device_id": str(settings.device)}
         providers.append((_PROVIDERS[provider], on_device))
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+        # Otherwise it would go on with the CPU by itself, here and after a run that failed.
+        return onnxruntime.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
     except Exception as error:  # onnxruntime's errors have no base class of their own
-        raise MoonfedError(f"onnx runtime error: {_one_line(error)}") from error
+        about = f"onnx runtime error: {_one_line(error)}"
+        if settings.provider == CPU:
+            raise MoonfedError(about) from error
+        raise Unavailable(f"provider {settings.provider} is wanted, but with it: {about}") from error
 
 
 def _spec(node: Any) -> TensorSpec:  # noqa: ANN401

@@ -95,3 +95,11 @@ def directly(content: bytes, feeds: dict[str, Array]) -> list[Array]:
     """What ONNX Runtime gives without a server."""
     session: Any = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return list(session.run(None, feeds))
+
+
+def starts(provider: str) -> bool:
+    """Whether ONNX Runtime runs models there on this machine."""
+    if provider not in onnxruntime.get_available_providers():
+        return False
+    session: Any = onnxruntime.InferenceSession(linear(), providers=[provider, "CPUExecutionProvider"])
+    return provider in session.get_providers()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from export.serving.messages import IndexEntry, InferRequest, RequestedOutput
@@ -24,6 +23,7 @@ from tests.export.serving.repositories import (
     linear,
     put,
     serve,
+    starts,
     summing,
     write_model,
 )
@@ -132,6 +132,7 @@ def test_unknown_models_and_versions_are_named_as_triton_names_them(tmp_path: Pa
         (lambda model: put(model / "1" / "model.onnx", b"\x08corrupt"), "onnx runtime error: "),
         (lambda model: put(model / "1" / "model.onnx", linear()[:-20]), "onnx runtime error: "),
         (lambda model: (model / "1" / "model.onnx").unlink(), "has no file model.onnx"),
+        (lambda model: [file.unlink() for file in model.rglob("*.*")], "has no file model.onnx"),  # a mere 1/
         (lambda model: put(model / "config.pbtxt", b'backend: "tensorflow"'), "backend is 'tensorflow'"),
         (lambda model: put(model / "config.pbtxt", b"max_batch_size: many"), "config.pbtxt of model 'broken' cannot"),
         (lambda model: put(model / "config.pbtxt", b'input { name: "other" } output { }'), "'other', allowed inputs"),
@@ -395,7 +396,7 @@ def test_a_provider_that_is_missing_is_an_error_and_no_fall_back(tmp_path: Path,
     write_model(tmp_path, "on-gpu", 1, linear(), on_gpu)
     write_model(tmp_path, "accelerated", 1, linear(), on_gpu + accelerated)
     write_model(tmp_path, "on-cpu", 1, linear())
-    if _starts(f"{name}ExecutionProvider"):
+    if starts(f"{name}ExecutionProvider"):
         pytest.skip(f"{provider} works here")
     models = serve(tmp_path, provider=provider)
     for each in ("auto", "on-gpu", "accelerated"):
@@ -414,13 +415,6 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         ServingSettings(poll_seconds=-1.0)
     with pytest.raises(InvalidInput, match=r"poll_seconds is 5.0; with explicit control it must be 0"):
         ServingSettings(poll_seconds=5.0, explicit=True)
-
-
-def _starts(provider: str) -> bool:
-    if provider not in onnxruntime.get_available_providers():
-        return False
-    session: Any = onnxruntime.InferenceSession(linear(), providers=[provider, "CPUExecutionProvider"])
-    return provider in session.get_providers()
 
 
 def test_serving_needs_no_torch_no_onnx_and_nothing_else_of_export() -> None:

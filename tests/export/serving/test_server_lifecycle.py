@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from tests.export.serving.repositories import batch_of, linear, write_model
+from tests.export.serving.repositories import batch_of, linear, starts, write_model
 from tests.export.serving.serving import ENVIRONMENT, FREE_PORTS, PROGRAM, Server, answer_of, get, served, waits_for
 
 LINEAR = "/v2/models/linear"
@@ -240,9 +240,10 @@ def test_a_version_that_appears_is_served(repository: Path, log_file: Path) -> N
     with served(repository, log_file, "--poll-seconds", "0.05") as server:
         write_model(repository, "linear", 2, linear(seed=2))
         with triton_http.InferenceServerClient(server.http) as client:
-            while not client.is_model_ready("linear", "2"):  # else the test's time limit tells
+            while client.get_model_metadata("linear")["versions"] != ["2"]:  # else the test's time limit tells
                 threading.Event().wait(0.01)
-            assert client.get_model_metadata("linear")["versions"] == ["2"]
+        told = [line.split("INFO ")[1] for line in server.log.splitlines()]
+        assert told == [f"model linear version {what}" for what in ("1 is loaded", "2 is loaded", "1 is unloaded")]
 
 
 @pytest.fixture
@@ -310,12 +311,32 @@ def test_what_cannot_be_served_is_told_in_a_sentence(
     pair = ("--tls-key", str(certificate[1]), "--tls-certificate", str(certificate[1]))
     assert "must be a PEM key without a password and its certificate" in refused(*pair)
     missing = ("--tls-key", str(tmp_path / "no.pem"), "--tls-certificate", str(certificate[1]))
-    assert "No such file" in refused(*missing)
+    assert f"tls_key is '{tmp_path / 'no.pem'}'; there is no such file" in refused(*missing)
     assert "grpc_port is 70000" in refused("--grpc-port", "70000")
+    assert "are 9, 9 and 0; they must be three ports" in refused("--grpc-port", "9", "--http-port", "9")
+    assert "cannot listen on 192.0.2.1:0: Cannot assign requested address" in refused("--host", "192.0.2.1")
     with served(repository, log_file) as server:
         for protocol in ("grpc", "http", "metrics"):
             taken = str(server.ports[f"{protocol}_port"])
             assert f"cannot listen on 127.0.0.1:{taken}" in refused(f"--{protocol}-port", taken)
+
+
+@pytest.mark.parametrize(("provider", "name"), [("cuda", "CUDA"), ("tensorrt", "Tensorrt")])
+def test_a_provider_that_does_not_work_here_ends_the_server(repository: Path, provider: str, name: str) -> None:
+    if starts(f"{name}ExecutionProvider"):
+        pytest.skip(f"{provider} works here")
+    ended = run(str(repository), *FREE_PORTS, "--provider", provider)
+    assert (ended.returncode, ended.stdout) == (10, "")
+    last = ended.stderr.splitlines()[-1]  # ONNX Runtime has its say before
+    assert last.startswith(f"moonfed-export: provider {provider} is wanted, but ")
+
+
+@pytest.mark.parametrize("mistaken", ["", "linear"])
+def test_a_server_without_any_model_says_what_it_looks_for(repository: Path, log_file: Path, mistaken: str) -> None:
+    path = repository / mistaken if mistaken else repository / "linear" / "1" / "none"
+    path.mkdir(exist_ok=True)
+    with served(path, log_file) as server:
+        assert f"{path} has no model that can be served; it must hold NAME/VERSION/model.onnx" in server.log
 
 
 def test_the_server_imports_nothing_that_trains() -> None:
