@@ -8,34 +8,29 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
 import numpy as np
 import onnxruntime
 import tritonclient.grpc as triton
 
+from benchmarks.load import servers
+from benchmarks.load.closed_loop import Load
+from benchmarks.load.servers import KSERVE_PYTHON, SHAPE
+from benchmarks.quantised import train_digits
 from benchmarks.report import Figure, say
-from export.binding import bind_file
-from export.bundling import build_bundle
-from export.recipe import Recipe
-from export.release.configuration import read_interface, to_text
-from export.release.repository import ModelDirectory, Release
-from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, InputSpec
+from export.release.variants import FLOAT32, INT8
 
-KSERVE_PYTHON = os.environ.get("KSERVE_PYTHON", "")
-CLASSES = tuple(f"class-{number}" for number in range(10))
-START_SECONDS = 60.0
-SHAPE = (32, 32, 3)
+CORES = os.cpu_count() or 1
+MAX_DIFFERENCE = 1e-5  # between two releases of ONNX Runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +44,7 @@ class Extent:
     clients: tuple[int, ...] = (8, 64)
     batch: int = 32
     starts: int = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What clients get of a server."""
-
-    rate: float  # requests a second
-    median_ms: float
-    p99_ms: float
+    epochs: int = 5  # that the large model learns digits for, before it is quantised
 
 
 Side = Callable[[], Load]
@@ -66,16 +53,17 @@ Side = Callable[[], Load]
 def measure_serving(extent: Extent = Extent()) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="moonfed-bench-") as place:
         directory = Path(place)
-        small, large = _graph(extent.small, directory), _graph(extent.large, directory)
+        small, large = (servers.write_graph(model, directory) for model in (extent.small, extent.large))
         repository = directory / "models"
         for name, graph in (("small", small), ("large", large)):
-            _publish(repository, name, graph)
-            _publish(repository, f"{name}-alone", graph, batching=False)
+            servers.publish(repository, name, graph)
+            servers.publish(repository, f"{name}-alone", graph, batching=False)
         return [
             *_small(extent, repository, small),
             *_throughput(extent, repository, large),
             *_batching(extent, repository),
-            _equality(extent, repository, large),
+            *_quantised(extent, directory),
+            _equality(extent, repository, {"small": small, "large": large}),
             _starts(extent, directory, small),
         ]
 
@@ -84,13 +72,14 @@ def _small(extent: Extent, repository: Path, graph: Path) -> list[Figure]:
     """Batch 1 beside a server that infers nothing, and beside KServe's."""
     figures: list[Figure] = []
     with ExitStack() as stack:
-        servers = {"ours": stack.enter_context(_serving(repository)), "hollow": stack.enter_context(_hollow())}
+        addresses = {"ours": stack.enter_context(servers.serving(repository))}
+        addresses["hollow"] = stack.enter_context(servers.hollow())
         if KSERVE_PYTHON:
-            servers["kserve"] = stack.enter_context(_kserve(graph))
+            addresses["kserve"] = stack.enter_context(servers.kserve(graph, "small"))
+            _require_answers(addresses["kserve"], graph)
         for clients in extent.clients:
-            sides = {name: _asking(address, "small", clients, 1, extent) for name, address in servers.items()}
-            loads = _alternate(f"batch 1, {clients} clients", sides, extent.turns)
-            rates = {name: [load.rate for load in found] for name, found in loads.items()}
+            sides = {name: _asking(address, "small", clients, 1, extent) for name, address in addresses.items()}
+            rates = _rates(_alternate(f"batch 1, {clients} clients", sides, extent.turns))
             what = f"{extent.small}, batch 1, {clients} clients"
             figures += [
                 Figure(name=f"{what}: requests a second", value=statistics.median(rates["ours"]), unit="1/s"),
@@ -105,27 +94,28 @@ def _small(extent: Extent, repository: Path, graph: Path) -> list[Figure]:
 
 
 def _throughput(extent: Extent, repository: Path, graph: Path) -> list[Figure]:
-    """A large batch through the server beside ONNX Runtime in this process; both may use all cores."""
-    batch = np.zeros((extent.batch, *SHAPE), np.uint8)
-    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    """A large batch through the server, with a request waiting for each that runs, beside ONNX Runtime alone.
 
-    def alone() -> Load:
-        taken: list[float] = []
-        end = time.perf_counter() + extent.seconds
-        while time.perf_counter() < end:
-            began = time.perf_counter()
-            session.run(None, {"inputs": batch})
-            taken.append(time.perf_counter() - began)
-        return Load(len(taken) / sum(taken), 1e3 * statistics.median(taken), 1e3 * max(taken))
-
-    with _serving(repository, "--intra-op-threads", "0") as address:
-        ours = _asking(address, "large-alone", 2, extent.batch, extent)
-        loads = _alternate(f"batch {extent.batch}", {"ours": ours, "alone": alone}, extent.turns)
-    rates = {name: [load.rate * extent.batch for load in found] for name, found in loads.items()}
+    Each side has the cores to itself and is taken as it does best: ONNX Runtime with one run on all cores or with a run
+    on each, the server as it is published and started by default, which is the latter.
+    """
+    with servers.serving(repository) as address:
+        sides = {
+            "ours": _asking(address, "large-alone", 2 * CORES, extent.batch, extent),
+            "one run on all cores": _alone(graph, 1, CORES, extent),
+            "a run on each core": _alone(graph, CORES, 1, extent),
+        }
+        rates = _rates(_alternate(f"batch {extent.batch}", sides, extent.turns))
+    ours = rates.pop("ours")
+    best = max(rates, key=lambda name: statistics.median(rates[name]))
     what = f"{extent.large}, batch {extent.batch}"
     return [
-        Figure(name=f"{what}: samples a second", value=statistics.median(rates["ours"]), unit="1/s"),
-        _ratio(f"{what}: over ONNX Runtime's own", rates["ours"], rates["alone"], 0.95),
+        Figure(name=f"{what}: samples a second", value=extent.batch * statistics.median(ours), unit="1/s"),
+        *(
+            Figure(name=f"{what}: ONNX Runtime, {name}", value=extent.batch * statistics.median(found), unit="1/s")
+            for name, found in rates.items()
+        ),
+        _ratio(f"{what}: over ONNX Runtime's own", ours, rates[best], 0.95),
     ]
 
 
@@ -133,14 +123,14 @@ def _batching(extent: Extent, repository: Path) -> list[Figure]:
     """Batch 1 from many clients, with dynamic batching and without."""
     clients = max(extent.clients)
     figures: list[Figure] = []
-    with _serving(repository) as address:
+    with servers.serving(repository) as address:
         for name, model, at_least in (("large", extent.large, 1.1), ("small", extent.small, 1.0)):
             sides = {
                 "batched": _asking(address, name, clients, 1, extent),
                 "alone": _asking(address, f"{name}-alone", clients, 1, extent),
             }
             loads = _alternate(f"{model} with and without dynamic batching", sides, extent.turns)
-            rates = {side: [load.rate for load in found] for side, found in loads.items()}
+            rates = _rates(loads)
             tails = {side: [load.p99_ms for load in found] for side, found in loads.items()}
             what = f"{model}, batch 1, {clients} clients: dynamic batching over none"
             figures.append(_ratio(f"{what}, requests a second", rates["batched"], rates["alone"], at_least))
@@ -150,29 +140,57 @@ def _batching(extent: Extent, repository: Path) -> list[Figure]:
     return figures
 
 
-def _equality(extent: Extent, repository: Path, graph: Path) -> Figure:
+def _quantised(extent: Extent, directory: Path) -> list[Figure]:
+    """A trained model's int8 variant beside float32, each in one run on all cores."""
+    digits = train_digits(extent.large, extent.epochs, directory)
+    sides = {name: _alone(digits.files[name], 1, CORES, extent) for name in (INT8, FLOAT32)}
+    rates = _rates(_alternate(f"{extent.large} in int8 and float32", sides, extent.turns))
+    what = f"{extent.large}, batch {extent.batch}: int8 over float32"
+    return [_ratio(what, rates[INT8], rates[FLOAT32], 3.0), *digits.figures(extent.large)]
+
+
+def _equality(extent: Extent, repository: Path, graphs: Mapping[str, Path]) -> Figure:
     """The largest difference between served answers and those of ONNX Runtime called directly."""
+    with servers.serving(repository) as address:
+        differences = [
+            _difference(address, name, graph, samples)
+            for name, graph in graphs.items()
+            for samples in (1, extent.batch)
+        ]
+    name = "served answers' largest difference from ONNX Runtime's"
+    return Figure(name=name, value=float(np.max(differences)), unit="", at_most=0.0)  # lets no NaN pass
+
+
+def _difference(address: str, model: str, graph: Path, samples: int) -> float:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = 1  # as both servers have it
     session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-    pixels = np.random.default_rng(3).integers(0, 256, (extent.batch, *SHAPE), np.uint8)
+    pixels = np.random.default_rng(3).integers(0, 256, (samples, *SHAPE), np.uint8)
     (expected,) = session.run(None, {"inputs": pixels})
-    with _serving(repository) as address, triton.InferenceServerClient(address) as client:
-        wanted = triton.InferInput("inputs", list(pixels.shape), "UINT8")
-        wanted.set_data_from_numpy(pixels)
-        found = client.infer("large", [wanted]).as_numpy("probabilities")
-    difference = float(np.abs(found - expected).max())
-    return Figure(name="served answers' largest difference from ONNX Runtime's", value=difference, unit="", at_most=0.0)
+    wanted = triton.InferInput("inputs", list(pixels.shape), "UINT8")
+    wanted.set_data_from_numpy(pixels)
+    with triton.InferenceServerClient(address) as client:
+        found = client.infer(model, [wanted]).as_numpy("probabilities")
+    return float(np.abs(found - expected).max())
+
+
+def _require_answers(address: str, graph: Path) -> None:
+    """Raises RuntimeError for a server that is fast because it answers something else."""
+    difference = _difference(address, "small", graph, 1)
+    if not difference <= MAX_DIFFERENCE:
+        raise RuntimeError(f"KServe's answer differs from ONNX Runtime's by {difference}")
 
 
 def _starts(extent: Extent, directory: Path, graph: Path) -> Figure:
-    """From starting the program to its word that it serves."""
+    """From starting the program until a client has its word that the model is ready."""
     say("starts")
     repository, taken = directory / "one", list[float]()
-    _publish(repository, "small", graph)
+    servers.publish(repository, "small", graph)
     for _ in range(extent.starts):
         began = time.perf_counter()
-        with _serving(repository):
+        with servers.serving(repository) as address, triton.InferenceServerClient(address) as client:
+            if not client.is_model_ready("small"):
+                raise RuntimeError("the server says that it serves, and its model is not ready")
             taken.append(time.perf_counter() - began)
     return Figure(name="start with one model to ready", value=statistics.median(taken), unit="s", at_most=2.0)
 
@@ -183,7 +201,11 @@ def _ratio(name: str, above: Sequence[float], below: Sequence[float], at_least: 
     return Figure(name=name, value=value, unit="times", at_least=at_least)
 
 
-def _alternate(what: str, sides: dict[str, Side], turns: int) -> dict[str, list[Load]]:
+def _rates(loads: Mapping[str, Sequence[Load]]) -> dict[str, list[float]]:
+    return {name: [load.rate for load in found] for name, found in loads.items()}
+
+
+def _alternate(what: str, sides: Mapping[str, Side], turns: int) -> dict[str, list[Load]]:
     say(f"{what}: {turns} turns of {', '.join(sides)}")
     found: dict[str, list[Load]] = {name: [] for name in sides}
     for turn in range(turns):
@@ -194,78 +216,14 @@ def _alternate(what: str, sides: dict[str, Side], turns: int) -> dict[str, list[
 
 def _asking(address: str, model: str, clients: int, batch: int, extent: Extent) -> Side:
     """Clients in a process of their own."""
-    words = [address, model, str(clients), str(batch), str(extent.seconds)]
-
-    def ask() -> Load:
-        command = [sys.executable, "-m", "benchmarks.load.requests", *words]
-        return Load(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
-
-    return ask
+    return _load("requests", address, model, clients, batch, extent.seconds)
 
 
-def _graph(model: str, directory: Path) -> Path:
-    """The ONNX file of an untrained model that takes raw pixels."""
-    sample = InputSpec(kind="image", shape=SHAPE)
-    bundle = build_bundle(Recipe(name=model, model=model, input=sample, classes=CLASSES))
-    weights, path = directory / f"{model}.safetensors", directory / f"{model}.onnx"
-    weights.write_bytes(bundle.contents[WEIGHTS_FILE])
-    path.write_bytes(bind_file(bundle.contents[GRAPH_FILE], weights, bundle.manifest))
-    return path
+def _alone(graph: Path, callers: int, threads: int, extent: Extent) -> Side:
+    """ONNX Runtime in a process of its own, so many runs at once with so many threads each."""
+    return _load("alone", graph, callers, threads, extent.batch, extent.seconds)
 
 
-def _publish(repository: Path, name: str, graph: Path, *, batching: bool = True) -> None:
-    content = graph.read_bytes()
-    release = Release(interface=read_interface(content, str(graph)), classes=CLASSES, files={"model.onnx": content})
-    directory = ModelDirectory(repository, name)
-    directory.publish(1, release)
-    if not batching:
-        config = directory.config()
-        config.ClearField("dynamic_batching")
-        (directory.path / "config.pbtxt").write_text(to_text(config))
-
-
-@contextmanager
-def _serving(repository: Path, *options: str) -> Iterator[str]:
-    """Our server's gRPC address."""
-    ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
-    program = str(Path(sys.executable).with_name("moonfed-export"))
-    with _started([program, "serve", str(repository), *ports, *options, "--json"]) as line:
-        yield f"127.0.0.1:{json.loads(line)['grpc_port']}"
-
-
-@contextmanager
-def _hollow() -> Iterator[str]:
-    with _started([sys.executable, "-m", "benchmarks.load.hollow"]) as line:
-        yield f"127.0.0.1:{line}"
-
-
-@contextmanager
-def _kserve(graph: Path) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        ports = [str(free.getsockname()[1]) for free in (first, second)]
-    script = Path(__file__).parent / "load" / "kserve_model.py"
-    process = subprocess.Popen([KSERVE_PYTHON, str(script), str(graph), "small", *ports], stderr=subprocess.DEVNULL)
-    try:
-        address = f"127.0.0.1:{ports[0]}"
-        with grpc.insecure_channel(address) as channel:
-            grpc.channel_ready_future(channel).result(START_SECONDS)
-        yield address
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextmanager
-def _started(program: Sequence[str]) -> Iterator[str]:
-    """A server's first line; it is ended with the context."""
-    process = subprocess.Popen(
-        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        line = process.stdout.readline().strip() if process.stdout else ""
-        if not line:
-            raise RuntimeError(f"{program[:4]!r} ended before it served")
-        yield line
-    finally:
-        process.terminate()
-        process.communicate()
+def _load(program: str, *words: object) -> Side:
+    command = [sys.executable, "-m", f"benchmarks.load.{program}", *map(str, words)]
+    return lambda: Load(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))

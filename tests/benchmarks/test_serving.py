@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
-from benchmarks.serving import Extent, measure_serving
+from pathlib import Path
 
-SMALLEST = Extent(small="cnn", large="cnn", turns=1, seconds=0.2, clients=(2,), batch=4, starts=1)
+import numpy as np
+import onnxruntime
+import pytest
+import tritonclient.grpc as triton
+
+from benchmarks.load import hollow, servers
+from benchmarks.serving import Extent, measure_serving
+from export.serving import server
+from tests.export.serving.kserve_environment import kserve_python
+
+SMALLEST = Extent(small="cnn", large="cnn", turns=1, seconds=0.2, clients=(2,), batch=4, starts=1, epochs=1)
 NAMES = {
     "cnn, batch 1, 2 clients: requests a second": "",
     "cnn, batch 1, 2 clients: over a server that infers nothing": "at least 0.85",
     "cnn, batch 1, 2 clients: over KServe's Python server": "at least 1.3",
     "cnn, batch 4: samples a second": "",
+    "cnn, batch 4: ONNX Runtime, one run on all cores": "",
+    "cnn, batch 4: ONNX Runtime, a run on each core": "",
     "cnn, batch 4: over ONNX Runtime's own": "at least 0.95",
     "cnn, batch 1, 2 clients: dynamic batching over none, requests a second": "at least 1.1",
     "cnn, batch 1, 2 clients: dynamic batching over none, p99": "at most 1",
+    "cnn, batch 4: int8 over float32": "at least 3",
+    "cnn, digits, 360 test samples: top-1 in float32": "",
+    "cnn, digits, 360 test samples: top-1 lost to int8": "at most 0.5",
     "served answers' largest difference from ONNX Runtime's": "at most 0",
     "start with one model to ready": "at most 2",
 }
 
 
-def test_the_rows() -> None:
+def test_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.serving.KSERVE_PYTHON", "")
     figures = measure_serving(SMALLEST)
     assert {figure.name: figure.target for figure in reversed(figures)} == NAMES
     measured = [figure for figure in figures if "KServe" not in figure.name]
     assert all(figure.value is not None for figure in measured)
     assert next(figure.met for figure in measured if "difference" in figure.name)
+
+
+def test_the_server_that_infers_nothing_has_as_many_threads() -> None:
+    assert hollow.THREADS == server.THREADS
+
+
+def test_kserves_server_answers_as_onnx_runtime_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "KSERVE_PYTHON", str(kserve_python(tmp_path)))
+    graph = servers.write_graph("cnn", tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, *servers.SHAPE), np.uint8)
+    asked = triton.InferInput("inputs", list(pixels.shape), "UINT8")
+    asked.set_data_from_numpy(pixels)
+    with servers.kserve(graph, "small") as address, triton.InferenceServerClient(address) as client:
+        found = client.infer("small", [asked]).as_numpy("probabilities")
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(found, session.run(None, {"inputs": pixels})[0])

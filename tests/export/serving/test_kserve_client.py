@@ -1,10 +1,9 @@
-"""KServe's own client, in an environment of its own: `kserve` asks for psutil < 6, moonfed's tools for 6 or more."""
+"""KServe's own client, in an environment of its own."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +11,17 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from tests.export.serving.kserve_environment import kserve_python
 from tests.export.serving.repositories import linear, write_model
-from tests.export.serving.serving import ROOT, served
+from tests.export.serving.serving import served
 from tests.export.serving.test_readme import GUIDE, blocks, digits
 
-KSERVE = "kserve==0.21.0"
-ENVIRONMENT = ROOT / "build" / "kserve-client"  # kept from one time to the next
 REQUESTS = Path(__file__).parent / "kserve_requests.py"
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with KServe's client; of our packages it sees those that ours sees, so little is installed."""
-    found = ENVIRONMENT / "bin" / "python"
-    done = ENVIRONMENT / KSERVE
-    if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
-        packages = [path for path in sys.path if path.endswith("site-packages")]
-        (next(ENVIRONMENT.glob("lib/python*/site-packages")) / "ours.pth").write_text("\n".join(packages))
-        pins = tmp_path_factory.mktemp("pins") / "constraints.txt"
-        kept = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("psutil")]
-        pins.write_text("\n".join(kept))
-        install = [str(found), "-m", "pip", "install", "--quiet", "--constraint", str(pins), KSERVE]
-        ended = subprocess.run(install, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            pytest.skip(f"{KSERVE} cannot be installed here: {ended.stderr.strip()[-300:]}")
-        done.touch()
-    return found
+    return kserve_python(tmp_path_factory.mktemp("pins"))
 
 
 def test_kserves_client_is_answered_on_both_protocols(python: Path, tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+"""ONNX Runtime itself, without a server: `MODEL.onnx CALLERS THREADS BATCH SECONDS`, with so many threads for each run.
+
+Prints what `requests` prints.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+import onnxruntime
+
+from benchmarks.load.closed_loop import Load, measure
+
+
+def measure_runs(model: str, callers: int, threads: int, batch: int, seconds: float) -> Load:
+    """What so many callers of one session get."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    (tensor,) = session.get_inputs()
+    pixels = np.random.default_rng(7).integers(0, 256, (batch, *tensor.shape[1:]), np.uint8)
+    return measure([partial(session.run, None, {tensor.name: pixels})] * callers, seconds)
+
+
+if __name__ == "__main__":
+    model, callers, threads, batch, seconds = sys.argv[1:]
+    print(json.dumps(asdict(measure_runs(model, int(callers), int(threads), int(batch), float(seconds)))))

@@ -1,0 +1,112 @@
+"""The servers that are measured, each a process of its own for as long as a context lasts, and what they serve."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from export.binding import bind_file
+from export.bundling import build_bundle
+from export.recipe import Recipe
+from export.release.configuration import read_interface, to_text
+from export.release.repository import ModelDirectory, Release
+from export.release.simplify import simplify
+from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, InputSpec
+
+KSERVE_PYTHON = os.environ.get("KSERVE_PYTHON", "")
+CLASSES = tuple(f"class-{number}" for number in range(10))
+SHAPE = (32, 32, 3)  # of a picture: height, width, channels
+START_SECONDS = 60.0
+LOOK_SECONDS = 0.1
+
+
+def write_graph(model: str, directory: Path) -> Path:
+    """The ONNX file of an untrained model that takes raw pixels."""
+    sample = InputSpec(kind="image", shape=SHAPE)
+    bundle = build_bundle(Recipe(name=model, model=model, input=sample, classes=CLASSES))
+    weights, path = directory / f"{model}.safetensors", directory / f"{model}.onnx"
+    weights.write_bytes(bundle.contents[WEIGHTS_FILE])
+    path.write_bytes(simplify(bind_file(bundle.contents[GRAPH_FILE], weights, bundle.manifest)))
+    return path
+
+
+def publish(repository: Path, name: str, graph: Path, *, batching: bool = True, instances: int = 2) -> None:
+    """As `moonfed-export repository` does, with or without dynamic batching."""
+    content = graph.read_bytes()
+    release = Release(interface=read_interface(content, str(graph)), classes=CLASSES, files={"model.onnx": content})
+    directory = ModelDirectory(repository, name)
+    directory.publish(1, release, instances=instances)
+    if not batching:
+        config = directory.config()
+        config.ClearField("dynamic_batching")
+        (directory.path / "config.pbtxt").write_text(to_text(config))
+
+
+@contextmanager
+def serving(repository: Path, *options: str) -> Iterator[str]:
+    """Our server's gRPC address."""
+    ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
+    program = str(Path(sys.executable).with_name("moonfed-export"))
+    with _started([program, "serve", str(repository), *ports, *options, "--json"]) as line:
+        yield f"127.0.0.1:{json.loads(line)['grpc_port']}"
+
+
+@contextmanager
+def hollow() -> Iterator[str]:
+    """The address of a server that infers nothing."""
+    with _started([sys.executable, "-m", "benchmarks.load.hollow"]) as line:
+        yield f"127.0.0.1:{line}"
+
+
+@contextmanager
+def kserve(graph: Path, name: str) -> Iterator[str]:
+    """The gRPC address of KServe's Python server."""
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        ports = [str(free.getsockname()[1]) for free in (first, second)]
+    script = Path(__file__).with_name("kserve_model.py")
+    # Isolated: KServe imports the package `requests`, not the script of that name here.
+    program = [KSERVE_PYTHON, "-I", str(script), str(graph), name, *ports]
+    process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        address = f"127.0.0.1:{ports[0]}"
+        _await(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _await(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Until the server takes calls; RuntimeError if it ends or takes too long."""
+    end = time.monotonic() + START_SECONDS
+    with grpc.insecure_channel(address) as channel:
+        ready = grpc.channel_ready_future(channel)
+        while not ready.done():
+            if process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{process.args!r} does not serve")
+            time.sleep(LOOK_SECONDS)
+
+
+@contextmanager
+def _started(program: Sequence[str]) -> Iterator[str]:
+    """A server's first line; it is ended with the context."""
+    process = subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        line = process.stdout.readline().strip() if process.stdout else ""
+        if not line:
+            raise RuntimeError(f"{program[:4]!r} ended before it served")
+        yield line
+    finally:
+        process.terminate()
+        process.communicate()

@@ -1,0 +1,109 @@
+"""int8 beside float32: a model that has learned to read digits, with the release's own variants, gate and figures.
+
+The digits are scikit-learn's; the graph enlarges them to 32x32 pixels before the network, so that a pass of a ResNet is
+as much work as on CIFAR-10. Ranges for int8 come from what was trained on, top-1 from what was held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.report import Figure, say
+from edge_client.training import RoundSettings, Samples, train_round
+from experiments.datasets import DataSet, load_dataset, preprocessing
+from export.binding import bind
+from export.bundling import build_bundle
+from export.recipe import Recipe
+from export.release.calibration import read_calibration
+from export.release.simplify import simplify
+from export.release.variants import FLOAT32, INT8, Variant, Wishes, make_variants
+from moonfed.blobs import ref_of_file
+from moonfed.bundle import Bundle
+from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
+from moonfed.plan import load_plan
+from moonfed.samples import RawSamples
+from moonfed.tensors import Vector, open_model, split
+
+LEARNING_RATE, BATCH, SEED = 0.02, 64, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digits:
+    """The variants of a trained model, and the files that they lie in."""
+
+    variants: Mapping[str, Variant]
+    files: Mapping[str, Path]
+    tested: int  # samples
+
+    def figures(self, model: str) -> list[Figure]:
+        """Top-1 of both, and whether the gate keeps int8."""
+        float32, int8 = self.variants[FLOAT32], self.variants[INT8]
+        what = f"{model}, digits, {self.tested} test samples"
+        return [
+            Figure(name=f"{what}: top-1 in float32", value=100 * float32.figures.score.accuracy, unit="%"),
+            Figure(name=f"{what}: top-1 lost to int8", value=int8.drop, unit="points", at_most=0.5),
+        ]
+
+
+def train_digits(model: str, epochs: int, directory: Path) -> Digits:
+    """Trains that model, and makes its int8 variant."""
+    say(f"{model} learns digits, {epochs} epochs")
+    data = load_dataset("digits", None)
+    recipe = Recipe(
+        name="digits",
+        model=model,
+        input=data.input,
+        classes=data.classes,
+        mean=preprocessing(data).mean,
+        deviation=preprocessing(data).deviation,
+        settings={"learning_rate": LEARNING_RATE, "epochs": epochs, "batch_size": BATCH},
+    )
+    bundle = build_bundle(recipe)
+    trained = _train(bundle, data, epochs, directory)
+    graph = simplify(bind(bundle.contents[GRAPH_FILE], trained, bundle.manifest))
+    variants = _variants(graph, bundle, data, directory)
+    files = {name: directory / f"digits-{name}.onnx" for name in variants}
+    for name, path in files.items():
+        path.write_bytes(variants[name].graph)
+    return Digits(variants=variants, files=files, tested=len(data.test_labels))
+
+
+def _train(bundle: Bundle, data: DataSet, epochs: int, directory: Path) -> Vector:
+    """One round, as a device trains it."""
+    for name in (PLAN_FILE, WEIGHTS_FILE):
+        (directory / name).write_bytes(bundle.contents[name])
+    manifest = bundle.manifest
+    begun = split(np.array(open_model(directory / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
+    trained = train_round(
+        load_plan(directory / PLAN_FILE, "cpu"),
+        Samples(inputs=torch.from_numpy(data.train_inputs), labels=torch.from_numpy(data.train_labels)),
+        model=[torch.from_numpy(tensor) for tensor in begun.values()],
+        previous_models=[],
+        received={},
+        settings=RoundSettings(
+            epochs=epochs,
+            batch_size=BATCH,
+            views=0,
+            hyperparameters=manifest.hyperparameters,
+            seed=SEED,
+            round=1,
+            device="benchmark",
+        ),
+    )
+    return np.concatenate([tensor.numpy().reshape(-1) for tensor in trained.results["model"]])
+
+
+def _variants(graph: bytes, bundle: Bundle, data: DataSet, directory: Path) -> dict[str, Variant]:
+    test, train = directory / "test.npz", directory / "train.npz"
+    np.savez(test, inputs=data.test_inputs, labels=data.test_labels)
+    np.savez(train, inputs=data.train_inputs)
+    sha256 = ref_of_file(test).sha256
+    calibration = read_calibration(train, bundle.manifest.input, data.test_inputs, sha256)
+    held_out = RawSamples(inputs=data.test_inputs, labels=data.test_labels)
+    made = make_variants(graph, held_out, sha256, Wishes(names=(INT8,), calibration=calibration))
+    return {variant.name: variant for variant in made}
