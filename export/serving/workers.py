@@ -32,7 +32,7 @@ class Workers:
         self._base, self._limit = min(threads, limit), limit
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._crowded, self._closed = threading.Event(), threading.Event()
+        self._submitted, self._closed = threading.Event(), threading.Event()
         self._threads = self._taken = self._in_flight = 0
         self.accepting = True  # in general; `check` says whether right now
         self._add(self._base)
@@ -65,8 +65,8 @@ class Workers:
         with self._lock:
             self._in_flight += 1
         self._calls.put((future, function, arguments))
-        if not self._crowded.is_set() and self._calls.qsize() > 1:
-            self._crowded.set()
+        if not self._submitted.is_set():
+            self._submitted.set()
         return future
 
     @contextmanager
@@ -83,7 +83,7 @@ class Workers:
     def close(self) -> None:
         """Ends the threads, once they have done what was submitted."""
         self._closed.set()
-        self._crowded.set()
+        self._submitted.set()
         for _ in range(self._threads):
             self._calls.put(None)
 
@@ -111,12 +111,12 @@ class Workers:
             self._in_flight -= 1
 
     def _watch(self) -> None:
-        """Looks at the calls that wait, for as long as there are any, or threads too many."""
+        """Looks whether calls wait: once one was submitted, and while some wait or there are threads too many."""
         calm, taken = 0, deque[int](maxlen=SLOW_LOOKS)  # at each look since when calls wait
         while not self._closed.is_set():
             if self._threads == self._base and not self._calls.qsize():
-                self._crowded.wait()
-                self._crowded.clear()
+                self._submitted.wait()
+                self._submitted.clear()
             self._closed.wait(LOOK_SECONDS)
             calm += 1
             if not self._calls.qsize():

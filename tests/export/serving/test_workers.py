@@ -30,6 +30,22 @@ def test_calls_that_wait_for_each_other_all_get_a_thread(workers: Workers) -> No
     assert sorted(call.result() for call in calls) == list(range(40))
 
 
+def test_a_call_that_waits_alone_for_busy_threads_gets_one(workers: Workers) -> None:
+    taken, gate = threading.Semaphore(0), threading.Event()
+
+    def hold() -> bool:
+        taken.release()
+        return gate.wait()
+
+    slow = []
+    for _ in range(2):
+        slow.append(workers.submit(hold))
+        taken.acquire()
+    assert workers.submit(pow, 2, 3).result(timeout=30) == 8
+    gate.set()
+    assert all(call.result() for call in slow)
+
+
 def test_threads_that_were_added_go_when_they_are_not_needed(workers: Workers) -> None:
     everybody = threading.Barrier(40)
     for call in [workers.submit(everybody.wait) for _ in range(40)]:
