@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 
 from export.resizing import resized
 from moonfed import RELEASE
@@ -76,9 +77,12 @@ def metadata(manifest: Manifest, origin: Origin | None = None) -> dict[str, str]
     return entries
 
 
-def read_metadata(graph: bytes) -> Mapping[str, str]:
-    """The entries that moonfed wrote, without their prefix."""
-    proto = onnx.ModelProto.FromString(graph)
+def read_metadata(graph: bytes, where: str = "the graph") -> Mapping[str, str]:
+    """The entries that moonfed wrote, without their prefix; InvalidInput for bytes that are no ONNX."""
+    try:
+        proto = onnx.ModelProto.FromString(graph)
+    except DecodeError as error:
+        raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
     return {
         entry.key.removeprefix(PREFIX): entry.value for entry in proto.metadata_props if entry.key.startswith(PREFIX)
     }

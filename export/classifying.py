@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,10 @@ import numpy.typing as npt
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 from moonfed.images import decode_image, require_pillow
 from moonfed.manifest import InputSpec
+from moonfed.transport import parse_address
+
+if TYPE_CHECKING:
+    from tritonclient.utils import InferenceServerException
 
 OUTPUT = "probabilities"
 _ERRORS = {
@@ -23,6 +28,7 @@ _ERRORS = {
     "StatusCode.INVALID_ARGUMENT": InvalidInput,
 }
 SECONDS = 60.0  # for an answer
+CONNECT_SECONDS = 5.0
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -70,7 +76,7 @@ class FileClassifier:
         if not path.is_file():
             raise NotFound(f"file is {str(path)!r}; there is no such file")
         graph = path.read_bytes()
-        metadata = read_metadata(graph)
+        metadata = read_metadata(graph, str(path))
         self.sample, self._names = input_spec(metadata, str(path)), class_names(metadata)
         self._predictor = Predictor(graph)
 
@@ -84,10 +90,16 @@ class FileClassifier:
 class ServedClassifier:
     """A model of a server that speaks the protocol on gRPC, with Triton's classification extension."""
 
-    def __init__(self, address: str, model: str) -> None:
+    def __init__(self, address: str, model: str, tls_ca: Path | None = None) -> None:
+        """`tls_ca`: with TLS, and the server's certificate checked against these certificates (PEM)."""
         from tritonclient.grpc import InferenceServerClient
 
-        self._client, self._model = InferenceServerClient(address), model
+        parse_address(address, "server")
+        if tls_ca and not tls_ca.is_file():
+            raise NotFound(f"tls-ca is {str(tls_ca)!r}; there is no such file")
+        trusted = str(tls_ca) if tls_ca else None
+        self._client = InferenceServerClient(address, ssl=trusted is not None, root_certificates=trusted)
+        self._model = model
         with _explained(address):
             metadata = self._client.get_model_metadata(model, client_timeout=SECONDS)
         self._address = address
@@ -125,4 +137,19 @@ def _explained(address: str) -> Iterator[None]:
         yield
     except InferenceServerException as error:
         kind = _ERRORS.get(str(error.status()), MoonfedError)
+        if kind is Unavailable:
+            _require_reachable(address, error)
         raise kind(f"the server at {address} says: {error.message()}") from error
+
+
+def _require_reachable(address: str, error: InferenceServerException) -> None:
+    """gRPC says of every failure to connect that the server is unavailable; raises Unavailable with the reason."""
+    try:
+        socket.create_connection(parse_address(address), CONNECT_SECONDS).close()
+    except OSError as reason:
+        raise Unavailable(f"the server at {address} cannot be reached: {reason.strerror or reason}") from error
+    if error.message().startswith("failed to connect"):
+        raise Unavailable(
+            f"the server at {address} does not answer in gRPC; is it the gRPC port, and with --tls-ca if it has TLS? "
+            f"gRPC says: {error.message()}"
+        ) from error

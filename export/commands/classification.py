@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 
 def classify(
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files of any size.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files of any size.")],
     server: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="A server's gRPC address: `serve`, or Triton.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Of a server: the model's name.")] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(metavar="CA.pem", help="For a server with TLS: what its certificate is checked against."),
+    ] = None,
     file: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="Instead of a server, a file.")] = None,
     top: Annotated[int, typer.Option(help="How many classes to print.", min=1)] = 3,
     as_json: JsonOption = False,
@@ -33,24 +37,25 @@ def classify(
     """
     from export.classifying import classify_images
 
-    for image, answers in classify_images(_classifier(server, model, file), images, top):
+    for image, answers in classify_images(_classifier(server, model, tls_ca, file), images, top):
         if as_json:
             print_json({"image": str(image), "classes": [asdict(answer) for answer in answers]})
         else:
             print(f"{image}  {', '.join(map(_shown, answers))}", flush=True)
 
 
-def _classifier(server: str | None, model: str | None, file: Path | None) -> Classifier:
+def _classifier(server: str | None, model: str | None, tls_ca: Path | None, file: Path | None) -> Classifier:
     from export.classifying import FileClassifier, ServedClassifier
     from moonfed.errors import InvalidInput
 
-    if (server is None) == (file is None) or (server is None) != (model is None):
-        raise InvalidInput("a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx")
+    needed = "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"
     if file is not None:
+        if server is not None or model is not None or tls_ca is not None:
+            raise InvalidInput(f"{needed}, and not of both")
         return FileClassifier(file)
-    assert server is not None  # noqa: S101
-    assert model is not None  # noqa: S101
-    return ServedClassifier(server, model)
+    if server is None or model is None:
+        raise InvalidInput(needed)
+    return ServedClassifier(server, model, tls_ca)
 
 
 def _shown(answer: Answer) -> str:

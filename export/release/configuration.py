@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import onnx
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from export.binding import OUTPUT
 from moonfed.errors import InvalidInput
+
+if TYPE_CHECKING:  # going back needs none, and has to work where only the server is installed
+    import onnx
 
 CONFIG_FILE, LABELS_FILE, MODEL_FILE = "config.pbtxt", "labels.txt", "model.onnx"
 BACKEND, PLATFORM = "onnxruntime", "onnxruntime_onnx"
@@ -53,6 +55,8 @@ class Interface:
 
 def read_interface(graph: bytes, where: str) -> Interface:
     """The interface of an ONNX file; InvalidInput for one that is damaged or takes something Triton has no type for."""
+    import onnx
+
     try:
         proto = onnx.ModelProto.FromString(graph)
         onnx.checker.check_model(proto)
@@ -73,6 +77,8 @@ def new_config(
 
     `labelled`: whether labels.txt names the classes. A graph whose batch dimension is fixed is served without batches.
     """
+    from export.binding import OUTPUT
+
     batchable = interface.batchable
     config = model_config_pb2.ModelConfig(name=name, backend=BACKEND, max_batch_size=max_batch_size * batchable)
     config.version_policy.latest.num_versions = 1
@@ -182,6 +188,8 @@ def _add_warmup(config: model_config_pb2.ModelConfig, batch_size: int) -> None:
 
 
 def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
+    import onnx
+
     kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
     data_type = f"TYPE_{_TRITON_NAMES.get(kind, kind)}"
     if not value.type.HasField("tensor_type") or data_type not in model_config_pb2.DataType.keys():  # noqa: SIM118

@@ -139,8 +139,8 @@ class Follower:
 
     def _served_graph(self, version: int, manifest: Manifest) -> bytes:
         graph = self._directory.model(version)
-        metadata = read_metadata(graph)
         where = f"version {version} in {self._directory.path}"
+        metadata = read_metadata(graph, where)
         if input_spec(metadata, where) != manifest.input or class_names(metadata) != manifest.classes:
             raise InvalidInput(f"{where} has other inputs or classes than run {self._run!r}; choose another --name")
         return graph

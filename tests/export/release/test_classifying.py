@@ -15,6 +15,7 @@ from export.release.repository import ModelDirectory
 from tests.export.release.test_repository import graph, release
 from tests.export.release.test_repository_command import program
 from tests.export.release.trained import CLASSES, Trained
+from tests.export.serving.certificates import write_certificate
 from tests.export.serving.serving import served
 
 
@@ -74,7 +75,33 @@ def test_a_server_and_a_file_say_what_onnx_runtime_says(
 def test_a_server_that_is_away_is_unavailable(pictures: list[Path]) -> None:
     done = program("classify", pictures[0], "--server", "127.0.0.1:1", "--model", "digits")
     assert done.returncode == 10
-    assert done.stderr.startswith("moonfed-export: the server at 127.0.0.1:1 says: ")
+    assert done.stderr == "moonfed-export: the server at 127.0.0.1:1 cannot be reached: Connection refused\n"
+
+
+def test_a_port_that_speaks_something_else_is_told(pictures: list[Path], tmp_path: Path) -> None:
+    ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph()))
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        done = program("classify", pictures[0], "--server", server.http, "--model", "pets")
+    assert done.returncode == 10
+    assert f"the server at {server.http} does not answer in gRPC; is it the gRPC port" in done.stderr
+
+
+def test_a_server_with_tls_is_asked_and_checked(pictures: list[Path], tmp_path: Path) -> None:
+    ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph()))
+    pair = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
+    other = [tmp_path / "another-key.pem", tmp_path / "another.pem"]
+    for key, certificate in (pair, other):
+        write_certificate(key, certificate)
+    options = ("--tls-key", str(pair[0]), "--tls-certificate", str(pair[1]))
+    with served(tmp_path / "models", tmp_path / "log", *options) as server:
+        asked = ("classify", pictures[0], "--model", "pets", "--server", f"localhost:{server.ports['grpc_port']}")
+        trusted = program(*asked, "--tls-ca", pair[1])
+        strange, plaintext = program(*asked, "--tls-ca", other[1]), program(*asked)
+    assert trusted.returncode == 0, trusted.stderr
+    assert trusted.stdout.startswith(str(pictures[0]))
+    for refused in (strange, plaintext):
+        assert (refused.returncode, refused.stdout) == (10, "")
+        assert "with --tls-ca if it has TLS?" in refused.stderr
 
 
 def test_a_model_without_names_answers_with_numbers(tmp_path: Path, pictures: list[Path]) -> None:
@@ -90,7 +117,11 @@ def test_a_model_without_names_answers_with_numbers(tmp_path: Path, pictures: li
     [
         ([], 2, "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"),
         (["--server", "127.0.0.1:8001"], 2, "a model is needed"),
-        (["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"], 2, "a model is needed"),
+        (["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"], 2, "--file MODEL.onnx, and not of both"),
+        (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "--file MODEL.onnx, and not of both"),
+        (["--server", "localhost", "--model", "m"], 2, "server is 'localhost'; it must be host:port"),
+        (["--server", "localhost:1", "--model", "m", "--tls-ca", "no.pem"], 3, "tls-ca is 'no.pem'; there is no such"),
+        (["--file", "{tmp}/text.png"], 2, "text.png is not an ONNX model, or a damaged one"),
         (["--file", "{tmp}/absent.onnx"], 3, "absent.onnx'; there is no such file"),
         (["--file", "{tmp}/pets.onnx"], 2, "pets.onnx does not say what it takes; `moonfed-export onnx` writes files"),
         (["{tmp}/absent.png", "--file", "{tmp}/digits.onnx"], 3, "there is no file"),

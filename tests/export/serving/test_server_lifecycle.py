@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import gzip
 import json
 import shutil
@@ -19,12 +18,10 @@ import grpc
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
+from tests.export.serving.certificates import write_certificate
 from tests.export.serving.repositories import batch_of, linear, starts, write_model
 from tests.export.serving.serving import ENVIRONMENT, FREE_PORTS, PROGRAM, Server, answer_of, get, served, waits_for
 
@@ -249,27 +246,9 @@ def test_a_version_that_appears_is_served(repository: Path, log_file: Path) -> N
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     """A key and a certificate of this machine's own, as PEM files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    key_file, certificate_file = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    certificate_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    return key_file, certificate_file
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    write_certificate(key, certificate)
+    return key, certificate
 
 
 def test_both_protocols_are_served_with_tls(repository: Path, log_file: Path, certificate: tuple[Path, Path]) -> None:
