@@ -13,7 +13,7 @@ from export.serving.messages import Array, InferRequest, InferResponse, Requeste
 from export.serving.model import Version
 from export.serving.models import Models
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
-from tests.export.serving.concurrency import Gate, pool, result, until
+from tests.export.serving.concurrency import FOR_EVER, Gate, pool, result, until
 from tests.export.serving.repositories import (
     BATCHED,
     NOT_BATCHING,
@@ -161,6 +161,24 @@ def test_an_error_in_a_batch_is_told_to_each_of_it(tmp_path: Path, threads: Thre
     assert np.array_equal(models.infer(_sum_of(2, 0)).outputs["total"], result(first).outputs["total"])
 
 
+def test_an_error_that_nobody_foresaw_leaves_nobody_waiting_and_tells_nothing(
+    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, _ = batching(tmp_path, f"preferred_batch_size: [2] max_queue_delay_microseconds: {HOUR_US}")
+
+    def broken(*asked: object) -> list[Array]:
+        raise KeyError("a secret")
+
+    monkeypatch.setattr("export.serving.model.run", broken)
+    answers = [threads.submit(models.infer, ask("linear", batch_of(1))) for _ in range(2)]
+    errors = sorted((each.exception(FOR_EVER) for each in answers), key=lambda error: type(error).__name__)
+    assert [type(error) for error in errors] == [KeyError, MoonfedError]  # of who ran the batch, and of the other
+    assert "secret" not in str(errors[1])
+    monkeypatch.undo()
+    again = [threads.submit(models.infer, ask("linear", batch_of(1))) for _ in range(2)]
+    assert [result(each).outputs["probabilities"].shape for each in again] == [(1, 3), (1, 3)]
+
+
 def test_each_of_a_batch_gets_the_outputs_that_it_asked_for(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     write_model(tmp_path, "sum", 1, summing(), BATCHED + ONE_INSTANCE + "dynamic_batching { }")
     models = serve(tmp_path)
@@ -205,6 +223,21 @@ def test_who_waits_for_longer_than_the_timeout_is_refused(tmp_path: Path, thread
     result(first)
     assert gate.batches == [1]
     assert waiting(models) == 0
+
+
+@pytest.mark.parametrize(
+    ("default", "allowed", "asked", "expected"),
+    [
+        (500, True, 0, 500),
+        (500, True, 200, 200),
+        (500, True, 900, 500),  # to less than the default alone, as Triton
+        (500, False, 200, 500),
+        (0, True, 200, 0),
+    ],
+)
+def test_how_long_a_request_may_wait(default: int, allowed: bool, asked: int, expected: int) -> None:
+    policy = BatchPolicy(max_batch_size=8, default_timeout_ns=default, allow_timeout_override=allowed)
+    assert policy.timeout_ns(asked) == expected
 
 
 def _until_it_runs(models: Models, gate: Gate) -> None:

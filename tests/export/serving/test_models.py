@@ -282,6 +282,48 @@ def test_explicit_control_serves_what_was_loaded(tmp_path: Path) -> None:
             models.load(outside)
 
 
+def test_a_load_tries_again_what_failed_and_a_poll_only_what_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What keeps a model from loading may lie outside its files, such as a GPU that somebody else uses."""
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    tried: list[int] = []
+
+    def without_a_gpu(*asked: Any) -> Version:  # noqa: ANN401
+        tried.append(1)
+        raise Unavailable("the GPU is away")
+
+    monkeypatch.setattr("export.serving.loader.load_version", without_a_gpu)
+    polled, loaded = serve(tmp_path), serve(tmp_path, explicit=True)
+    with pytest.raises(InvalidInput, match=r"^load failed for model 'linear': the GPU is away$"):
+        loaded.load("linear")
+    assert len(tried) == 2
+    monkeypatch.undo()
+    polled.poll()
+    assert reason(polled, "linear") == "the GPU is away"
+    loaded.load("linear")
+    assert np.array_equal(answer(loaded), OF[1])
+
+
+def test_what_is_no_number_without_leading_zeros_is_no_version(tmp_path: Path) -> None:
+    for name in ("01", "1.5", "v2", "\N{ARABIC-INDIC DIGIT THREE}"):
+        (write_model(tmp_path, "linear", 7, linear(seed=1)) / "7").rename(tmp_path / "linear" / name)
+    write_model(tmp_path, "linear", 1, linear(seed=2), NOT_BATCHING + "version_policy { all { } }")
+    assert states(serve(tmp_path)) == {"1": "READY"}
+
+
+@pytest.mark.parametrize("file", ["labels.txt", "warmup/sample"])
+def test_a_poll_loads_again_when_labels_or_warm_up_data_have_changed(tmp_path: Path, file: str) -> None:
+    model = write_model(tmp_path, "linear", 1, linear(seed=1))
+    (model / file).parent.mkdir(exist_ok=True)
+    put(model / file, b"before")
+    models = serve(tmp_path)
+    answer(models)
+    put(model / file, b"after!")
+    models.poll()
+    assert models.statistics("linear")[0].success.count == 0  # another one
+
+
 def test_load_and_unload_are_refused_where_the_repository_rules(tmp_path: Path) -> None:
     models = serve(tmp_path)
     for control in (models.load, models.unload):
@@ -344,7 +386,22 @@ def test_an_unloaded_version_is_unloading_while_requests_are_under_way(tmp_path:
     assert states(models) == {"1": "UNAVAILABLE"}
 
 
-def test_closing_refuses_new_requests_and_waits_for_those_under_way(tmp_path: Path) -> None:
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[Version]:
+    """The versions for whose requests somebody has begun to wait."""
+    found: list[Version] = []
+    wait = Version.wait_until_idle
+
+    def recorded(version: Version) -> None:
+        if version.busy():
+            found.append(version)
+        wait(version)
+
+    monkeypatch.setattr(Version, "wait_until_idle", recorded)
+    return found
+
+
+def test_closing_refuses_new_requests_and_waits_for_those_under_way(tmp_path: Path, waited: list[Version]) -> None:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path)
     gate = Gate(models._loader.ready["linear", ""]._sessions)
@@ -352,12 +409,51 @@ def test_closing_refuses_new_requests_and_waits_for_those_under_way(tmp_path: Pa
         begun = threads.submit(answer, models)
         until(lambda: bool(gate.batches))
         closing = threads.submit(models.close)
-        until(lambda: not models.ready() and not models.is_ready("linear"))
+        until(lambda: bool(waited) or closing.done())
+        assert not closing.done()
+        assert not models.ready()
         with pytest.raises(Unavailable, match="shutting down"):
             answer(models)
-        assert not closing.done()
         models.poll()
         assert not models.is_ready("linear")
+        gate.open()
+        assert np.array_equal(result(begun), OF[1])
+        result(closing)
+
+
+def _replace(models: Models, repository: Path) -> None:
+    write_model(repository, "linear", 1, linear(seed=2))
+    models.load("linear")
+
+
+def _load_anew(models: Models, repository: Path) -> None:
+    models.unload("linear")
+    models.load("linear")
+    with pool(1) as threads:  # so that two that were unloaded have requests under way
+        gate = Gate(models._loader.ready["linear", ""]._sessions)
+        begun = threads.submit(answer, models)
+        until(lambda: bool(gate.batches))
+        models.unload("linear")
+        gate.open()
+        result(begun)
+
+
+@pytest.mark.parametrize("meanwhile", [_replace, _load_anew])
+def test_closing_waits_for_versions_that_others_have_taken_the_place_of(
+    tmp_path: Path, waited: list[Version], meanwhile: Callable[[Models, Path], None]
+) -> None:
+    write_model(tmp_path, "linear", 1, linear(seed=1))
+    models = serve(tmp_path, explicit=True)
+    models.load("linear")
+    first = models._loader.ready["linear", ""]
+    gate = Gate(first._sessions)
+    with pool(2) as threads:
+        begun = threads.submit(answer, models)
+        until(lambda: bool(gate.batches))
+        meanwhile(models, tmp_path)
+        closing = threads.submit(models.close)
+        until(lambda: bool(waited) or closing.done())
+        assert waited == [first]
         gate.open()
         assert np.array_equal(result(begun), OF[1])
         result(closing)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import queue
 import shutil
+import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +114,11 @@ def test_a_server_that_is_told_to_stop_answers_what_is_under_way(repository: Pat
         assert next(health) == "NOT_SERVING"
         assert get(server.http, "/v2/health/ready") == (400, b'{"ready": false}')
         assert get(server.http, "/v2/health/live")[0] == 200
+        assert get(server.http, f"{LINEAR}/ready")[0] == 400
+        with triton_grpc.InferenceServerClient(server.grpc) as client:
+            assert client.is_server_live()
+            assert not client.is_server_ready()
+            assert not client.is_model_ready("linear")
         with pytest.raises(InferenceServerException, match="Server is stopping") as caught:
             ask_grpc(server)
         assert caught.value.status() == "StatusCode.UNAVAILABLE"
@@ -131,6 +141,29 @@ def test_a_stop_waits_no_longer_than_it_is_told(repository: Path, log_file: Path
             waiting.result()
         assert server.process.wait(timeout=60) == 1
     assert "stopping with 1 inference requests under way" in server.log
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)])
+def test_a_second_signal_ends_a_stop_that_waits(
+    repository: Path, log_file: Path, numbers: tuple[signal.Signals, signal.Signals]
+) -> None:
+    write_model(repository, "pair", 1, linear(), waits_for(2))
+    with (
+        ThreadPoolExecutor(1) as pool,
+        served(repository, log_file, "--drain-seconds", "3600") as server,
+        grpc.insecure_channel(server.grpc) as channel,
+    ):
+        health = health_of(health_pb2_grpc.HealthStub(channel))
+        assert next(health) == "SERVING"
+        waiting: Future[Any] = pool.submit(ask_grpc, server, "pair")
+        until_waiting(server, "pair", 1)
+        server.process.send_signal(numbers[0])
+        assert next(health) == "NOT_SERVING"
+        assert server.process.poll() is None
+        server.process.send_signal(numbers[1])
+        with pytest.raises(InferenceServerException):
+            waiting.result()
+        assert server.process.wait(timeout=60) == 1
 
 
 def test_a_server_without_requests_stops_at_once_with_an_open_stream(repository: Path, log_file: Path) -> None:
@@ -164,6 +197,107 @@ def test_more_requests_at_once_than_the_limit_are_refused(repository: Path, log_
             waiting.result()
 
 
+class Stream:
+    """An open stream of requests to "linear", whose answers are taken one by one."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._requests = queue.SimpleQueue[Any]()
+        stub = triton_grpc.service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        self._answers = stub.ModelStreamInfer(iter(self._requests.get, None))
+
+    def ask(self) -> str:
+        """The error's sentence; empty for an answer."""
+        message = triton_grpc.service_pb2.ModelInferRequest(
+            model_name="linear", raw_input_contents=[batch_of(1).tobytes()]
+        )
+        message.inputs.add(name="inputs", datatype="FP32", shape=[1, 4])
+        self._requests.put(message)
+        return str(next(self._answers).error_message)
+
+    def end(self) -> None:
+        self._requests.put(None)
+        assert list(self._answers) == []
+
+
+def test_more_streams_at_once_than_there_are_threads_for_are_refused(repository: Path, log_file: Path) -> None:
+    with served(repository, log_file) as server, grpc.insecure_channel(server.grpc) as channel:
+        streams = [Stream(channel) for _ in range(64)]
+        assert [each.ask() for each in streams] == [""] * 64  # all are open, at once
+        with pytest.raises(grpc.RpcError, match="busy with 64 streams, as many as it takes at once") as caught:
+            Stream(channel).ask()
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert ask_grpc(server).shape == (1, 3)
+        for each in streams:
+            each.end()
+        assert server.stop() == 0
+
+
+def test_requests_of_an_open_stream_count_as_others_do(repository: Path, log_file: Path) -> None:
+    write_model(repository, "pair", 1, linear(), waits_for(2))
+    with (
+        ThreadPoolExecutor(1) as pool,
+        served(repository, log_file, "--max-concurrent-requests", "1") as server,
+        grpc.insecure_channel(server.grpc) as channel,
+    ):
+        stream = Stream(channel)
+        assert stream.ask() == ""
+        waiting = pool.submit(ask_grpc, server, "pair")
+        until_waiting(server, "pair", 1)
+        assert stream.ask() == "Server is busy with 1 inference requests, as many as it takes at once"
+        server.process.kill()
+        with pytest.raises(InferenceServerException):
+            waiting.result()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_client_that_leaves_while_its_request_waits_takes_nobodys_place(
+    repository: Path, log_file: Path, protocol: str
+) -> None:
+    write_model(repository, "pair", 1, linear(), waits_for(2))
+    with served(repository, log_file, "--max-concurrent-requests", "2") as server, ThreadPoolExecutor(2) as pool:
+        for _ in range(3):  # if one place were lost each time, none would be left
+            leave_while_waiting(server, protocol)
+            assert ask_grpc(server, "pair").shape == (1, 3)  # in one batch with the request that was left behind
+            both = [pool.submit(ask_when_there_is_room, server) for _ in range(2)]
+            assert [each.result().shape for each in both] == [(1, 3), (1, 3)]
+        assert server.stop() == 0
+    assert "Traceback" not in server.log
+
+
+def leave_while_waiting(server: Server, protocol: str) -> None:
+    """Asks "pair" for something, and leaves before there is an answer."""
+    if protocol == "grpc":
+        with grpc.insecure_channel(server.grpc) as channel:
+            gate = threading.Event()
+            gate.set()
+            call = infer_later(channel, gate)
+            until_waiting(server, "pair", 1)
+            call.cancel()
+        return
+    host, port = server.http.split(":")
+    body = json.dumps(json_request()).encode()
+    head = f"POST /v2/models/pair/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port))) as leaving:
+        leaving.sendall(head.encode() + body)
+        until_waiting(server, "pair", 1)
+
+
+def ask_when_there_is_room(server: Server) -> Result:
+    """The one that was left behind may keep its place for a moment longer than its batch."""
+    while (answer := ask_unless_busy(server)) is None:  # else the test's time limit tells
+        pass
+    return answer
+
+
+def ask_unless_busy(server: Server) -> Result | None:
+    try:
+        return ask_grpc(server, "pair")
+    except InferenceServerException as error:
+        if "busy with 2" not in str(error):
+            raise
+        return None
+
+
 def test_a_flood_past_a_models_queue_is_refused_and_the_others_are_served(repository: Path, log_file: Path) -> None:
     bounded = waits_for(3).replace("preferred", "default_queue_policy { max_queue_size: 2 } preferred")
     write_model(repository, "bounded", 1, linear(), bounded)
@@ -194,6 +328,10 @@ def test_requests_larger_than_the_limit_are_refused(repository: Path, log_file: 
             413,
             f"the request is {len(body)} bytes; at most 4000 are taken",
         )
+        with closing(HTTPConnection(server.http, timeout=60)) as connection:  # of a length that it does not announce
+            connection.request("POST", f"{LINEAR}/infer", iter([body[:3000], body[3000:]]), encode_chunked=True)
+            chunked = connection.getresponse()
+            assert (chunked.status, b"at most 4000 are taken" in chunked.read()) == (413, True)
         packed = gzip.compress(bytes(100_000))
         assert len(packed) < 4000
         status, answer = get(server.http, f"{LINEAR}/infer", packed, **{"Content-Encoding": "gzip"})
@@ -220,17 +358,34 @@ def test_models_are_loaded_and_unloaded_on_demand(repository: Path, log_file: Pa
                 with pytest.raises(InferenceServerException, match="load parameters are not supported") as caught:
                     client.load_model("linear", config="{}")
                 assert caught.value.status() == status
-            with pytest.raises(InferenceServerException):
-                by_http.load_model("unheard-of")
+            write_model(repository, "broken", 1, b"not an ONNX file")
+            for client, internal, invalid in (
+                (by_grpc, "StatusCode.INTERNAL", "StatusCode.INVALID_ARGUMENT"),
+                (by_http, "500", "400"),
+            ):
+                with pytest.raises(InferenceServerException) as caught:
+                    client.load_model("unheard-of")
+                assert caught.value.status() == internal
+                assert caught.value.message() == "failed to load 'unheard-of', failed to poll from model repository"
+                with pytest.raises(InferenceServerException, match="load failed for model 'broken': onnx") as caught:
+                    client.load_model("broken")
+                assert caught.value.status() == invalid
         assert server.stop() == 0
 
 
 def test_a_polled_repository_cannot_be_changed_by_clients(repository: Path, log_file: Path) -> None:
-    with served(repository, log_file) as server, triton_http.InferenceServerClient(server.http) as client:
-        with pytest.raises(InferenceServerException) as caught:
-            client.unload_model("linear")
-        assert caught.value.status() == "503"
-        assert client.is_model_ready("linear")
+    with (
+        served(repository, log_file) as server,
+        triton_http.InferenceServerClient(server.http) as by_http,
+        triton_grpc.InferenceServerClient(server.grpc) as by_grpc,
+    ):
+        for client, status in ((by_http, "503"), (by_grpc, "StatusCode.UNAVAILABLE")):
+            for change in (client.load_model, client.unload_model):
+                with pytest.raises(InferenceServerException) as caught:
+                    change("linear")
+                assert caught.value.status() == status
+                assert caught.value.message().startswith("explicit model load / unload is not allowed")
+            assert client.is_model_ready("linear")
 
 
 def test_a_version_that_appears_is_served(repository: Path, log_file: Path) -> None:
