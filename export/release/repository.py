@@ -5,9 +5,9 @@
     REPOSITORY/NAME/7/model.onnx
 
 A server may look at any moment. So a version is written under a name that no server takes for one (Triton passes over
-directories whose names are no numbers), and renamed when it is whole; files are replaced by renaming too. The
-configuration comes first: a model without versions is reported and looked at again, one with a version and without its
-configuration would be served as something else.
+directories whose names are no numbers), and renamed when it is whole; files are replaced by renaming too. A model's
+first version appears together with its directory, configuration and labels: a server that found one after the other
+would report a model without versions, or serve one without its configuration as something else.
 """
 
 from __future__ import annotations
@@ -101,12 +101,8 @@ class ModelDirectory:
     def locked(self) -> Iterator[None]:
         """Keeps every other writer out; the lock is on the directory itself and leaves no file in it."""
         make_directories(self.path)
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with _lock_on(self.path):
             yield
-        finally:
-            os.close(descriptor)
 
     def publish(
         self,
@@ -117,11 +113,11 @@ class ModelDirectory:
         instances: int = INSTANCES,
         take_over: bool = False,
     ) -> Published:
-        """Writes a version, and the configuration and the labels unless they are there; then reads all of it back.
+        """Writes a version, reads it back, and writes the configuration and the labels unless they are there.
 
         A version that is there with the same model stays as it is. `take_over`: the newest version is served even if
-        somebody had rolled back to an older one. Raises AlreadyExists if another model has that
-        version, InvalidInput if configuration or labels that are there do not fit the model.
+        somebody had rolled back to an older one. Raises AlreadyExists if another model has that version, InvalidInput
+        if configuration or labels that are there do not fit the model, Corrupt if it reads other bytes than it wrote.
         """
         config = new_config(
             self.name,
@@ -130,20 +126,15 @@ class ModelDirectory:
             max_batch_size=max_batch_size,
             instances=instances,
         )
-        with self.locked():
-            new = self._require_room(version, release)
-            kept = self._write_config(config, release)
-            self._write_labels(release)
-            target = self.path / str(version)
+        with self._to_write_in() as directory:
+            new = directory._require_room(version, release)
+            kept = directory._write_config(config, release)
+            directory._write_labels(release)
             if new:
-                self._remove_leftovers()
-                with new_directory(target) as directory:
-                    for name, content in release.files.items():
-                        (directory / name).write_bytes(content)
-            self._read_back(version, release)
+                directory._write_version(version, release)
             if take_over:
-                self._serve_newest()
-        return Published(path=target, version=version, new=new, kept_config=kept)
+                directory._serve_newest()
+        return Published(path=self.path / str(version), version=version, new=new, kept_config=kept)
 
     def roll_back(self, version: int | None = None) -> tuple[int | None, int]:
         """Makes servers serve that version, by default the newest before the one they serve; returns from and to.
@@ -173,6 +164,20 @@ class ModelDirectory:
                 (self.path / str(version)).rename(gone)  # at once: no server finds half of it
                 shutil.rmtree(gone)
         return removed
+
+    @contextmanager
+    def _to_write_in(self) -> Iterator[ModelDirectory]:
+        """This directory, locked; one that is not there yet under a hidden name, until it is whole."""
+        make_directories(self.path.parent)
+        with _lock_on(self.path.parent):  # of two who write a first version one comes first
+            if not self.path.exists():
+                _remove_leftovers(self.path.parent, f".{self.name}.*")
+                hidden = ModelDirectory(self.path.parent, self.name)
+                with new_directory(self.path) as hidden.path:
+                    yield hidden
+                return
+        with self.locked():
+            yield self
 
     def _before(self, served: int | None) -> int:
         older = [version for version in self.versions() if served is not None and version < served]
@@ -216,18 +221,33 @@ class ModelDirectory:
         elif path.read_text(encoding="utf-8").split("\n") != text.split("\n"):
             raise InvalidInput(f"{path} names other classes than the model's, {', '.join(release.classes)}")
 
-    def _remove_leftovers(self) -> None:
-        """Of writers that were killed; under the lock nobody else writes."""
-        for leftover in self.path.glob(".[1-9]*.*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-    def _read_back(self, version: int, release: Release) -> None:
-        require_fit(self.config(), self.name, release.interface, str(self.path / CONFIG_FILE))
-        if self.model(version) != release.files[MODEL_FILE]:
-            raise Corrupt(f"version {version} in {self.path} is not what was written")
+    def _write_version(self, version: int, release: Release) -> None:
+        _remove_leftovers(self.path, ".[1-9]*.*")
+        with new_directory(self.path / str(version)) as directory:
+            for name, content in release.files.items():
+                (directory / name).write_bytes(content)
+            if any((directory / name).read_bytes() != content for name, content in release.files.items()):
+                raise Corrupt(f"version {version} of model {self.name!r} is not what was written; it was taken away")
 
     def _replace(self, name: str, text: str) -> None:
         write_durably(self.path / name, text.encode())
+
+
+@contextmanager
+def _lock_on(directory: Path) -> Iterator[None]:
+    """Keeps out whoever locks the same directory."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(directory: Path, pattern: str) -> None:
+    """Of writers that were killed; under the lock nobody else writes."""
+    for leftover in directory.glob(pattern):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _listed(versions: Sequence[int]) -> str:

@@ -49,7 +49,9 @@ def test_triton_polls_the_repository_that_its_runtime_mounts() -> None:
     assert model["modelFormat"] == {"name": "triton"}
     assert model["protocolVersion"] == "v2"
     assert "--model-control-mode=poll" in model["args"]
-    assert model["storageUri"].startswith("pvc://")
+    assert any(each.startswith("--repository-poll-secs=") for each in model["args"])
+    claim, _, path = model["storageUri"].removeprefix("pvc://").partition("/")
+    assert (claim, path) == ("moonfed-models", "models")  # the repository; its directories are models
 
 
 def test_our_server_listens_where_kserve_and_the_probes_look() -> None:
@@ -61,8 +63,9 @@ def test_our_server_listens_where_kserve_and_the_probes_look() -> None:
     assert repository == "/mnt/models"  # where KServe puts what STORAGE_URI names
     assert [entry["name"] for entry in container["env"]] == ["STORAGE_URI"]
     assert chosen["--host"] == "0.0.0.0"  # noqa: S104
-    for probe in ("readinessProbe", "livenessProbe"):
+    for probe, word in (("readinessProbe", "ready"), ("livenessProbe", "live")):
         assert str(container[probe]["httpGet"]["port"]) == chosen["--http-port"]
+        assert container[probe]["httpGet"]["path"] == f"/v2/health/{word}"
     assert [str(port["containerPort"]) for port in container["ports"]] == [chosen["--http-port"]]
 
 

@@ -6,16 +6,20 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from PIL import Image
 
+from export.classifying import ServedClassifier
 from export.model_file import CheckedModel
 from export.release.repository import ModelDirectory
+from moonfed.errors import InvalidInput
 from tests.export.release.test_repository import graph, release
 from tests.export.release.test_repository_command import program
 from tests.export.release.trained import CLASSES, Trained
 from tests.export.serving.certificates import write_certificate
+from tests.export.serving.repositories import linear, write_model
 from tests.export.serving.serving import served
 
 
@@ -110,6 +114,22 @@ def test_a_model_without_names_answers_with_numbers(tmp_path: Path, pictures: li
         done = program("classify", pictures[0], "--server", server.grpc, "--model", "pets", "--top", 1)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{pictures[0]}  class ")
+
+
+def test_a_server_is_asked_for_probabilities_of_pictures_and_labels_may_hold_colons(tmp_path: Path) -> None:
+    proto = onnx.ModelProto.FromString(graph())
+    scaled = onnx.helper.make_tensor_value_info("scaled", onnx.TensorProto.FLOAT, ["batch", 3])
+    proto.graph.output.insert(0, scaled)  # before the probabilities
+    content, names = proto.SerializeToString(), ("cat: tabby", "cat: other: black", "dog")
+    ModelDirectory(tmp_path / "models", "pets").publish(1, release(content, classes=names))
+    write_model(tmp_path / "models", "table", 1, linear())
+    pixels = np.zeros((4, 5, 3), np.uint8)
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        found = ServedClassifier(server.grpc, "pets").classify(pixels, 3)
+        with pytest.raises(InvalidInput, match="model 'table' takes no pictures; its input must be one of UINT8"):
+            ServedClassifier(server.grpc, "table")
+    assert [(each.index, each.label) for each in found] == list(enumerate(names))
+    assert [each.confidence for each in found] == pytest.approx([1 / 3] * 3, abs=1e-6)
 
 
 @pytest.mark.parametrize(

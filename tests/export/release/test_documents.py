@@ -32,6 +32,7 @@ from export.runs import Runs
 from moonfed.errors import InvalidInput
 from moonfed.manifest import FILES
 from moonfed.samples import RawSamples
+from moonfed.v1 import control_pb2
 from tests.export.control import Control
 from tests.export.release.trained import CLASSES, Trained
 
@@ -58,6 +59,12 @@ def answers(graph: bytes, data: RawSamples) -> npt.NDArray[np.int64]:
     return found
 
 
+def loss_of(graph: bytes, data: RawSamples) -> float:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    probabilities = np.asarray(session.run(["probabilities"], {"inputs": data.inputs})[0], dtype=np.float64)
+    return -float(np.log(probabilities[np.arange(len(data)), data.labels]).mean())
+
+
 def rows(card: str) -> list[list[str]]:
     """The cells of all tables."""
     return [
@@ -78,6 +85,15 @@ def test_the_results_by_class_are_scikit_learns(facts: Facts, checked: CheckedMo
     shown = rows(model_card(facts))
     for name, p, r, n in zip(CLASSES, precision, recall, support, strict=True):
         assert [name, f"{p:.4f}", f"{r:.4f}", str(n)] in shown
+    right = f"accuracy {(found == trained.test.labels).mean():.4f}, loss {loss_of(checked.graph, trained.test):.4f}."
+    digest = hashlib.sha256(trained.test_file.read_bytes()).hexdigest()
+    assert f"On {len(trained.test)} samples (sha256 of the file `{digest}`): {right}" in model_card(facts)
+    metrics = json.loads(bill_of_materials(facts))["metadata"]["component"]["modelCard"]["quantitativeAnalysis"]
+    told = {(entry["type"], entry.get("slice")): entry["value"] for entry in metrics["performanceMetrics"]}
+    assert told["loss", None] == f"{results.score.loss:.6f}"
+    assert [told["precision", name] for name in CLASSES] == [f"{value:.6f}" for value in precision]
+    assert [told["recall", name] for name in CLASSES] == [f"{value:.6f}" for value in recall]
+    assert len(told) == 2 + 2 * len(CLASSES)
 
 
 def test_a_class_that_is_not_there_and_never_answered_has_no_figures(
@@ -109,6 +125,7 @@ def test_the_card_says_where_the_model_comes_from(facts: Facts, checked: Checked
     shown = [row for row in rows(card) if len(row) == 2]
     assert card.startswith("# digits, version 1\n")
     assert "round 1 of the federated run `r`, learned by moon" in card
+    assert ["file", f"`model.onnx`, {len(checked.graph):,} bytes"] in shown
     assert ["sha256", f"`{hashlib.sha256(checked.graph).hexdigest()}`"] in shown
     assert ["model sha256", f"`{trained_run.run.model.sha256}`"] in shown
     assert ["input `inputs`", "UINT8 [any, 8, 8, 1]"] in shown
@@ -116,6 +133,8 @@ def test_the_card_says_where_the_model_comes_from(facts: Facts, checked: Checked
     assert ["classes", ", ".join(CLASSES)] in shown
     assert ["", "learning_rate = 0.02"] in shown
     assert ["method", "moon with up to 1 previous model"] in shown
+    assert ["rounds", "1"] in shown
+    assert ["parity bound", "`1e-05`"] in shown
     assert f"differ from the training plan's by {checked.max_abs_diff:.2g} at most" in card
 
 
@@ -126,11 +145,15 @@ def test_the_curve_has_rounds_devices_and_metrics_up_to_the_models_round(
     entry = trained_run.rounds[0]
     entry.counted.extend(["b", "a"])
     entry.metrics.update({"accuracy": 0.95, "loss": 0.25, "train_loss": 0.5})
-    trained_run.abandon()
+    later = control_pb2.Round()
+    later.CopyFrom(entry)
+    later.round = 2
+    abandoned = control_pb2.Round(round=1, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED)
+    trained_run.rounds[:] = [abandoned, entry, later]
     try:
         history = history_of(gather("digits", 1, candidate_of_run(runs, checked), None))
     finally:
-        trained_run.rounds.pop()
+        trained_run.rounds[:] = [entry]
         entry.ClearField("counted")
         entry.metrics.clear()
         trained_run.run.initial_metrics.clear()
@@ -215,6 +238,10 @@ def test_the_bill_is_cyclonedx_and_names_model_parts_and_packages(
     assert onnxruntime.__version__ in (packages.get("onnxruntime"), packages.get("onnxruntime-gpu"))
     (depends,) = (entry for entry in document["dependencies"] if entry["ref"] == model["bom-ref"])
     assert set(depends["dependsOn"]) == {entry["bom-ref"] for entry in document["components"]}
+    parameters = model["modelCard"]["modelParameters"]
+    assert parameters["inputs"] == [{"format": "TYPE_UINT8 [-1, 8, 8, 1]"}]
+    assert parameters["outputs"] == [{"format": "TYPE_FP32 [-1, 10]"}]
+    assert (parameters["approach"], parameters["modelArchitecture"]) == ({"type": "supervised"}, "cnn")
     measured = model["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
     assert {"type": "accuracy", "value": f"{results_of(facts).score.accuracy:.6f}"} in measured
     assert "timestamp" not in document["metadata"]

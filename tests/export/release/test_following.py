@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -150,6 +151,52 @@ def test_so_many_versions_stay_and_the_one_that_is_served(
     assert [found.removed for found in decisions] == [(), (), (1,), (2,)]
     with pytest.raises(InvalidInput, match="keep is 1; it must be at least 2"):
         follower(runs, directory, trained, decisions, kept=1)
+
+
+def test_what_is_followed_is_signed_if_there_is_a_key(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    from tests.export.release.test_signing import verifies, write_keys
+
+    gate = Gate(data=trained.test_file)
+    following = Follower(runs, "r", directory, gate, decided=lambda found: None, key=write_keys(tmp_path))
+    control.commit(good(trained, 1))
+    following.catch_up()
+    assert verifies(directory.path / "1", tmp_path / "key.pub")
+    card = (directory.path / "1" / "MODEL_CARD.md").read_text()
+    assert f"On {len(trained.test)} samples" in card  # the gate's
+
+
+def test_a_gate_needs_samples(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
+    control.commit(good(trained, 1))
+    with pytest.raises(InvalidInput, match=r"none.npz holds no samples; at least one is needed"):
+        Follower(runs, "r", directory, Gate(data=tmp_path / "none.npz"), decided=lambda found: None).catch_up()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("moonfed.classes", json.dumps(list("abcdefghij"))),
+        ("moonfed.input", json.dumps({"kind": "image", "shape": [4, 16, 1]})),
+    ],
+)
+def test_a_model_of_other_classes_or_inputs_is_no_measure(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, key: str, value: str
+) -> None:
+    control.commit(good(trained, 1))
+    following = follower(runs, directory, trained, [])
+    following.catch_up()
+    proto = onnx.ModelProto.FromString(directory.model(1))
+    next(entry for entry in proto.metadata_props if entry.key == key).value = value
+    (directory.path / "1" / "model.onnx").write_bytes(proto.SerializeToString())
+    control.commit(good(trained, 2))
+    with pytest.raises(InvalidInput, match="has other inputs or classes than run 'r'; choose another --name"):
+        following.catch_up()
+    assert directory.versions() == [1]
 
 
 def test_another_models_repository_is_left_alone(

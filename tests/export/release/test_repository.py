@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +19,10 @@ from tritonclient.grpc import model_config_pb2
 
 from export.release.configuration import chosen_by, from_text, read_interface
 from export.release.repository import ModelDirectory, Release
-from moonfed.errors import AlreadyExists, InvalidInput, NotFound, WrongState
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, WrongState
 
 CLASSES = ("cat", "dog", "fish")
+PATIENCE = 120.0
 
 
 def graph(scale: float = 1.0, *, batch: int | str = "batch", side: int | str = 4, doubled: bool = False) -> bytes:
@@ -126,30 +130,48 @@ def test_without_class_names_there_are_no_labels(directory: ModelDirectory) -> N
     assert not read_config(directory).output[0].label_filename
 
 
-def test_whoever_looks_at_any_moment_sees_whole_versions_only(
-    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory.publish(1, release(graph(1)))
-    seen, replace = list[str](), os.replace
+@pytest.fixture
+def watched(directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What stood in the model's directory whenever somebody wrote or removed something; all of it was whole."""
+    seen: list[list[str]] = []
 
     def look() -> None:
-        for entry in directory.path.iterdir():
-            if entry.name.isdecimal():
-                assert set(contents(entry)) == {"model.onnx", "card.md"} if entry.name == "2" else {"model.onnx"}
-                seen.append(entry.name)
-        text_format.Parse((directory.path / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
+        if directory.path.is_dir():
+            seen.append(sorted(each.name for each in directory.path.iterdir() if not each.name.startswith(".")))
+            text_format.Parse((directory.path / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
+            for version in (name for name in seen[-1] if name.isdecimal()):
+                assert set(contents(directory.path / version)) == {"model.onnx", "card.md"}
 
-    def replace_watched(source: Path, target: Path) -> None:
-        look()
-        replace(source, target)
-        look()
+    def watch(owner: object, name: str) -> None:
+        done = getattr(owner, name)
 
-    monkeypatch.setattr(os, "replace", replace_watched)
+        def looked_at(*arguments: object, **named: object) -> object:
+            look()
+            result = done(*arguments, **named)
+            look()
+            return result
+
+        monkeypatch.setattr(owner, name, looked_at)
+
+    for owner, name in ((os, "replace"), (os, "rename"), (os, "fsync"), (os, "open"), (os, "unlink"), (Path, "rename")):
+        watch(owner, name)
+    return seen
+
+
+def test_whoever_looks_at_any_moment_sees_whole_versions_only(
+    directory: ModelDirectory, watched: list[list[str]]
+) -> None:
+    files = ["config.pbtxt", "labels.txt"]
+    directory.publish(1, release(graph(1), card_md=b"#"))
+    assert {tuple(names) for names in watched} == {("1", *files)}  # the first one came with all that belongs to it
+    watched.clear()
     directory.publish(2, release(graph(2), card_md=b"#"))
+    directory.publish(3, release(graph(3), card_md=b"#"))
     directory.roll_back()
-    monkeypatch.undo()
-    assert set(seen) == {"1", "2"}
-    assert not [name for name in os.listdir(directory.path) if name.startswith(".")]  # noqa: PTH208
+    directory.keep_newest(1)
+    found = {tuple(names) for names in watched}
+    assert found == {("1", *files), ("1", "2", *files), ("1", "2", "3", *files), ("2", "3", *files)}
+    assert not [path for path in directory.path.parent.rglob("*") if path.name.startswith(".")]
 
 
 def test_what_a_killed_writer_left_is_no_version_and_is_removed_by_the_next(directory: ModelDirectory) -> None:
@@ -161,6 +183,67 @@ def test_what_a_killed_writer_left_is_no_version_and_is_removed_by_the_next(dire
     directory.publish(2, release(graph(2)))
     assert not left.exists()
     assert directory.versions() == [1, 2]
+
+
+def test_a_first_version_that_a_killed_writer_left_is_no_model_and_is_removed(directory: ModelDirectory) -> None:
+    left = directory.path.parent / ".pets.4711"
+    left.mkdir(parents=True)
+    (left / "config.pbtxt").write_text("half of")
+    directory.publish(1, release(graph(1)))
+    assert not left.exists()
+    assert names_in(directory.path.parent) == ["pets"]
+
+
+def test_a_first_version_that_cannot_be_written_leaves_nothing(
+    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="no space left"):
+        directory.publish(1, release(graph(1)))
+    assert names_in(directory.path.parent) == []
+
+
+def test_of_two_who_begin_a_model_one_comes_first_and_both_versions_are_there(
+    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, opened, write = threading.Event(), threading.Event(), ModelDirectory._write_labels
+
+    def held(self: ModelDirectory, of: Release) -> None:
+        reached.set()
+        assert opened.wait(PATIENCE)
+        write(self, of)
+
+    monkeypatch.setattr(ModelDirectory, "_write_labels", held)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(directory.publish, 1, release(graph(1)))
+        assert reached.wait(PATIENCE)
+        second = threads.submit(directory.publish, 2, release(graph(2)))
+        descriptor = os.open(directory.path.parent, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        opened.set()
+        assert first.result(PATIENCE).new
+        assert second.result(PATIENCE).new
+    assert directory.versions() == [1, 2]
+
+
+def test_what_is_not_as_it_was_written_is_never_served(
+    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.publish(1, release(graph(1)))
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, content: write(path, content[:-1] + b"?"))
+    with pytest.raises(Corrupt, match="version 2 of model 'pets' is not what was written; it was taken away"):
+        directory.publish(2, release(graph(2)))
+    assert names_in(directory.path) == ["1", "config.pbtxt", "labels.txt"]
+
+
+def names_in(path: Path) -> list[str]:
+    return sorted(each.name for each in path.iterdir())
 
 
 def test_only_one_writer_at_a_time_and_the_lock_leaves_no_file(directory: ModelDirectory) -> None:

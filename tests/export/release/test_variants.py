@@ -261,6 +261,11 @@ def test_the_report_names_the_files_that_were_written(trained: Trained, trained_
         "sha256": hashlib.sha256(trained.test_file.read_bytes()).hexdigest(),
         "samples": len(trained.test),
     }
+    assert report["calibration"] == {
+        "sha256": hashlib.sha256(trained.calibration_file.read_bytes()).hexdigest(),
+        "samples": 200,
+    }
+    assert report["measured_on"]["onnxruntime"] == onnxruntime.__version__
     entries = report["variants"]
     files = {entry["file"] for entry in entries}
     assert files == {"digits.onnx", "digits.float16.onnx", "digits.int8.onnx"}
@@ -271,6 +276,9 @@ def test_the_report_names_the_files_that_were_written(trained: Trained, trained_
         (probabilities,) = session.run(None, {"inputs": trained.test.inputs})
         right = np.asarray(probabilities).argmax(axis=1) == trained.test.labels
         assert entry["top1"] == pytest.approx(float(right.mean()), abs=1e-12)
+        assert entry["drop_points"] == pytest.approx(100 * (entries[0]["top1"] - entry["top1"]), abs=1e-9)
+        chosen = np.asarray(probabilities)[np.arange(len(right)), trained.test.labels].astype(np.float64)
+        assert entry["loss"] == pytest.approx(-float(np.log(chosen).mean()), rel=1e-4)
 
 
 def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
