@@ -74,6 +74,7 @@ def _small(extent: Extent, repository: Path, graph: Path) -> list[Figure]:
     with ExitStack() as stack:
         addresses = {"ours": stack.enter_context(servers.serving(repository))}
         addresses["hollow"] = stack.enter_context(servers.hollow())
+        addresses["bare"] = stack.enter_context(servers.hollow(graph))
         if KSERVE_PYTHON:
             addresses["kserve"] = stack.enter_context(servers.kserve(graph, "small"))
             _require_answers(addresses["kserve"], graph)
@@ -84,6 +85,8 @@ def _small(extent: Extent, repository: Path, graph: Path) -> list[Figure]:
             figures += [
                 Figure(name=f"{what}: requests a second", value=statistics.median(rates["ours"]), unit="1/s"),
                 _ratio(f"{what}: over a server that infers nothing", rates["ours"], rates["hollow"], 0.85),
+                _ratio(f"{what}: a server that only infers, over one that does not", rates["bare"], rates["hollow"]),
+                _ratio(f"{what}: over a server that only infers", rates["ours"], rates["bare"]),
             ]
             over = f"{what}: over KServe's Python server"
             if KSERVE_PYTHON:
@@ -195,7 +198,7 @@ def _starts(extent: Extent, directory: Path, graph: Path) -> Figure:
     return Figure(name="start with one model to ready", value=statistics.median(taken), unit="s", at_most=2.0)
 
 
-def _ratio(name: str, above: Sequence[float], below: Sequence[float], at_least: float) -> Figure:
+def _ratio(name: str, above: Sequence[float], below: Sequence[float], at_least: float | None = None) -> Figure:
     """The median of the turns' ratios: what slows a whole turn cancels out."""
     value = statistics.median(a / b for a, b in zip(above, below, strict=True))
     return Figure(name=name, value=value, unit="times", at_least=at_least)

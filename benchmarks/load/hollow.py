@@ -1,4 +1,8 @@
-"""A gRPC server of the same kind that infers nothing: the same stubs and threads, and always the same answer."""
+"""A gRPC server of the same kind that infers nothing: the same stubs and threads, and always the same answer.
+
+`python -m benchmarks.load.hollow MODEL.onnx` runs the model for each request, and still checks, batches and counts
+nothing: the least that a server of this kind can do and answer.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import onnxruntime
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 THREADS = 4  # as many as the server that it stands beside begins with
@@ -15,7 +20,12 @@ CLASSES = 10
 
 
 class Hollow(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Answers with as many rows of zeros as were sent."""
+    """Answers with as many rows of zeros as were sent, or what a model says of them."""
+
+    def __init__(self, model: str | None) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = model and onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def ModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401, N802
         pixels = service_pb2.ModelMetadataResponse.TensorMetadata(
@@ -25,15 +35,19 @@ class Hollow(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
 
     def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401, N802
         rows = request.inputs[0].shape[0]
+        found = np.zeros((rows, CLASSES), np.float32)
+        if self._session:
+            pixels = np.frombuffer(request.raw_input_contents[0], np.uint8).reshape(request.inputs[0].shape)
+            (found,) = self._session.run(None, {"inputs": pixels})
         answer = service_pb2.ModelInferResponse(model_name=request.model_name, model_version="1")
         answer.outputs.add(name="probabilities", datatype="FP32", shape=[rows, CLASSES])
-        answer.raw_output_contents.append(np.zeros((rows, CLASSES), np.float32).tobytes())
+        answer.raw_output_contents.append(found.tobytes())
         return answer
 
 
 def main() -> None:
     server = grpc.server(ThreadPoolExecutor(THREADS))
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Hollow(), server)
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Hollow(sys.argv[1] if sys.argv[1:] else None), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)

@@ -61,9 +61,9 @@ def serving(repository: Path, *options: str) -> Iterator[str]:
 
 
 @contextmanager
-def hollow() -> Iterator[str]:
-    """The address of a server that infers nothing."""
-    with _started([sys.executable, "-m", "benchmarks.load.hollow"]) as line:
+def hollow(*graph: Path) -> Iterator[str]:
+    """The address of a server that infers nothing, or with a graph does nothing else."""
+    with _started([sys.executable, "-m", "benchmarks.load.hollow", *map(str, graph)]) as line:
         yield f"127.0.0.1:{line}"
 
 

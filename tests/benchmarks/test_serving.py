@@ -18,6 +18,8 @@ SMALLEST = Extent(small="cnn", large="cnn", turns=1, seconds=0.2, clients=(2,), 
 NAMES = {
     "cnn, batch 1, 2 clients: requests a second": "",
     "cnn, batch 1, 2 clients: over a server that infers nothing": "at least 0.85",
+    "cnn, batch 1, 2 clients: a server that only infers, over one that does not": "",
+    "cnn, batch 1, 2 clients: over a server that only infers": "",
     "cnn, batch 1, 2 clients: over KServe's Python server": "at least 1.3",
     "cnn, batch 4: samples a second": "",
     "cnn, batch 4: ONNX Runtime, one run on all cores": "",
