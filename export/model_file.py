@@ -92,16 +92,18 @@ def write_onnx(
     embeddings: bool = False,
 ) -> WrittenModel:
     """`check_model`, and writes the file if graph and plan agree; otherwise nothing is written."""
-    require_directory(output)
+    require_place(output)
     checked = check_model(runs, run_name, data, round_number=round_number, bound=bound, embeddings=embeddings)
     write_durably(output, checked.graph)
     return written_model(output, checked)
 
 
-def require_directory(output: Path) -> None:
-    """Raises InvalidInput unless the directory of a file to be written exists."""
+def require_place(output: Path) -> None:
+    """Raises InvalidInput unless a file can take this name: its directory exists, and no directory has the name."""
     if not output.absolute().parent.is_dir():
         raise InvalidInput(f"output is {str(output)!r}; its directory must exist")
+    if output.is_dir():
+        raise InvalidInput(f"output is {str(output)!r}, a directory; it must be a file")
 
 
 def written_model(output: Path, checked: CheckedModel) -> WrittenModel:

@@ -61,13 +61,13 @@ def onnx(
 
     Example: moonfed-export onnx my-run --data test.npz --variant all --calibration calibration.npz --output model.onnx
     """
-    from export.model_file import check_model, require_directory, written_model
+    from export.model_file import check_model, require_place, written_model
     from export.release.report import table
     from export.runs import connect
     from moonfed.files import write_durably
 
     names = _read_variants(variant, calibration, max_drop)
-    require_directory(output)
+    require_place(output)
     with connect(identity, insecure=insecure, address=coordinator) as runs:
         checked = check_model(runs, run, data, round_number=round_number, bound=bound, embeddings=embeddings)
     report: Document | None = None

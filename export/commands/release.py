@@ -115,6 +115,8 @@ def follow(
     from export.watching import watch_run
 
     directory, gate = ModelDirectory(repository, name), Gate(data=data, margin=margin)
+    if there := directory.versions():
+        print(f"{PROGRAM}: {directory.path} has version {there[-1]}; only later rounds are looked at", file=sys.stderr)
     with connect(identity, insecure=insecure, address=coordinator) as runs:
         follower = Follower(
             runs, run, directory, gate, decided=lambda found: _print_decision(found, as_json), kept=keep, key=sign
@@ -154,7 +156,11 @@ def _candidate(
     from moonfed.errors import InvalidInput
 
     if source.endswith(".onnx"):
+        if round_number is not None:
+            raise InvalidInput(f"round is {round_number}; it is of a run, and {source!r} is a file")
         return read_candidate(Path(source))
+    if data is None and Path(source).is_file():
+        raise InvalidInput(f"{source!r} is a file, whose name must end in .onnx; otherwise it must be a run's name")
     if data is None:
         raise InvalidInput("data is missing; a run's model is compared with its plan on real samples: --data TEST.npz")
     from export.model_file import check_model

@@ -128,7 +128,7 @@ def require_runs(graph: bytes, interface: Interface, where: str) -> None:
 def _version(candidate: Candidate, directory: ModelDirectory) -> int:
     if candidate.round == 0:
         raise InvalidInput(
-            f"{candidate.where} is of round 0, the weights that a run started from; "
+            f"{candidate.where} holds the weights that a run started from, those of round 0; "
             "versions begin at 1, so choose a --version"
         )
     return candidate.round or max(directory.versions(), default=0) + 1

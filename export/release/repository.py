@@ -67,6 +67,8 @@ class ModelDirectory:
     def __init__(self, repository: Path, name: str) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidInput(f"name is {name!r}; it must be letters, digits, '.', '-' and '_', such as 'digits'")
+        if repository.exists() and not repository.is_dir():
+            raise InvalidInput(f"repository is {str(repository)!r}; it must be a directory")
         self.name, self.path = name, repository / name
 
     def versions(self) -> list[int]:

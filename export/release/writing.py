@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from export.release.report import Document, document, file_of, report_file
-from export.release.variants import Wishes, make_variants
+from export.release.variants import OPTIMISED, Wishes, make_variants
 from moonfed.files import write_durably
 from moonfed.samples import RawSamples
 
@@ -19,7 +19,7 @@ def write_variants(
     """Makes and judges the variants of a checked model, writes those that are kept, and the report; returns it.
 
     Float32 goes to `output`, a variant beside it as NAME.VARIANT.onnx. A variant that is dropped leaves no file, nor
-    one that an earlier export wrote: it would be another model's.
+    one that an earlier export wrote: it would be another model's. Nor does its optimised copy.
     """
     variants = make_variants(graph, data, data_sha256, wishes)
     report = document(variants, wishes, data, data_sha256, output, facts)
@@ -29,5 +29,6 @@ def write_variants(
             write_durably(path, variant.graph)
         else:
             path.unlink(missing_ok=True)
+            file_of(output, variant.name + OPTIMISED).unlink(missing_ok=True)
     write_durably(report_file(output), (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
     return report

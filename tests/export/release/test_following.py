@@ -278,14 +278,20 @@ def test_the_command_says_what_became_of_each_round(control: Control, trained: T
     code = "import sys; sys.path.insert(0, 'proto'); from export.cli import main; main()"
     where = ["--insecure", "--coordinator", control.address]
 
+    told = []
+
     def run(*others: str) -> str:
         command = [sys.executable, "-c", code, *map(str, words), *where, *others]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        told.append(done.stderr)
+        return done.stdout
 
     (line,) = run("--json").splitlines()
     found = json.loads(line)
     assert (found["round"], found["published"], found["served"]) == (1, True, None)
     assert run() == ""  # all has been seen to
+    has = f"moonfed-export: {tmp_path / 'models' / 'digits'} has version 1; only later rounds are looked at\n"
+    assert told == ["", has]
     control.commit(bad(trained, 2))
     assert run().startswith("round   2  accuracy 0.")
     assert run().endswith(": not good enough\n")

@@ -163,6 +163,9 @@ def test_a_configuration_that_stays_is_spoken_of(checked: CheckedModel, tmp_path
     ("arguments", "code", "message"),
     [
         (["r"], 2, "data is missing; a run's model is compared with its plan"),
+        (["{tmp}/text"], 2, "text' is a file, whose name must end in .onnx; otherwise it must be a run's name"),
+        (["{tmp}/good.onnx", "--output", "{tmp}/text"], 2, "repository is '.*text'; it must be a directory"),
+        (["{tmp}/good.onnx", "--round", "3"], 2, "round is 3; it is of a run, and '.*good.onnx' is a file"),
         (["absent.onnx"], 3, "there is no file 'absent.onnx'"),
         (["{tmp}/broken.onnx"], 2, "broken.onnx is not an ONNX model, or a damaged one"),
         (["{tmp}/strange.onnx"], 2, "strange.onnx cannot be run by ONNX Runtime"),
@@ -174,6 +177,7 @@ def test_what_cannot_be_served_is_refused_and_nothing_is_written(
     arguments: list[str], code: int, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "good.onnx").write_bytes(graph())
+    (tmp_path / "text").write_text("no model")
     (tmp_path / "broken.onnx").write_bytes(graph()[:-40])
     strange = onnx.ModelProto.FromString(graph())
     strange.graph.node[0].domain, strange.graph.node[0].op_type = "nowhere", "Unknown"
@@ -183,7 +187,7 @@ def test_what_cannot_be_served_is_refused_and_nothing_is_written(
     lying.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 4
     (tmp_path / "lying.onnx").write_bytes(lying.SerializeToString())
     words = [argument.format(tmp=tmp_path) for argument in arguments]
-    done = program("repository", *words, "--name", "pets", "--output", tmp_path / "models")
+    done = program("repository", "--name", "pets", "--output", tmp_path / "models", *words)
     assert done.returncode == code, done.stderr
     (line,) = done.stderr.splitlines()[-1:]
     assert line.startswith("moonfed-export: ")
@@ -196,6 +200,7 @@ def test_the_weights_that_a_run_started_from_need_a_version_of_their_own(
 ) -> None:
     refused = published(trained_run, trained, tmp_path, "--round", 0)
     assert refused.returncode == 2
+    assert "round 0 of run 'r' holds the weights that a run started from" in refused.stderr
     assert "versions begin at 1, so choose a --version" in refused.stderr
     assert published(trained_run, trained, tmp_path, "--round", 0, "--version", 3).returncode == 0
     card = (tmp_path / "digits" / "3" / "MODEL_CARD.md").read_text()

@@ -30,7 +30,7 @@ from export.release.simplify import simplify
 from export.release.variants import Variant, Wishes, make_variants
 from export.runs import Runs
 from export.scoring import Predictor
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, NotFound
 from moonfed.manifest import InputSpec
 from moonfed.samples import RawSamples
 from tests.export.conftest import SMALL_IMAGE
@@ -212,6 +212,8 @@ def test_test_data_are_not_calibrated_on(trained: Trained, tmp_path: Path) -> No
     with pytest.raises(InvalidInput, match="2 of its 32 samples, such as that at position 30, are among the test"):
         read_calibration(tmp_path / "mixed.npz", RECIPE.input, test, sha256)
     np.savez(tmp_path / "none.npz", inputs=mixed[:0])
+    with pytest.raises(NotFound, match=r"^calibration is '.*absent.npz'; there is no such file$"):
+        read_calibration(tmp_path / "absent.npz", RECIPE.input, test, sha256)
     with pytest.raises(InvalidInput, match="holds no samples; at least one is needed"):
         read_calibration(tmp_path / "none.npz", RECIPE.input, test, sha256)
     found = read_calibration(trained.calibration_file, RECIPE.input, test, sha256)
@@ -232,7 +234,8 @@ def test_a_variant_that_predicts_worse_is_dropped_with_its_optimised_copy_and_le
     """Calibrated on black pictures, int8 takes every brighter pixel for the darkest one."""
     black, output = tmp_path / "black.npz", tmp_path / "digits.onnx"
     np.savez(black, inputs=np.zeros_like(calibration(trained)))
-    (tmp_path / "digits.int8.onnx").write_bytes(b"of an older export")
+    for name in ("digits.int8.onnx", "digits.int8-optimised.onnx"):
+        (tmp_path / name).write_bytes(b"of an older export")
     report = exported(trained, trained_run, output, "--variant", "int8", "--optimised", "--calibration", str(black))
     entries = {entry["variant"]: entry for entry in report["variants"]}
     assert entries["int8"]["kept"] is False
@@ -241,6 +244,16 @@ def test_a_variant_that_predicts_worse_is_dropped_with_its_optimised_copy_and_le
     assert float(fallen) > 20
     assert entries["int8-optimised"]["reason"] == "int8 was dropped"
     assert entries["float32"]["kept"] is True
+    assert not list(tmp_path.glob("*int8*"))
+
+
+def test_an_optimised_copy_of_what_is_dropped_goes_even_if_no_other_is_wanted(
+    trained: Trained, trained_run: Control, tmp_path: Path
+) -> None:
+    black = tmp_path / "black.npz"
+    np.savez(black, inputs=np.zeros_like(calibration(trained)))
+    (tmp_path / "digits.int8-optimised.onnx").write_bytes(b"of an older export")
+    exported(trained, trained_run, tmp_path / "digits.onnx", "--variant", "int8", "--calibration", str(black))
     assert not list(tmp_path.glob("*int8*"))
 
 
@@ -294,9 +307,10 @@ def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Contr
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--variant", "int4"], "variant is 'int4'; it must be one of float32, float16, int8 or all"),
+        (["--variant", "int4"], "variant is 'int4'; it must be one of float32, float16, int8 or all; for several repeat it"),
         (["--variant", "all"], "variant int8 needs data to calibrate on; name an .npz file with --calibration"),
         (["--calibration", "c.npz"], "calibration is 'c.npz'; it is for variant int8, which is not asked for"),
+        (["--output", "export"], "output is 'export', a directory; it must be a file"),
         (["--max-drop", "-1"], r"max-drop is -1\.0; it must be a number from 0"),
     ],
 )
