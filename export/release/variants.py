@@ -48,7 +48,9 @@ def read_names(names: Sequence[str]) -> tuple[str, ...]:
     """Names of variants, `all` among them perhaps, in their own order; InvalidInput for an unknown one."""
     for name in names:
         if name not in (*VARIANTS, "all"):
-            raise InvalidInput(f"variant is {name!r}; it must be one of {', '.join(VARIANTS)} or all; for several repeat it")
+            raise InvalidInput(
+                f"variant is {name!r}; it must be one of {', '.join(VARIANTS)} or all; repeat it for more"
+            )
     return tuple(name for name in VARIANTS if name in names or "all" in names)
 
 

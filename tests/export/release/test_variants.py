@@ -307,7 +307,7 @@ def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Contr
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--variant", "int4"], "variant is 'int4'; it must be one of float32, float16, int8 or all; for several repeat it"),
+        (["--variant", "int4"], "variant is 'int4'; it must be one of float32, float16, int8 or all; repeat"),
         (["--variant", "all"], "variant int8 needs data to calibrate on; name an .npz file with --calibration"),
         (["--calibration", "c.npz"], "calibration is 'c.npz'; it is for variant int8, which is not asked for"),
         (["--output", "export"], "output is 'export', a directory; it must be a file"),
