@@ -9,13 +9,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from typer.testing import CliRunner
 
 from export.binding import read_metadata
+from export.cli import app
 from export.release.following import Decision, Follower, Gate
 from export.release.repository import ModelDirectory
 from export.runs import Runs, connect
@@ -296,3 +299,29 @@ def test_the_command_says_what_became_of_each_round(control: Control, trained: T
     assert run().startswith("round   2  accuracy 0.")
     assert run().endswith(": not good enough\n")
     assert ModelDirectory(tmp_path / "models", "digits").versions() == [1]
+
+
+def test_the_commands_options_are_the_gates_and_the_directorys(
+    control: Control, trained: Trained, tmp_path: Path
+) -> None:
+    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    from tests.export.release.test_signing import write_keys
+
+    words = ["follow", "r", "--repository", tmp_path / "models", "--name", "digits", "--data", trained.test_file]
+    where = ["--insecure", "--coordinator", control.address, "--json"]
+
+    def follow(*options: object) -> dict[str, Any]:
+        shown = CliRunner().invoke(app, [*map(str, [*words, *where, *options])], catch_exceptions=False).stdout
+        found: dict[str, Any] = json.loads(shown)
+        return found
+
+    control.commit(good(trained, 1))
+    control.end()
+    assert follow()["published"]
+    control.commit(bad(trained, 2))
+    assert follow("--margin", 100)["published"]
+    control.commit(good(trained, 3))
+    assert follow("--keep", 2, "--sign", write_keys(tmp_path))["removed"] == [1]
+    directory = ModelDirectory(tmp_path / "models", "digits")
+    assert directory.versions() == [2, 3]
+    assert [(directory.path / str(version) / "model.sig").exists() for version in (2, 3)] == [False, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,11 @@ def test_a_variant_is_kept_if_it_is_good_enough_and_smaller_or_faster(
     found = verdict(variant)
     assert found.kept is kept
     assert re.search(reason, found.reason)
+
+
+def test_what_cannot_be_compared_is_dropped() -> None:
+    unknown = replace(figures(194, size=250), score=Score(accuracy=math.nan, loss=math.nan))
+    assert not verdict(unknown).kept
 
 
 def test_loading_sooner_counts_for_optimised_copies() -> None:

@@ -220,6 +220,14 @@ def test_test_data_are_not_calibrated_on(trained: Trained, tmp_path: Path) -> No
     assert np.array_equal(found.inputs, calibration(trained))
 
 
+def test_data_of_every_batch_calibrate(trained: Trained, checked: CheckedModel) -> None:
+    """There is nothing to see on the first 64 pictures, and with no others int8 predicts what it likes."""
+    found = calibration(trained)
+    late = np.concatenate([np.zeros_like(found[:64]), found[:136]])
+    right = predicted(to_int8(checked.graph, late), trained.test.inputs).argmax(axis=1) == trained.test.labels
+    assert right.mean() > 0.9
+
+
 def test_much_data_are_thinned_out_evenly(tmp_path: Path) -> None:
     inputs = np.arange(1100, dtype=np.float32).reshape(-1, 1)
     np.savez(tmp_path / "much.npz", inputs=inputs)
@@ -245,6 +253,10 @@ def test_a_variant_that_predicts_worse_is_dropped_with_its_optimised_copy_and_le
     assert entries["int8-optimised"]["reason"] == "int8 was dropped"
     assert entries["float32"]["kept"] is True
     assert not list(tmp_path.glob("*int8*"))
+    options = ("--variant", "int8", "--calibration", str(black), "--max-drop", "100")
+    report = exported(trained, trained_run, output, *options)
+    assert (report["max_drop"], report["variants"][1]["kept"]) == (100, True)
+    assert read_metadata((tmp_path / "digits.int8.onnx").read_bytes())["gate_max_drop"] == "100"
 
 
 def test_an_optimised_copy_of_what_is_dropped_goes_even_if_no_other_is_wanted(
