@@ -87,7 +87,7 @@ class Loader:
         try:
             config = read_config(there.path)
         except MoonfedError as error:
-            return [self._break(name, str(error))]
+            return [self.report(name, str(error))]
         chosen, missing = chosen_versions(there.versions, config.version_policy)
         self._tidy(name, {*chosen, *missing})
         reasons = [self._load(name, number, there, config, retry=retry) for number in chosen]
@@ -97,12 +97,20 @@ class Loader:
             reasons.append(about)
         if not chosen:
             about = f"at least one version must be available under the version policy of model '{name}'"
-            return [*reasons, self._break(name, about)]
+            return [*reasons, self.report(name, about)]
         with self._lock:
             self._broken.pop(name, None)
         if not any(reasons):
             self._retire(name, keep=set(chosen))
         return [reason for reason in reasons if reason]
+
+    def report(self, name: str, reason: str) -> str:
+        """Keeps what is wrong with a model as a whole for the index, and returns it; what is loaded stays so."""
+        with self._lock:
+            if self._broken.get(name) != reason:
+                _LOG.warning("model %s cannot be loaded: %s", name, reason)
+            self._broken[name] = reason
+        return reason
 
     def unload(self, name: str) -> None:
         """Takes no more requests for a model."""
@@ -161,13 +169,6 @@ class Loader:
     def _slot(self, name: str, number: int) -> _Slot:
         with self._lock:
             return self._slots.setdefault(name, {}).setdefault(number, _Slot())
-
-    def _break(self, name: str, reason: str) -> str:
-        with self._lock:
-            if self._broken.get(name) != reason:
-                _LOG.warning("model %s cannot be loaded: %s", name, reason)
-            self._broken[name] = reason
-        return reason
 
     def _retire(self, name: str, *, keep: set[int]) -> None:
         with self._lock:

@@ -124,7 +124,7 @@ class Models:
             self._require_explicit()
             try:
                 there = look(self._repository, model)
-            except NotFound as error:
+            except (NotFound, OSError) as error:
                 raise MoonfedError(f"failed to load '{model}', failed to poll from model repository") from error
             if reasons := self._loader.refresh(model, there, retry=True):
                 raise InvalidInput(f"load failed for model '{model}': {'; '.join(reasons)}")
@@ -144,8 +144,15 @@ class Models:
             for name in self._loader.names() - set(there):
                 self._loader.forget(name)
             for name in there:
-                with suppress(NotFound):  # gone meanwhile; the next poll forgets it
-                    self._loader.refresh(name, look(self._repository, name))
+                self._look_at(name)
+
+    def _look_at(self, name: str) -> None:
+        try:
+            self._loader.refresh(name, look(self._repository, name))
+        except NotFound:
+            pass  # gone meanwhile; the next poll forgets it
+        except OSError as error:  # whatever is wrong with one model, the others are looked at
+            self._loader.report(name, f"the directory of model '{name}' cannot be read: {error}")
 
     def live(self) -> bool:
         """Whether there is a server at all."""

@@ -13,6 +13,7 @@ import pytest
 from export.serving.messages import IndexEntry, InferRequest, RequestedOutput
 from export.serving.model import Version, load_version
 from export.serving.models import Models, ServingSettings
+from export.serving.repository import ModelDirectory, look
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 from tests.export.serving.concurrency import FOR_EVER, Gate, pool, result, until
 from tests.export.serving.repositories import (
@@ -251,6 +252,33 @@ def test_the_repository_is_polled_by_itself(tmp_path: Path) -> None:
     until(lambda: models.is_ready("linear", "2") and not models.is_ready("linear", "1"))
     assert np.array_equal(answer(models), OF[2])
     models.close()
+
+
+def test_a_models_directory_that_cannot_be_read_keeps_no_other_from_being_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        write_model(tmp_path, name, 1, linear(seed=1))
+    later, asked = serve(tmp_path), serve(tmp_path, explicit=True)
+
+    def refused(repository: Path, name: str) -> ModelDirectory:
+        if name == "b":
+            raise PermissionError(13, "Permission denied")
+        return look(repository, name)
+
+    monkeypatch.setattr("export.serving.models.look", refused)
+    write_model(tmp_path, "c", 1, linear(seed=2))
+    later.poll()
+    assert np.array_equal(answer(later, "c"), OF[2])
+    assert np.array_equal(answer(later, "b"), OF[1])  # which was loaded before
+    for models in (later, serve(tmp_path)):
+        assert "the directory of model 'b' cannot be read: " in reason(models, "b", "")
+        assert np.array_equal(answer(models, "a"), OF[1])
+    with pytest.raises(MoonfedError, match=r"^failed to load 'b', failed to poll from model repository$"):
+        asked.load("b")
+    monkeypatch.undo()
+    later.poll()
+    assert states(later, "b") == {"1": "READY"}
 
 
 def test_explicit_control_serves_what_was_loaded(tmp_path: Path) -> None:
