@@ -118,7 +118,7 @@ def _preprocessing(proto: onnx.ModelProto, sample: InputSpec) -> dict[str, objec
     are too small. Features: (value - mean) / deviation.
     """
     steps: dict[str, object] = {
-        tensor.name.removeprefix(_PREPROCESSING): onnx.numpy_helper.to_array(tensor).tolist()
+        tensor.name.removeprefix(_PREPROCESSING): (onnx.numpy_helper.to_array(tensor) + 0.0).tolist()  # never -0.0
         for tensor in proto.graph.initializer
         if tensor.name.startswith(_PREPROCESSING)
     }

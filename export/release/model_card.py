@@ -17,6 +17,15 @@ SHOWN_ROUNDS = 25  # of a longer curve as many, evenly spread
 WIDTH = 20  # characters of a full bar
 UNKNOWN = "-"
 
+# what a file says of itself, where its own key could be taken for something of the file
+_LABELS = {
+    "manifest_sha256": "bundle sha256",
+    "model": "network",
+    "model_sha256": "weights sha256",
+    "name": "bundle",
+    "parent_sha256": "sha256 of the file it was made from",
+    "release": "moonfed release",
+}
 # numpy's names of the types that a model of moonfed takes and gives
 _NUMPY = {"TYPE_UINT8": "uint8", "TYPE_FP32": "float32"}
 
@@ -56,7 +65,7 @@ def _model(facts: Facts) -> str:
         *((f"input `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.inputs),
         *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
         *((("classes", ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
-        *((key.replace("_", " "), f"`{_cell(facts.metadata[key])}`") for key in sorted(facts.metadata)
+        *((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(facts.metadata[key])}`") for key in sorted(facts.metadata)
           if key not in ("classes", "input")),
     ]  # fmt: skip
     return _table(("", ""), rows)

@@ -166,6 +166,7 @@ def test_a_bound_graph_says_where_it_comes_from(pictures: Bundle, tmp_path: Path
     assert json.loads(found["classes"]) == ["cat", "dog", "bird"]
     assert (found["method"], found["run"], found["round"]) == ("moon", "r", "3")
     assert (found["manifest_sha256"], found["model_sha256"]) == ("a" * 64, "b" * 64)
+    assert "-0.0" not in found["preprocessing"]  # minus a mean of none
 
 
 def test_a_graph_of_another_model_is_refused(pictures: Bundle) -> None:

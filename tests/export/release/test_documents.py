@@ -127,7 +127,7 @@ def test_the_card_says_where_the_model_comes_from(facts: Facts, checked: Checked
     assert "round 1 of the federated run `r`, learned by moon" in card
     assert ["file", f"`model.onnx`, {len(checked.graph):,} bytes"] in shown
     assert ["sha256", f"`{hashlib.sha256(checked.graph).hexdigest()}`"] in shown
-    assert ["model sha256", f"`{trained_run.run.model.sha256}`"] in shown
+    assert ["weights sha256", f"`{trained_run.run.model.sha256}`"] in shown
     assert ["input `inputs`", "UINT8 [any, 8, 8, 1]"] in shown
     assert ["output `probabilities`", "FP32 [any, 10]"] in shown
     assert ["classes", ", ".join(CLASSES)] in shown
