@@ -1,4 +1,4 @@
-"""docs/release.md and docs/serving.md: their commands are ones that the program takes, their keys ones that sign."""
+"""The README and the guides: their commands are ones that the program takes, their keys ones that sign."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def command_lines(name: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("document", "named"),
     [
+        (
+            "../README.md",
+            {"onnx", "repository", "serve", "classify", "follow", "roll-back", "bundle", "inspect", "evaluate"},
+        ),
+        ("export.md", {"onnx"}),
         ("release.md", {"repository", "serve", "classify", "follow", "roll-back"}),
         ("serving.md", {"repository", "serve", "classify"}),
     ],
