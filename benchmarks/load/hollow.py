@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-THREADS = 4  # as many as the server that it stands beside begins with
+THREADS = 2  # as many as the server that it stands beside begins with
 CLASSES = 10
 
 

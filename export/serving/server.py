@@ -32,7 +32,7 @@ from export.serving.workers import Workers
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
 
 _log = logging.getLogger(__name__)
-THREADS = 4  # for requests that do not wait; see `workers`
+THREADS = 2  # for requests that do not wait; see `workers`
 LOOK_SECONDS = 0.01
 GOODBYE_SECONDS = 1.0  # for streams without a request, and answers on their way
 BACKLOG = 1024
