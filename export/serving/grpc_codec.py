@@ -35,6 +35,11 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     BYTES: "bytes_contents",
 }
+_WIDEST = {field: datatype for datatype, field in _CONTENTS.items()} | {
+    "int_contents": "INT32",
+    "uint_contents": "UINT32",
+}
+_NO_CACHE = Duration()  # clients read those of Triton's cache unasked
 _SHARED_MEMORY = "shared_memory_region"
 
 
@@ -42,14 +47,11 @@ def infer_request(message: Message) -> InferRequest:
     """A ModelInferRequest; its tensors' bytes are read in place. Raises InvalidInput if they are not what it says."""
     raw: Sequence[bytes] = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
-        raise InvalidInput(
-            f"{asked_as(message.id)}expected {len(message.inputs)} raw input contents, one for each input "
-            f"of model '{message.model_name}', got {len(raw)}"
-        )
+        raise _wrong_raw(message)
     inputs: dict[str, Array] = {}
     for index, tensor in enumerate(message.inputs):
         if tensor.name in inputs:
-            raise InvalidInput(f"{asked_as(message.id)}input '{tensor.name}' is given more than once")
+            raise InvalidInput(f"{asked_as(message.id)}input '{tensor.name}' already exists in request")
         _refuse_shared_memory(tensor, message.id)
         inputs[tensor.name] = _from_raw(tensor, raw[index], message) if raw else _from_contents(tensor, message)
     return InferRequest(
@@ -62,10 +64,26 @@ def infer_request(message: Message) -> InferRequest:
     )
 
 
+def _wrong_raw(message: Message) -> InvalidInput:
+    given, wanted = len(message.raw_input_contents), len(message.inputs)
+    if given < wanted:
+        return _without_data(message.inputs[given], message)
+    return InvalidInput(
+        f"{asked_as(message.id)}expected {wanted} raw input contents, one for each input of model "
+        f"'{message.model_name}', got {given}"
+    )
+
+
+def _without_data(tensor: Message, message: Message) -> InvalidInput:
+    return InvalidInput(
+        f"unable to find data for input tensor '{tensor.name}' for model '{message.model_name}' in request."
+    )
+
+
 def _from_raw(tensor: Message, raw: bytes, message: Message) -> Array:
     if tensor.HasField("contents"):
         raise InvalidInput(
-            f"{asked_as(message.id)}contents field must not be specified when using raw_input_contents "
+            "contents field must not be specified when using raw_input_contents "
             f"for '{tensor.name}' for model '{message.model_name}'"
         )
     return decode(
@@ -80,21 +98,31 @@ def _from_raw(tensor: Message, raw: bytes, message: Message) -> Array:
 
 def _from_contents(tensor: Message, message: Message) -> Array:
     """An input that is given value by value."""
-    asked = asked_as(message.id)
-    if tensor.datatype not in _CONTENTS:
-        raise InvalidInput(
-            f"{asked}input '{tensor.name}' is {tensor.datatype!r} in its contents field; "
-            f"there it must be one of {', '.join(_CONTENTS)}, anything else in raw_input_contents"
-        )
-    values = getattr(tensor.contents, _CONTENTS[tensor.datatype])
+    field = _CONTENTS.get(tensor.datatype)
+    for given, _ in tensor.contents.ListFields():
+        if given.name != field:
+            raise InvalidInput(
+                f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{message.model_name}' "
+                f"of type '{_WIDEST[given.name]}', expected datatype '{tensor.datatype}'"
+            )
+    values = getattr(tensor.contents, field) if field else ()
+    if field is None or (not values and 0 not in tensor.shape):
+        raise _without_data(tensor, message)
     try:
         array = object_array(values) if tensor.datatype == BYTES else np.array(values, DTYPES[tensor.datatype])
-        return array.reshape(tensor.shape)
-    except (ValueError, OverflowError) as error:
+    except OverflowError as error:
         raise InvalidInput(
-            f"{asked}the {len(values)} values of input '{tensor.name}' for model '{message.model_name}' "
-            f"do not fit {tensor.datatype} of shape {list(tensor.shape)}: {error}"
+            f"{asked_as(message.id)}the {len(values)} values of input '{tensor.name}' for model "
+            f"'{message.model_name}' do not fit {tensor.datatype}: {error}"
         ) from error
+    return decode(
+        encode(array),
+        tensor.datatype,
+        tensor.shape,
+        name=tensor.name,
+        model=message.model_name,
+        request_id=message.id,
+    )
 
 
 def _refuse_shared_memory(tensor: Message, request_id: str) -> None:
@@ -212,6 +240,8 @@ def _version_statistics(found: VersionStatistics) -> Message:
             compute_input=_duration(found.compute_input),
             compute_infer=_duration(found.compute_infer),
             compute_output=_duration(found.compute_output),
+            cache_hit=_duration(_NO_CACHE),
+            cache_miss=_duration(_NO_CACHE),
         ),
         batch_stats=[
             service_pb2.InferBatchStatistics(

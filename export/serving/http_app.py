@@ -58,7 +58,7 @@ class InferenceApp:
             posts[f"{path}/infer"] = self.infer
         absent = ["/v2/logging", "/v2/trace/setting", f"{model}/trace/setting", f"{repository}/{{name}}/index"]
         absent += [f"/v2/{kind}sharedmemory/{{rest:path}}" for kind in ("system", "cuda")]
-        return Starlette(
+        application = Starlette(
             routes=[
                 *(Route(path, _answered(endpoint), methods=["GET"]) for path, endpoint in gets.items()),
                 *(Route(path, _answered(endpoint), methods=["POST"]) for path, endpoint in posts.items()),
@@ -66,6 +66,8 @@ class InferenceApp:
             ],
             exception_handlers={HTTPException: _no_such_endpoint},
         )
+        application.router.redirect_slashes = False
+        return application
 
     async def live(self, _: Request) -> Response:
         """Whether the server runs."""
@@ -129,7 +131,10 @@ class InferenceApp:
         length = headers.get(HEADER_LENGTH)
         if length is not None and not (length.isascii() and length.isdigit()):
             raise InvalidInput(f"{HEADER_LENGTH} is {length!r}; it must be a number of bytes")
-        content = http_codec.decompress(body, headers.get("Content-Encoding", ""), self._limit)
+        encoding = headers.get("Content-Encoding", "identity")
+        if encoding not in ("identity", *http_codec.ENCODINGS):
+            return _error(501, f"Unsupported compression type {encoding!r}; it must be one of gzip, deflate, or absent")
+        content = http_codec.decompress(body, encoding, self._limit)
         asked, form = http_codec.infer_request(content, int(length) if length else None, *_model(request))
         answer = http_codec.infer_response(self._models.infer(asked), form)
         return _infer_response(answer, http_codec.accepted_encoding(headers.get("Accept-Encoding", "")))

@@ -44,16 +44,16 @@ def infer_request(body: bytes, header_length: int | None, model: str, version: s
     """An inference request and the form of its answer; raises InvalidInput if it is not one."""
     end = len(body) if header_length is None else header_length
     if not 0 <= end <= len(body):
-        raise InvalidInput(f"Inference-Header-Content-Length is {end}; the body has {len(body)} bytes")
+        raise InvalidInput(f"inference header size should be in range (0, {len(body)}), got: {end}")
     document = _object(body[:end])
     request_id = _text(document, "id", "")
     parameters = _parameters(document)
-    raw = _Rest(memoryview(body)[end:], header_length is not None, model)
+    raw = _Rest(memoryview(body)[end:], model)
     inputs: dict[str, Array] = {}
     for tensor in _objects(document, "inputs"):
         name = _text(tensor, "name")
         if name in inputs:
-            raise InvalidInput(f"{asked_as(request_id)}input '{name}' is given more than once")
+            raise InvalidInput(f"{asked_as(request_id)}input '{name}' already exists in request")
         inputs[name] = _input(tensor, name, raw, model, request_id)
     raw.end()
     wanted = _objects(document, "outputs") if "outputs" in document else []
@@ -87,10 +87,8 @@ def infer_response(response: InferResponse, form: Form) -> Body:
 
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     """A request's body as it was before it was compressed; raises ResourceExhausted if that is more than the limit."""
-    if encoding in ("", "identity"):
+    if encoding == "identity":
         return body
-    if encoding not in _WINDOWS:
-        raise InvalidInput(f"Content-Encoding is {encoding!r}; it must be one of {', '.join(ENCODINGS)}, or absent")
     reader = zlib.decompressobj(_WINDOWS[encoding])
     try:
         found = reader.decompress(body, limit + 1)
@@ -132,15 +130,10 @@ def _quality(text: str) -> float:
 class _Rest:
     """The bytes after the JSON, taken from the front."""
 
-    def __init__(self, content: memoryview, announced: bool, model: str) -> None:
-        self._content, self._announced, self._model = content, announced, model
+    def __init__(self, content: memoryview, model: str) -> None:
+        self._content, self._model = content, model
 
     def take(self, size: int, name: str) -> memoryview:
-        if not self._announced and size:
-            raise InvalidInput(
-                "must specify valid 'Inference-Header-Content-Length' in request header and 'binary_data_size' "
-                "when passing inputs in binary data format"
-            )
         if size > len(self._content):
             raise InvalidInput(
                 f"unexpected size for input '{name}', expecting {size - len(self._content)} additional bytes "
@@ -156,13 +149,14 @@ class _Rest:
 
 def _input(tensor: Json, name: str, raw: _Rest, model: str, request_id: str) -> Array:
     datatype, shape, parameters = _text(tensor, "datatype"), _shape(tensor), _parameters(tensor)
+    if datatype not in DTYPES:
+        raise InvalidInput(f"invalid datatype for input {name}: {datatype!r}; it must be one of {', '.join(DTYPES)}")
+    _require_one_source(tensor, parameters)
     if "shared_memory_region" in parameters:
         raise InvalidInput(f"input '{name}' is in shared memory, which this server does not offer; send its bytes")
     if "binary_data_size" in parameters:
         content = raw.take(_whole_number(parameters, "binary_data_size", 0), name)
         return decode(content, datatype, shape, name=name, model=model, request_id=request_id)
-    if datatype not in DTYPES:
-        raise InvalidInput(f"datatype of input '{name}' is {datatype!r}; it must be one of {', '.join(DTYPES)}")
     if not isinstance(tensor.get("data"), list):
         raise InvalidInput(f"Unable to parse 'data' of input '{name}': it must be an array")
     array = _strings(tensor["data"], name) if datatype == BYTES else _numbers(tensor["data"], datatype, name)
@@ -172,6 +166,16 @@ def _input(tensor: Json, name: str, raw: _Rest, model: str, request_id: str) -> 
             f"{listed(shape)}, with {array.size} values"
         )
     return array.reshape(shape)
+
+
+def _require_one_source(tensor: Json, parameters: Json) -> None:
+    given = [f"'{key}'" for key in ("data",) if key in tensor]
+    given += [f"'{key}'" for key in ("binary_data_size", "shared_memory_region") if key in parameters]
+    if len(given) != 1:
+        raise InvalidInput(
+            "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+            f"'shared_memory_region' in 'parameters'. But {'set ' + ' '.join(given) if given else 'no field is set'}"
+        )
 
 
 def _strings(data: list[Any], name: str) -> Array:
@@ -224,10 +228,7 @@ def _requested_output(output: Json) -> RequestedOutput:
     name, parameters = _text(output, "name"), _parameters(output)
     if "shared_memory_region" in parameters:
         raise InvalidInput(f"output '{name}' is wanted in shared memory, which this server does not offer")
-    count = _whole_number(parameters, "classification", 0)
-    if "classification" in parameters and count < 1:
-        raise InvalidInput(f"invalid value for 'classification' parameter, expected >= 1, got {count}")
-    return RequestedOutput(name=name, class_count=count)
+    return RequestedOutput(name=name, class_count=_whole_number(parameters, "classification", 0))
 
 
 def _form(parameters: Json, wanted: Sequence[Json]) -> Form:

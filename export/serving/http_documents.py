@@ -12,6 +12,7 @@ from export.serving.statistics import Duration, VersionStatistics
 
 Json = dict[str, Any]
 Message = Any  # the stubs have no types
+_NO_CACHE = Duration()  # clients read those of Triton's cache unasked
 
 
 def model_metadata(metadata: ModelMetadata) -> Json:
@@ -76,7 +77,10 @@ def _version_statistics(found: VersionStatistics) -> Json:
         "inference_stats": {
             name: _duration(getattr(found, name))
             for name in ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
-        },
+        }
+        | {name: _duration(_NO_CACHE) for name in ("cache_hit", "cache_miss")},
+        "response_stats": {},
+        "memory_usage": [],
         "batch_stats": [
             {
                 "batch_size": batch.batch_size,

@@ -90,7 +90,8 @@ class Loader:
             return [self.report(name, str(error))]
         chosen, missing = chosen_versions(there.versions, config.version_policy)
         self._tidy(name, {*chosen, *missing})
-        reasons = [self._load(name, number, there, config, retry=retry) for number in chosen]
+        loaded = [(number, self._load(name, number, there, config, retry=retry)) for number in chosen]
+        reasons = [f"version {number} is at {UNAVAILABLE} state: {reason}" for number, reason in loaded if reason]
         for number in missing:
             about = f"version {number} is specified for model '{name}', but the version directory is not present"
             self._slot(name, number).reason = about
@@ -100,9 +101,9 @@ class Loader:
             return [*reasons, self.report(name, about)]
         with self._lock:
             self._broken.pop(name, None)
-        if not any(reasons):
+        if not reasons:
             self._retire(name, keep=set(chosen))
-        return [reason for reason in reasons if reason]
+        return reasons
 
     def report(self, name: str, reason: str) -> str:
         """Keeps what is wrong with a model as a whole for the index, and returns it; what is loaded stays so."""

@@ -67,5 +67,5 @@ class IndexEntry:
 
     name: str
     version: str
-    state: str  # "READY", "UNAVAILABLE", "LOADING", "UNLOADING"
+    state: str  # "READY", "UNAVAILABLE", "LOADING", "UNLOADING"; "" if nobody asked for it
     reason: str

@@ -20,7 +20,7 @@ from export.serving.signature import Signature
 from export.serving.statistics import Asked, Counter, VersionStatistics
 from export.serving.tensors import asked_as
 from export.serving.warm_up import warm_up
-from moonfed.errors import InvalidInput, MoonfedError, Unavailable
+from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
 
 _US, _clock = 1000, time.monotonic_ns
 
@@ -136,8 +136,8 @@ class Version:
         }
 
     def _about(self, request: InferRequest, error: MoonfedError) -> MoonfedError:
-        """The batcher knows no request's id, with which Triton's sentences begin."""
-        return type(error)(asked_as(request.id) + str(error)) if isinstance(error, Unavailable) else error
+        """The batcher knows no request's id, with which Triton's sentence about a full queue begins."""
+        return type(error)(asked_as(request.id) + str(error)) if isinstance(error, Overloaded) else error
 
 
 def load_version(directory: Path, version: int, written: Config, settings: SessionSettings) -> Version:

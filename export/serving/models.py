@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.serving.loader import READY, UNAVAILABLE, Loader
+from export.serving.loader import READY, Loader
 from export.serving.messages import IndexEntry, InferRequest, InferResponse, ModelMetadata
 from export.serving.model import Version
 from export.serving.model_config import PLATFORM, Config
@@ -78,7 +78,8 @@ class Models:
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """What a client has to know; raises NotFound or Unavailable."""
         found = self._version(model, version)
-        versions = sorted(int(number) for name, number in self._loader.ready if name == model and number)
+        ready = sorted(int(number) for name, number in self._loader.ready if name == model and number)
+        versions = [int(version)] if version else ready
         return ModelMetadata(
             name=model,
             versions=tuple(map(str, versions)),
@@ -92,9 +93,11 @@ class Models:
         return self._version(model, version).config
 
     def statistics(self, model: str = "", version: str = "") -> list[VersionStatistics]:
-        """Of one version, of all of a model's that are ready, or of all; raises NotFound or Unavailable."""
-        if model:
-            self._version(model, version)
+        """Of one version, of all of a model's that are ready, or of all; raises InvalidInput if there are none."""
+        if model and not self.is_ready(model):
+            raise InvalidInput(f"requested model '{model}' is not available")
+        if model and not self.is_ready(model, version):
+            raise InvalidInput(f"requested model version is not available for model '{model}'")
         ready = sorted(self._loader.ready.items(), key=lambda item: (item[0][0], item[0][1].zfill(20)))
         return [
             each.statistics()
@@ -108,7 +111,7 @@ class Models:
         known = {entry.name for entry in entries}
         with suppress(OSError):  # then what is loaded is all that is known
             entries += [
-                IndexEntry(name=name, version="", state=UNAVAILABLE, reason="")
+                IndexEntry(name=name, version="", state="", reason="")
                 for name in model_names(self._repository)
                 if name not in known
             ]
@@ -176,6 +179,11 @@ class Models:
         """Raises why a version is not there."""
         if self._closing.is_set():
             raise Unavailable("the server is shutting down")
+        if version and not version.isdigit():
+            raise InvalidInput(
+                f"failed to get model version from specified version string '{version}', "
+                "version should be an integral value > 0"
+            )
         about = f"Request for unknown model: '{model}'"
         known = [entry.version for entry in self._loader.entries() if entry.name == model]
         if not known:

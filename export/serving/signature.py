@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ class Signature:
                 raise self._misfit(request)
         if samples is None:
             return 1
-        if samples > self.max_batch_size:
+        if not 0 < samples <= self.max_batch_size:
             raise self._misfit(request)
         return samples
 
@@ -85,24 +86,21 @@ class Signature:
     def _misfit(self, request: InferRequest) -> InvalidInput:
         """Why a request does not fit; looks for the reasons in Triton's order."""
         asked, inputs = asked_as(request.id), request.inputs
-        if len(inputs) > len(self._expected) or any(name not in inputs for name in self._expected):
+        if len(inputs) != len(self._expected):
             return InvalidInput(asked + self._wrong_count(inputs))
         for name in inputs:
             if name not in self._expected:
-                return InvalidInput(f"{asked}unexpected inference input '{name}' for model '{self.model}'")
+                return InvalidInput(f"unexpected inference input '{name}' for model '{self.model}'")
         if self._batched and (reason := self._wrong_batch(inputs)):
             return InvalidInput(asked + reason)
         return InvalidInput(asked + self._wrong_tensor(inputs))
 
     def _wrong_count(self, inputs: Mapping[str, Array]) -> str:
-        unknown = [name for name in inputs if name not in self._expected]
-        if unknown and len(inputs) == len(self._expected):
-            return f"unexpected inference input '{unknown[0]}' for model '{self.model}'"
         got = ",".join(f"'{name}'" for name in inputs)
         missing = ",".join(f"'{name}'" for name in self._expected if name not in inputs)
         return (
             f"expected {len(self._expected)} inputs but got {len(inputs)} inputs for model '{self.model}'. "
-            f"Got inputs [{got}], but missing required inputs [{missing}]. Please provide all required inputs."
+            f"Got input(s) [{got}], but missing required input(s) [{missing}]. Please provide all required input(s)."
         )
 
     def _wrong_batch(self, inputs: Mapping[str, Array]) -> str:
@@ -132,4 +130,12 @@ class Signature:
                     f"unexpected shape for input '{name}' for model '{self.model}'. Expected {listed(whole)}, "
                     f"got {listed(array.shape)}. {_BATCH_NOTE if self._batched else ''}"
                 )
-        raise AssertionError("a request that fits was found not to")
+        return self._without_samples(inputs)
+
+    def _without_samples(self, inputs: Mapping[str, Array]) -> str:
+        name, array = next(iter(inputs.items()))
+        count = math.prod(array.shape[1:])
+        about = f"input '{name}' for model '{self.model}'"
+        if array.dtype == np.object_:
+            return f"expected {count} string elements for inference {about}, got 0"
+        return f"input byte size mismatch for {about}. Expected {count * array.itemsize}, got 0"

@@ -80,17 +80,20 @@ def decode(
     do not fit the shape.
     """
     dtype = DTYPES.get(datatype)
-    if dtype is None or min(shape, default=0) < 0:
-        allowed = f"datatype must be one of {', '.join(DTYPES)}, no length below 0"
+    if dtype is None:
+        allowed = f"it must be one of {', '.join(DTYPES)}"
+        raise InvalidInput(f"{asked_as(request_id)}inference input '{name}' data-type is {datatype!r}; {allowed}")
+    if min(shape, default=0) < 0:
         raise InvalidInput(
-            f"{asked_as(request_id)}input '{name}' for model '{model}' is {datatype!r} {listed(shape)}; {allowed}"
+            f"{asked_as(request_id)}unexpected shape for input '{name}' for model '{model}'. "
+            f"Expected no length below 0, got {listed(shape)}"
         )
     count = math.prod(shape)
     if datatype == BYTES:
-        elements = _elements(memoryview(raw))
-        if elements is None or len(elements) != count:
-            of = f"for inference input '{name}' for model '{model}'"
-            raise InvalidInput(asked_as(request_id) + _wrong_elements(elements, count, of))
+        of = f"for inference input '{name}' for model '{model}'"
+        elements = _elements(memoryview(raw), of, request_id)
+        if len(elements) != count:
+            raise InvalidInput(asked_as(request_id) + _wrong_count(len(elements), count, of))
         return object_array(elements).reshape(shape)
     if len(raw) != count * dtype.itemsize:
         raise InvalidInput(
@@ -124,19 +127,25 @@ def asked_as(request_id: str) -> str:
     return f"[request id: {request_id or '<id_unknown>'}] "
 
 
-def _wrong_elements(elements: list[bytes] | None, count: int, of: str) -> str:
-    if elements is None:
-        return f"incomplete string data {of}: its last element is cut off"
-    if len(elements) > count:
+def _wrong_count(got: int, count: int, of: str) -> str:
+    if got > count:
         return f"unexpected number of string elements {count + 1} {of}, expecting {count}"
-    return f"expected {count} string elements {of}, got {len(elements)}"
+    return f"expected {count} string elements {of}, got {got}"
 
 
-def _elements(raw: memoryview) -> list[bytes] | None:
-    """The elements of BYTES; None if the last one is cut off."""
+def _elements(raw: memoryview, of: str, request_id: str) -> list[bytes]:
+    """The elements of BYTES; raises InvalidInput if the last one is cut off."""
     elements, position = [], 0
-    while position + _LENGTH.size <= len(raw):
+    while position < len(raw):
         start = position + _LENGTH.size
-        position = start + _LENGTH.unpack_from(raw, position)[0]
+        left = len(raw) - start
+        if left < 0:
+            expected = f"expecting {_LENGTH.size} bytes but only {len(raw) - position} bytes available"
+            raise InvalidInput(f"{asked_as(request_id)}incomplete string length indicator {of}, {expected}")
+        length = _LENGTH.unpack_from(raw, position)[0]
+        if length > left:
+            expected = f"expecting string of length {length} but only {left} bytes available"
+            raise InvalidInput(f"{asked_as(request_id)}incomplete string data {of}, {expected}")
+        position = start + length
         elements.append(bytes(raw[start:position]))
-    return elements if position == len(raw) else None
+    return elements

@@ -217,7 +217,7 @@ def test_who_waits_for_longer_than_the_timeout_is_refused(tmp_path: Path, thread
     gate = Gate(version._sessions)
     first = threads.submit(_until_it_runs, models, gate)
     until(lambda: gate.batches == [1])
-    with pytest.raises(Unavailable, match=r"^\[request id: <id_unknown>\] Request timeout expired$"):
+    with pytest.raises(Unavailable, match=r"^Request timeout expired$"):
         models.infer(ask("linear", batch_of(1)))
     gate.open()
     result(first)

@@ -16,6 +16,7 @@ from tests.export.serving.strategies import NUMBERS, objects, same, tensors
 
 Message = Any  # the stubs have no types
 
+ASKED = "[request id: seven] "
 CONTENTS = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -103,6 +104,12 @@ def two_tensors() -> Message:
     return message
 
 
+def one_too_many() -> Message:
+    message = with_input()
+    message.raw_input_contents.extend([bytes(8), bytes(8)])
+    return message
+
+
 def twice() -> Message:
     message = with_input()
     message.inputs.append(message.inputs[0])
@@ -142,37 +149,43 @@ def timeout(**value: Message) -> Message:
     return message
 
 
-def values(count: int) -> Message:
-    message = with_input()
+def values(count: int, *, datatype: str = "FP32") -> Message:
+    message = with_input(datatype=datatype)
     message.inputs[0].contents.fp32_contents.extend([1.0] * count)
     return message
-
-
-def half() -> Message:
-    return with_input(datatype="FP16")
 
 
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
-        (two_tensors(), "expected 2 raw input contents, one for each input of model 'm', got 1"),
-        (twice(), "input 'x' is given more than once"),
+        (two_tensors(), "unable to find data for input tensor 'y' for model 'm' in request."),
+        (one_too_many(), ASKED + "expected 1 raw input contents, one for each input of model 'm', got 2"),
+        (twice(), ASKED + "input 'x' already exists in request"),
         (both_ways(), "contents field must not be specified when using raw_input_contents for 'x' for model 'm'"),
-        (shared("input"), "'x' is in shared memory, which this server does not offer"),
-        (shared("output"), "'y' is in shared memory, which this server does not offer"),
-        (classification(int64_param=0), "invalid value for 'classification' parameter, expected >= 1, got 0"),
-        (classification(string_param="3"), "invalid value type for 'classification' parameter, expected int64_param"),
-        (timeout(int64_param=-1), "invalid value for 'timeout' parameter, expected >= 0, got -1"),
-        (timeout(bool_param=True), "invalid value type for 'timeout' parameter, expected int64_param"),
-        (values(3), "the 3 values of input 'x' for model 'm' do not fit FP32 of shape [1, 2]"),
-        (half(), "input 'x' is 'FP16' in its contents field"),
+        (shared("input"), ASKED + "'x' is in shared memory, which this server does not offer"),
+        (shared("output"), ASKED + "'y' is in shared memory, which this server does not offer"),
+        (classification(int64_param=0), ASKED + "invalid value for 'classification' parameter, expected >= 1, got 0"),
+        (
+            classification(string_param="3"),
+            ASKED + "invalid value type for 'classification' parameter, expected int64_param",
+        ),
+        (timeout(int64_param=-1), ASKED + "invalid value for 'timeout' parameter, expected >= 0, got -1"),
+        (timeout(bool_param=True), ASKED + "invalid value type for 'timeout' parameter, expected int64_param"),
+        (values(0), "unable to find data for input tensor 'x' for model 'm' in request."),
+        (values(3), ASKED + "input byte size mismatch for input 'x' for model 'm'. Expected 8, got 12"),
+        (
+            values(2, datatype="INT8"),
+            "unexpected explicit tensor data for input tensor 'x' for model 'm' of type 'FP32'",
+        ),
+        (values(2, datatype="FP16"), "of type 'FP32', expected datatype 'FP16'"),
+        (with_input(datatype="FP16"), "unable to find data for input tensor 'x' for model 'm' in request."),
     ],
 )
 def test_what_is_not_a_request_is_refused_with_a_sentence(message: Message, sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         grpc_codec.infer_request(message)
-    assert str(caught.value).startswith("[request id: seven] ")
     assert sentence in str(caught.value)
+    assert str(caught.value).count(ASKED) == sentence.count(ASKED)
 
 
 def test_a_number_outside_its_datatype_is_refused() -> None:

@@ -114,8 +114,8 @@ def body_of(**changes: Loose) -> bytes:
         (b'{"inputs": [], "parameters": {"timeout": "1"}}', "Unable to parse 'timeout': it must be a whole number"),
         (b'{"inputs": [], "outputs": [{}]}', "Unable to parse 'name': it must be a string"),
         (
-            b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": 0}}]}',
-            "invalid value for 'classification' parameter, expected >= 1, got 0",
+            b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": -1}}]}',
+            "Unable to parse 'classification': it must be a whole number, 0 or more",
         ),
         (
             b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}',
@@ -124,8 +124,9 @@ def body_of(**changes: Loose) -> bytes:
         (body_of(name=None), "Unable to parse 'name': it must be a string"),
         (body_of(shape=[-1]), "Unable to parse 'shape'"),
         (body_of(shape=[2.0]), "Unable to parse 'shape'"),
-        (body_of(datatype="FP8"), "datatype of input 'x' is 'FP8'; it must be one of BOOL"),
-        (body_of(data=None), "Unable to parse 'data' of input 'x': it must be an array"),
+        (body_of(datatype="FP8"), "invalid datatype for input x: 'FP8'; it must be one of BOOL"),
+        (body_of(data=None), "Input must set only one of the following fields: 'data', 'binary_data_size' in"),
+        (body_of(data={}), "Unable to parse 'data' of input 'x': it must be an array"),
         (body_of(data=[1, 2, 3]), "Shape does not match true shape of 'data' field: input 'x' is [2], with 3 values"),
         (body_of(data=[[1], [2, 3]]), "it must be an array of UINT8"),
         (body_of(data=[1.5, 2]), "it must be an array of UINT8, not of float64"),
@@ -135,8 +136,12 @@ def body_of(**changes: Loose) -> bytes:
         (body_of(data=[1, 2**70]), "it must be an array of UINT8, not of object"),
         (body_of(datatype="BOOL"), "it must be an array of BOOL, not of int64"),
         (body_of(datatype="BYTES"), "input 'x' has an element that is no string"),
-        (body_of(parameters={"binary_data_size": 2}), "must specify valid 'Inference-Header-Content-Length'"),
-        (body_of(parameters={"shared_memory_region": "r"}), "which this server does not offer"),
+        (body_of(parameters={"binary_data_size": 2}), "But set 'data' 'binary_data_size'"),
+        (
+            body_of(data=None, parameters={"binary_data_size": 2}),
+            "unexpected size for input 'x', expecting 2 additional",
+        ),
+        (body_of(data=None, parameters={"shared_memory_region": "r"}), "which this server does not offer"),
     ],
 )
 def test_what_is_not_a_request_is_refused_with_a_sentence(body: bytes, sentence: str) -> None:
@@ -148,7 +153,7 @@ def test_what_is_not_a_request_is_refused_with_a_sentence(body: bytes, sentence:
 @pytest.mark.parametrize(
     ("header_length", "extra", "sentence"),
     [
-        (10_000, b"", "Inference-Header-Content-Length is 10000"),
+        (10_000, b"", "inference header size should be in range (0, "),
         (None, b"1", "failed to parse the request JSON buffer"),
         (0, b"\x01", "unexpected size for input 'x', expecting 1 additional bytes for model 'm'"),
         (0, b"\x01\x02\x03", "unexpected additional input data for model 'm'"),
@@ -166,7 +171,7 @@ def test_bytes_after_the_json_are_exactly_what_it_says(header_length: int | None
 def test_bodies_are_compressed_as_the_standard_library_does(body: bytes) -> None:
     assert http_codec.decompress(gzip.compress(body), "gzip", 300) == body
     assert http_codec.decompress(zlib.compress(body), "deflate", 300) == body
-    assert http_codec.decompress(body, "", 300) == body
+    assert http_codec.decompress(body, "identity", 300) == body
     assert gzip.decompress(http_codec.compress(body, "gzip")) == body
     assert zlib.decompress(http_codec.compress(body, "deflate")) == body
 
@@ -180,7 +185,6 @@ def test_a_body_that_explodes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("body", "encoding", "sentence"),
     [
-        (b"", "br", "Content-Encoding is 'br'; it must be one of gzip, deflate, or absent"),
         (b"plain", "gzip", "the body is not gzip"),
         (gzip.compress(b"body")[:-4], "gzip", "its end is missing"),
     ],
