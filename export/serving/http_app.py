@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -129,7 +130,7 @@ class InferenceApp:
     def _infer(self, request: Request, body: bytes) -> Response:
         headers = request.headers
         length = headers.get(HEADER_LENGTH)
-        if length is not None and not (length.isascii() and length.isdigit()):
+        if length is not None and not re.fullmatch(r"-?[0-9]+", length):
             raise InvalidInput(f"{HEADER_LENGTH} is {length!r}; it must be a number of bytes")
         encoding = headers.get("Content-Encoding", "identity")
         if encoding not in ("identity", *http_codec.ENCODINGS):
