@@ -323,7 +323,9 @@ def test_a_load_tries_again_what_failed_and_a_poll_only_what_has_changed(
 
     monkeypatch.setattr("export.serving.loader.load_version", without_a_gpu)
     polled, loaded = serve(tmp_path), serve(tmp_path, explicit=True)
-    with pytest.raises(InvalidInput, match=r"^load failed for model 'linear': the GPU is away$"):
+    with pytest.raises(
+        InvalidInput, match=r"^load failed for model 'linear': version 1 is at UNAVAILABLE state: the GPU is away$"
+    ):
         loaded.load("linear")
     assert len(tried) == 2
     monkeypatch.undo()

@@ -299,7 +299,7 @@ def test_statistics_and_metrics_count_the_same(server: Server, client: Client, p
             {"name": "y"},
             "",
             ("INVALID_ARGUMENT", 400),
-            f"{NO_ID}unexpected inference input 'y' for model 'linear'",
+            "unexpected inference input 'y' for model 'linear'",
         ),
         (
             "linear",
