@@ -191,9 +191,9 @@ async def _absent(_: Request) -> Response:
     return _error(501, "shared memory, tracing, log settings and repository names are not supported by this server")
 
 
-async def _no_such_endpoint(_: Request, error: Exception) -> Response:
+async def _no_such_endpoint(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - starlette calls it for nothing else
-    return _error(error.status_code, error.detail)
+    return _error(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
 
 
 def _model(request: Request) -> tuple[str, str]:

@@ -18,6 +18,7 @@ Json = dict[str, Any]
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # deflate is zlib's format in HTTP
 ENCODINGS = tuple(_WINDOWS)
 _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}  # which numbers of JSON fit which datatypes, as numpy's kinds
+_IN_WORDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "fractions", "U": "strings"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +206,7 @@ def _numbers(data: list[Any], datatype: str, name: str) -> Array:
     if not found.size:
         return found.astype(dtype)
     if found.dtype.kind not in _KINDS[dtype.kind]:
-        raise InvalidInput(f"{refusal}, not of {found.dtype.name}")
+        raise InvalidInput(f"{refusal}, not of {_IN_WORDS.get(found.dtype.kind, found.dtype.name)}")
     if dtype.kind in "iu":
         bounds = np.iinfo(cast("np.dtype[np.integer[Any]]", dtype))
         low, high = int(found.min()), int(found.max())

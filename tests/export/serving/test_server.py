@@ -493,6 +493,12 @@ def test_what_is_not_offered_says_so(server: Server) -> None:
 
 
 def test_http_has_no_other_endpoints(server: Server) -> None:
-    assert get(server.http, "/v2/models/linear/nothing") == (404, b'{"error": "Not Found"}')
-    assert get(server.http, "/v2/models/linear/infer") == (405, b'{"error": "Method Not Allowed"}')
+    assert get(server.http, "/v2/models/linear/nothing") == (
+        404,
+        b'{"error": "Not Found: GET /v2/models/linear/nothing"}',
+    )
+    assert get(server.http, "/v2/models/linear/infer") == (
+        405,
+        b'{"error": "Method Not Allowed: GET /v2/models/linear/infer"}',
+    )
     assert answer_of(server.http, "/v2/models/linear/infer", {})[0] == 400
