@@ -5,6 +5,8 @@ The commands are in `export.commands`; everything heavy is imported by the comma
 
 from __future__ import annotations
 
+import sys
+
 from export.commands.bundles import bundle, inspect, methods
 from export.commands.classification import classify
 from export.commands.evaluation import evaluate
@@ -32,4 +34,4 @@ for command in (bundle, methods, inspect, evaluate, onnx, repository, follow, ro
 
 def main() -> None:
     """The program's entry point."""
-    run_program(app, PROGRAM, extra="export,serve")
+    run_program(app, PROGRAM, extra="serve" if sys.argv[1:2] == ["serve"] else "export")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from export.commands.options import RunArgument
+from export.commands.options import RunArgument, print_step
 from moonfed.cli import print_json
 from moonfed.errors import InvalidInput
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
@@ -128,4 +128,4 @@ def _write_variants(
         "model_sha256": checked.model,
         "max_abs_diff_from_plan": checked.max_abs_diff,
     }
-    return write_variants(checked.graph, samples, sha256, output, wishes, facts)
+    return write_variants(checked.graph, samples, sha256, output, wishes, facts, begun=print_step)

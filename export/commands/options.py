@@ -18,3 +18,8 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.
 def print_away(problem: Unavailable) -> None:
     """Says that the coordinator is away."""
     print(f"{PROGRAM}: {problem}; trying again", file=sys.stderr, flush=True)
+
+
+def print_step(step: str) -> None:
+    """Says what takes a while now."""
+    print(f"{PROGRAM}: {step}", file=sys.stderr, flush=True)

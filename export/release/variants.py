@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from export.binding import read_metadata, with_metadata
@@ -44,6 +44,10 @@ class Variant:
     verdict: Verdict
 
 
+def _quietly(_: str) -> None:
+    pass
+
+
 def read_names(names: Sequence[str]) -> tuple[str, ...]:
     """Names of variants, `all` among them perhaps, in their own order; InvalidInput for an unknown one."""
     for name in names:
@@ -54,11 +58,14 @@ def read_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in VARIANTS if name in names or "all" in names)
 
 
-def make_variants(graph: bytes, data: RawSamples, data_sha256: str, wishes: Wishes) -> list[Variant]:
+def make_variants(
+    graph: bytes, data: RawSamples, data_sha256: str, wishes: Wishes, *, begun: Callable[[str], None] = _quietly
+) -> list[Variant]:
     """Float32 first, then every variant that was wished for, kept or not.
 
-    `graph`: a checked model. `data`: labelled test data, by which all are judged. Raises InvalidInput for no samples,
-    or for int8 without any to calibrate on.
+    `graph`: a checked model. `data`: labelled test data, by which all are judged. `begun` is told of each step, since
+    with a large model or many samples one takes minutes. Raises InvalidInput for no samples, or for int8 without any
+    to calibrate on.
     """
     if len(data) == 0:
         raise InvalidInput("data hold no samples; variants are judged on at least one")
@@ -66,12 +73,15 @@ def make_variants(graph: bytes, data: RawSamples, data_sha256: str, wishes: Wish
     graphs, parents = {FLOAT32: graph}, {FLOAT32: ""}
     for name in wishes.names:
         if name != FLOAT32:
+            begun(f"making {name}")
             graphs[name], parents[name] = _converted(name, graph, wishes, gate), FLOAT32
     if wishes.optimised:
+        begun("making the optimised copies")
         for name in list(graphs):
             notes = {"variant": name + OPTIMISED, "optimised_for": hardware(), **gate}
             graphs[name + OPTIMISED] = _said(optimise(graphs[name]), graphs[name], notes)
             parents[name + OPTIMISED] = name
+    begun(f"timing {', '.join(graphs)}, and scoring them on {len(data):,} samples")
     return _judged(graphs, parents, data, wishes.max_drop)
 
 

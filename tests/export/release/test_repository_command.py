@@ -149,6 +149,22 @@ def test_damaged_metadata_are_refused(
         gather("digits", 1, candidate, trained.test_file)
 
 
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (["serve", "{tmp}"], "starlette.applications", "serve"),
+        (["repository", "{tmp}/pets.onnx", "--name", "pets", "--output", "{tmp}/models"], "onnx", "export"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_what_brings_it(
+    words: list[str], package: str, extra: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pets.onnx").write_bytes(graph())
+    done = program(*(word.format(tmp=tmp_path) for word in words), without=package)
+    assert done.returncode == 3
+    assert f"is not installed; this command needs: pip install 'moonfed[{extra}]'" in done.stderr
+
+
 def test_a_configuration_that_stays_is_spoken_of(checked: CheckedModel, tmp_path: Path) -> None:
     (tmp_path / "digits.onnx").write_bytes(checked.graph)
     own = tmp_path / "models" / "digits" / "config.pbtxt"

@@ -272,7 +272,7 @@ def test_an_optimised_copy_of_what_is_dropped_goes_even_if_no_other_is_wanted(
 def exported(trained: Trained, control: Control, output: Path, *options: str) -> dict[str, Any]:
     arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(output), "--insecure"]
     arguments += ["--coordinator", control.address, *options, "--json"]
-    shown = CliRunner().invoke(app, arguments, catch_exceptions=False).output
+    shown = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
     report: dict[str, Any] = json.loads(shown)["report"]
     assert report == json.loads(output.with_suffix(".report.json").read_text())
     return report
@@ -309,7 +309,10 @@ def test_the_report_names_the_files_that_were_written(trained: Trained, trained_
 def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
     arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(tmp_path / "d.onnx"), "--insecure"]
     arguments += ["--coordinator", trained_run.address, "--variant", "float16"]
-    lines = CliRunner().invoke(app, arguments, catch_exceptions=False).output.splitlines()
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    steps = ["making float16", f"timing float32, float16, and scoring them on {len(trained.test):,} samples"]
+    assert done.stderr.splitlines() == [f"moonfed-export: {step}" for step in steps]
+    lines = done.stdout.splitlines()
     assert " ".join(lines[1].split()) == "variant bytes top-1 drop loss difference ms batch 1 ms batch 32 ms load"
     assert [line.split()[0] for line in lines[2:4]] == ["float32", "float16"]
     assert lines[4] == "float32: kept, what the others are measured by"
