@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from PIL import Image
 
 from experiments.processes import run
+from export.binding import read_metadata
+from moonfed.manifest import WEIGHTS_FILE
 from tests.export.serving.serving import served
 
 from .conftest import Federation
@@ -48,6 +51,11 @@ def test_a_mobilenet_goes_from_a_bundle_to_an_answer(federation: Federation, tmp
     federation.until_finished("r")
     words = ("r", "--name", "mobilenet", "--data", str(test), "--output", str(models), *federation.operator)
     run("moonfed-export", "repository", *words)
+    released = read_metadata((models / "mobilenet" / "1" / "model.onnx").read_bytes())
+    assert (released["run"], released["round"], released["model"]) == ("r", "1", "small_mobilenet:build")
+    assert (
+        released["model_sha256"] != hashlib.sha256((bundle / WEIGHTS_FILE).read_bytes()).hexdigest()
+    )  # it has learned
     with np.load(test) as arrays:
         pictures = [tmp_path / f"{number}.png" for number in range(3)]
         for picture, pixels in zip(pictures, arrays["inputs"], strict=False):
