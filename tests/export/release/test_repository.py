@@ -222,10 +222,12 @@ def test_of_two_who_begin_a_model_one_comes_first_and_both_versions_are_there(
         assert reached.wait(PATIENCE)
         second = threads.submit(directory.publish, 2, release(graph(2)))
         descriptor = os.open(directory.path.parent, os.O_RDONLY)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(descriptor)
-        opened.set()
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+            opened.set()
         assert first.result(PATIENCE).new
         assert second.result(PATIENCE).new
     assert directory.versions() == [1, 2]
