@@ -82,7 +82,8 @@ class Loader:
     def refresh(self, name: str, there: ModelDirectory, *, retry: bool = False) -> list[str]:
         """Takes over what has changed in a model's directory; with `retry` also what could not be loaded before.
 
-        Returns what is wrong with it.
+        Returns what keeps it from being served. A version that is not there is no such reason if another one is: as in
+        Triton, which then only logs it; here the index says so, too.
         """
         try:
             config = read_config(there.path)
@@ -92,18 +93,23 @@ class Loader:
         self._tidy(name, {*chosen, *missing})
         loaded = [(number, self._load(name, number, there, config, retry=retry)) for number in chosen]
         reasons = [f"version {number} is at {UNAVAILABLE} state: {reason}" for number, reason in loaded if reason]
-        for number in missing:
-            about = f"version {number} is specified for model '{name}', but the version directory is not present"
-            self._slot(name, number).reason = about
-            reasons.append(about)
+        absent = [self._note_absent(name, number) for number in missing]
         if not chosen:
             about = f"at least one version must be available under the version policy of model '{name}'"
-            return [*reasons, self.report(name, about)]
+            return [*absent, self.report(name, about)]
         with self._lock:
             self._broken.pop(name, None)
-        if not reasons:
+        if not reasons and not absent:
             self._retire(name, keep=set(chosen))
         return reasons
+
+    def _note_absent(self, name: str, number: int) -> str:
+        reason = f"version {number} is specified for model '{name}', but the version directory is not present"
+        slot = self._slot(name, number)
+        if slot.reason != reason:
+            _LOG.warning("%s", reason)
+        slot.reason = reason
+        return reason
 
     def report(self, name: str, reason: str) -> str:
         """Keeps what is wrong with a model as a whole for the index, and returns it; what is loaded stays so."""
