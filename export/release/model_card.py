@@ -65,8 +65,8 @@ def _model(facts: Facts) -> str:
         *((f"input `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.inputs),
         *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
         *((("classes", ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
-        *((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(facts.metadata[key])}`") for key in sorted(facts.metadata)
-          if key not in ("classes", "input")),
+        *sorted((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(value)}`") for key, value in facts.metadata.items()
+                if key not in ("classes", "input")),
     ]  # fmt: skip
     return _table(("", ""), rows)
 
