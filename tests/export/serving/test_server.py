@@ -330,6 +330,16 @@ def test_errors_have_tritons_codes_and_sentences(
     assert caught.value.message().startswith(sentence)
 
 
+def test_a_sentence_that_is_too_long_for_a_status_is_cut(server: Server) -> None:
+    with (
+        triton_grpc.InferenceServerClient(server.grpc) as client,
+        pytest.raises(InferenceServerException) as caught,
+    ):
+        client.infer("x" * 100_000, [input_of("grpc", batch_of(1))])
+    assert caught.value.status() == "StatusCode.NOT_FOUND"
+    assert caught.value.message().startswith("Request for unknown model: 'xxx")
+
+
 def test_what_onnx_runtime_cannot_run_is_its_own_error(client: Client, protocol: str) -> None:
     inputs = [
         input_of(protocol, np.ones((1, 3), np.float32), name="a"),
