@@ -328,6 +328,12 @@ def test_requests_larger_than_the_limit_are_refused(repository: Path, log_file: 
             413,
             f"the request is {len(body)} bytes; at most 4000 are taken",
         )
+        host, port = server.http.split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as asking:  # before it sends so much
+            head = f"POST {LINEAR}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\nExpect: 100-continue\r\n\r\n"
+            asking.sendall(head.encode())
+            with asking.makefile("rb") as answered:
+                assert answered.readline().startswith(b"HTTP/1.1 413 ")
         with closing(HTTPConnection(server.http, timeout=60)) as connection:  # of a length that it does not announce
             connection.request("POST", f"{LINEAR}/infer", iter([body[:3000], body[3000:]]), encode_chunked=True)
             chunked = connection.getresponse()
