@@ -9,9 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from google.protobuf import json_format, text_format
+from tritonclient.grpc import service_pb2
 
+from export.serving import grpc_codec, http_documents
 from export.serving.models import Models
-from export.serving.statistics import Asked, BatchStatistics, Counter, Duration
+from export.serving.statistics import Asked, BatchStatistics, Counter, Duration, VersionStatistics
 from moonfed.errors import InvalidInput
 from tests.export.serving.concurrency import result
 from tests.export.serving.repositories import NOT_BATCHING, ask, batch_of, linear, serve, write_model
@@ -46,6 +49,49 @@ def test_a_batch_is_counted_once_and_its_durations_for_each_of_its_requests() ->
         assert each == BatchStatistics(
             batch_size=size, compute_input=expected[0], compute_infer=expected[1], compute_output=expected[2]
         )
+
+
+TOLD = """
+model_stats {
+  name: "cnn" version: "3" last_inference: 1 inference_count: 2 execution_count: 3
+  inference_stats {
+    success { count: 4 ns: 5 } fail { count: 6 ns: 7 } queue { count: 8 ns: 9 }
+    compute_input { count: 10 ns: 11 } compute_infer { count: 12 ns: 13 } compute_output { count: 14 ns: 15 }
+    cache_hit { } cache_miss { }
+  }
+  batch_stats {
+    batch_size: 16
+    compute_input { count: 17 ns: 18 } compute_infer { count: 19 ns: 20 } compute_output { count: 21 ns: 22 }
+  }
+}
+"""
+
+
+def test_both_protocols_tell_all_that_was_counted() -> None:
+    batch = BatchStatistics(
+        batch_size=16,
+        compute_input=Duration(count=17, ns=18),
+        compute_infer=Duration(count=19, ns=20),
+        compute_output=Duration(count=21, ns=22),
+    )
+    found = VersionStatistics(
+        name="cnn",
+        version="3",
+        last_inference_ms=1,
+        inference_count=2,
+        execution_count=3,
+        success=Duration(count=4, ns=5),
+        fail=Duration(count=6, ns=7),
+        queue=Duration(count=8, ns=9),
+        compute_input=Duration(count=10, ns=11),
+        compute_infer=Duration(count=12, ns=13),
+        compute_output=Duration(count=14, ns=15),
+        batches=(batch,),
+    )
+    expected = text_format.Parse(TOLD, service_pb2.ModelStatisticsResponse())
+    assert grpc_codec.model_statistics([found]) == expected
+    by_http = http_documents.model_statistics([found])
+    assert json_format.ParseDict(by_http, service_pb2.ModelStatisticsResponse()) == expected
 
 
 def served(repository: Path, monkeypatch: pytest.MonkeyPatch, batching: str = "") -> Models:
