@@ -88,6 +88,7 @@ def test_the_version_policy_says_what_is_served(tmp_path: Path, policy: str, ser
     assert list(models.metadata("linear").versions) == served
     for each in served:
         assert np.array_equal(answer(models, version=each), OF[int(each)])
+        assert [found.version for found in models.statistics("linear", each)] == [each]
     assert np.array_equal(answer(models), OF[3])
     assert [each.version for each in models.statistics("linear")] == served
 
