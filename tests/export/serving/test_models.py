@@ -137,6 +137,7 @@ def test_unknown_models_and_versions_are_named_as_triton_names_them(tmp_path: Pa
         (lambda model: [file.unlink() for file in model.rglob("*.*")], "has no file model.onnx"),  # a mere 1/
         (lambda model: put(model / "config.pbtxt", b'backend: "tensorflow"'), "backend is 'tensorflow'"),
         (lambda model: put(model / "config.pbtxt", b"max_batch_size: many"), "config.pbtxt of model 'broken' cannot"),
+        (lambda model: put(model / "config.pbtxt", b'name: "\xff"'), "config.pbtxt of model 'broken' cannot be read"),
         (lambda model: put(model / "config.pbtxt", b'input { name: "other" } output { }'), "'other', allowed inputs"),
         (
             lambda model: put(model / "config.pbtxt", b"version_policy { specific { versions: 4 } }"),
