@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from export.serving.messages import Array
 from export.serving.models import Models
-from export.serving.session import Session, run
+from export.serving.session import Session, SessionSettings, run
 from moonfed.errors import InvalidInput
 from tests.export.serving.repositories import (
     BATCHED,
@@ -146,6 +146,24 @@ def test_a_model_is_warmed_up_before_it_is_ready(tmp_path: Path, value: str, mon
     if "file" in value:
         assert fed[0].tolist() == [[0.0, 1.0, 2.0, 3.0]] * 3
     assert models.statistics("linear")[0].execution_count == 0
+
+
+def test_every_session_of_a_version_is_warmed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on several GPUs, each of which has one; instances on the CPU share theirs."""
+    warm_up = WARM_UP.format(size=1, count=1, value="data_type: TYPE_FP32 dims: 4 zero_data: true")
+    warmed: list[Session] = []
+
+    def recorded(session: Session, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        warmed.append(session)
+        return run(session, names, feeds)
+
+    def two(path: Path, config: object, settings: SessionSettings) -> list[Session]:
+        return [Session(path, settings), Session(path, settings)]
+
+    monkeypatch.setattr("export.serving.model.open_sessions", two)
+    monkeypatch.setattr("export.serving.warm_up.run", recorded)
+    models = loaded(tmp_path, NOT_BATCHING + warm_up)
+    assert warmed == models._loader.ready["linear", ""]._sessions
 
 
 def test_a_warm_up_of_batch_size_0_is_none(tmp_path: Path) -> None:
