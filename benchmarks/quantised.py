@@ -29,7 +29,8 @@ from moonfed.plan import load_plan
 from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model, split
 
-LEARNING_RATE, BATCH, SEED = 0.02, 64, 0
+LEARNING_RATES = (0.01, 0.001)  # of one round after the other; in the second what jumps about comes to rest
+BATCH, SEED = 32, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def train_digits(model: str, epochs: int, directory: Path) -> Digits:
         classes=data.classes,
         mean=preprocessing(data).mean,
         deviation=preprocessing(data).deviation,
-        settings={"learning_rate": LEARNING_RATE, "epochs": epochs, "batch_size": BATCH},
+        settings={"epochs": epochs, "batch_size": BATCH},
     )
     bundle = build_bundle(recipe)
     trained = _train(bundle, data, epochs, directory)
@@ -74,28 +75,26 @@ def train_digits(model: str, epochs: int, directory: Path) -> Digits:
 
 
 def _train(bundle: Bundle, data: DataSet, epochs: int, directory: Path) -> Vector:
-    """One round, as a device trains it."""
+    """Two rounds, as a device trains them; the second is an epoch."""
     for name in (PLAN_FILE, WEIGHTS_FILE):
         (directory / name).write_bytes(bundle.contents[name])
-    manifest = bundle.manifest
+    manifest, plan = bundle.manifest, load_plan(directory / PLAN_FILE, "cpu")
+    samples = Samples(inputs=torch.from_numpy(data.train_inputs), labels=torch.from_numpy(data.train_labels))
     begun = split(np.array(open_model(directory / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
-    trained = train_round(
-        load_plan(directory / PLAN_FILE, "cpu"),
-        Samples(inputs=torch.from_numpy(data.train_inputs), labels=torch.from_numpy(data.train_labels)),
-        model=[torch.from_numpy(tensor) for tensor in begun.values()],
-        previous_models=[],
-        received={},
-        settings=RoundSettings(
-            epochs=epochs,
+    model = [torch.from_numpy(tensor) for tensor in begun.values()]
+    for number, (rate, count) in enumerate(zip(LEARNING_RATES, (epochs, 1), strict=True), start=1):
+        settings = RoundSettings(
+            epochs=count,
             batch_size=BATCH,
             views=0,
-            hyperparameters=manifest.hyperparameters,
+            hyperparameters={**manifest.hyperparameters, "learning_rate": rate},
             seed=SEED,
-            round=1,
+            round=number,
             device="benchmark",
-        ),
-    )
-    return np.concatenate([tensor.numpy().reshape(-1) for tensor in trained.results["model"]])
+        )
+        trained = train_round(plan, samples, model=model, previous_models=[], received={}, settings=settings)
+        model = trained.results["model"]
+    return np.concatenate([tensor.numpy().reshape(-1) for tensor in model])
 
 
 def _variants(graph: bytes, bundle: Bundle, data: DataSet, directory: Path) -> dict[str, Variant]:
