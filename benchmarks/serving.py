@@ -44,7 +44,7 @@ class Extent:
     clients: tuple[int, ...] = (8, 64)
     batch: int = 32
     starts: int = 5
-    epochs: int = 4  # and one more, that the large model learns digits for, before it is quantised
+    epochs: int = 4  # and one more: of digits, before the large model is quantised
 
 
 Side = Callable[[], Load]
