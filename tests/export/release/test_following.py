@@ -252,16 +252,22 @@ def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_
 def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
     control: Control, directory: ModelDirectory, trained: Trained
 ) -> None:
-    decisions = queue.SimpleQueue[Decision]()
+    decisions, looks = queue.SimpleQueue[Decision](), queue.SimpleQueue[None]()
 
     def follow() -> None:
         with connect(NOWHERE, insecure=True, address=control.address) as found:
             following = Follower(found, "r", directory, Gate(data=trained.test_file), decided=decisions.put)
-            watch_run(found, "r", look=following.catch_up, away=lambda problem: None)
+
+            def look() -> bool:
+                goes_on = following.catch_up()
+                looks.put(None)
+                return goes_on
+
+            watch_run(found, "r", look=look, away=lambda problem: None)
 
     thread = threading.Thread(target=follow)
     thread.start()
-    control.watched.get(timeout=PATIENCE)
+    looks.get(timeout=PATIENCE)  # at what there is when a watch begins; the next one is for what is told
     control.commit(good(trained, 1))
     assert decisions.get(timeout=PATIENCE).round == 1
     control.stop()
