@@ -308,11 +308,12 @@ def test_the_report_names_the_files_that_were_written(trained: Trained, trained_
 
 def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
     arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(tmp_path / "d.onnx"), "--insecure"]
-    arguments += ["--coordinator", trained_run.address, "--variant", "float16"]
+    arguments += ["--coordinator", trained_run.address, "--variant", "float16", "--bound", "0.25"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     steps = ["making float16", f"timing float32, float16, and scoring them on {len(trained.test):,} samples"]
     assert done.stderr.splitlines() == [f"moonfed-export: {step}" for step in steps]
     lines = done.stdout.splitlines()
+    assert read_metadata((tmp_path / "d.onnx").read_bytes())["parity_bound"] == "0.25"
     assert " ".join(lines[1].split()) == "variant bytes top-1 drop loss difference ms batch 1 ms batch 32 ms load"
     assert [line.split()[0] for line in lines[2:4]] == ["float32", "float16"]
     assert lines[4] == "float32: kept, what the others are measured by"
