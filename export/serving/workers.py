@@ -97,15 +97,21 @@ class Workers:
         while call := self._calls.get():
             future, function, arguments = call
             self._taken += 1
-            try:
-                result = function(*arguments)
-            except BaseException as error:
-                self._finish()
-                future.set_exception(error)
+            if future.set_running_or_notify_cancel():
+                self._answer(future, function, arguments)
             else:
                 self._finish()
-                future.set_result(result)
             del call, future, function, arguments  # not to be kept until the next one
+
+    def _answer(self, future: Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        try:
+            result = function(*arguments)
+        except BaseException as error:
+            self._finish()
+            future.set_exception(error)
+        else:
+            self._finish()
+            future.set_result(result)
 
     def _finish(self) -> None:
         with self._lock:

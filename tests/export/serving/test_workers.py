@@ -84,3 +84,20 @@ def test_nothing_is_lost_when_the_workers_are_closed() -> None:
     calls = [workers.submit(partial(pow, 2), n) for n in range(100)]
     workers.close()
     assert [call.result() for call in calls] == [2**n for n in range(100)]
+
+
+def test_a_call_that_is_cancelled_while_it_waits_costs_no_thread() -> None:
+    workers, taken, gate = Workers(threads=1, limit=1), threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        taken.set()
+        return gate.wait()
+
+    first = workers.submit(hold)
+    taken.wait()
+    assert workers.submit(gate.set).cancel()  # as asyncio does for an HTTP request when the server ends
+    gate.set()
+    assert first.result()
+    assert workers.submit(pow, 2, 3).result(timeout=30) == 8
+    assert workers.in_flight == 0
+    workers.close()
