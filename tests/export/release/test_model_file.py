@@ -67,6 +67,14 @@ def test_the_entries_are_sorted_and_hold_nothing_of_others(checked: CheckedModel
     assert all(key.startswith("moonfed.") for key in keys)
 
 
+def test_what_is_constant_is_folded_already(checked: CheckedModel) -> None:
+    found, folded = (
+        Counter(node.op_type for node in onnx.ModelProto.FromString(graph).graph.node)
+        for graph in (checked.graph, simplify(checked.graph))
+    )
+    assert found == folded
+
+
 def test_embeddings_are_the_networks_representations(runs: Runs, trained: Trained, checked: CheckedModel) -> None:
     both = check_model(runs, "r", trained.test_file, embeddings=True)
     session = onnxruntime.InferenceSession(both.graph, providers=["CPUExecutionProvider"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -57,6 +58,19 @@ def variants(trained: Trained, checked: CheckedModel) -> Mapping[str, Variant]:
     found = read_calibration(trained.calibration_file, RECIPE.input, trained.test.inputs, DATA_SHA256)
     wishes = Wishes(names=("float16", "int8"), optimised=True, calibration=found)
     return {variant.name: variant for variant in make_variants(checked.graph, trained.test, DATA_SHA256, wishes)}
+
+
+def test_an_optimised_copy_has_fewer_operators_some_of_them_fused(variants: Mapping[str, Variant]) -> None:
+    plain, optimised = (
+        onnx.ModelProto.FromString(variants[name].graph).graph.node for name in ("float32", "float32-optimised")
+    )
+    assert len(optimised) < len(plain)
+    assert "com.microsoft" in {node.domain for node in optimised} - {node.domain for node in plain}
+
+
+def test_quantising_leaves_warnings_on(variants: Mapping[str, Variant]) -> None:
+    assert "int8" in variants
+    assert logging.getLogger().isEnabledFor(logging.WARNING)
 
 
 def test_every_variant_is_there_and_nearly_as_good(variants: Mapping[str, Variant], trained: Trained) -> None:
