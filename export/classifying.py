@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from moonfed.files import require_file
 from moonfed.images import decode_image, require_pillow
 from moonfed.manifest import InputSpec
 from moonfed.transport import parse_address
@@ -73,8 +74,7 @@ class FileClassifier:
         from export.release.facts import class_names, input_spec
         from export.scoring import Predictor
 
-        if not path.is_file():
-            raise NotFound(f"file is {str(path)!r}; there is no such file")
+        require_file("file", path)
         graph = path.read_bytes()
         metadata = read_metadata(graph, str(path))
         self.sample, self._names = input_spec(metadata, str(path)), class_names(metadata)
@@ -95,8 +95,8 @@ class ServedClassifier:
         from tritonclient.grpc import InferenceServerClient
 
         parse_address(address, "server")
-        if tls_ca and not tls_ca.is_file():
-            raise NotFound(f"tls-ca is {str(tls_ca)!r}; there is no such file")
+        if tls_ca:
+            require_file("tls-ca", tls_ca)
         trusted = str(tls_ca) if tls_ca else None
         self._client = InferenceServerClient(address, ssl=trusted is not None, root_certificates=trusted)
         self._model = model

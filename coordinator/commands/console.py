@@ -19,6 +19,7 @@ from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, SchemaMismatch, Unavailable
+from moonfed.files import require_file
 from moonfed.manifest import Manifest
 from moonfed.operator import open_connection
 from moonfed.tensors import open_model, require_finite
@@ -129,8 +130,7 @@ def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[
 
 
 def _check_weights(model: Path, bundle: Bundle) -> None:
-    if not model.is_file():
-        raise NotFound(f"from is {str(model)!r}; there is no such file")
+    require_file("from", model)
     try:
         require_finite(open_model(model, bundle.manifest.tensors), bundle.manifest.tensors)
     except SchemaMismatch as error:

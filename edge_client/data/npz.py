@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from edge_client.data.samples import Sign
-from moonfed.errors import NotFound
+from moonfed.files import require_file
 from moonfed.manifest import InputSpec
 from moonfed.samples import RawSamples, read_npz
 
@@ -21,8 +21,7 @@ class NpzSource:
 
     def check(self) -> None:
         """Raises NotFound unless the file is there."""
-        if not self.path.is_file():
-            raise NotFound(f"data is {str(self.path)!r}; there is no such file")
+        require_file("data", self.path)
 
     def fingerprint(self) -> str:
         """Of path, size and time of change."""

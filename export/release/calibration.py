@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.blobs import ref_of_file
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import InvalidInput
+from moonfed.files import require_file
 from moonfed.manifest import InputSpec
 from moonfed.samples import Inputs, read_inputs
 
@@ -27,8 +28,7 @@ def read_calibration(path: Path, spec: InputSpec, test: Inputs, test_sha256: str
     Raises NotFound without the file, InvalidInput if it is the file of the test data, if one of its samples is among
     them, or if it holds none: a variant that has seen the test data would look better on them than it is.
     """
-    if not path.is_file():
-        raise NotFound(f"calibration is {str(path)!r}; there is no such file")
+    require_file("calibration", path)
     inputs, sha256 = read_inputs(path, spec), ref_of_file(path).sha256
     if len(inputs) == 0:
         raise InvalidInput(f"calibration is {str(path)!r}, which holds no samples; at least one is needed")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.files import require_file
 
 SIGNATURE_FILE = "model.sig"
 
@@ -21,8 +22,7 @@ def signature_of(files: Mapping[str, bytes], version: int, key: Path) -> bytes:
     `key`: a private key in PEM, without a password, of the curves P-256, P-384 or P-521. Raises NotFound if there is
     none or the package is missing, InvalidInput for a key that cannot be used.
     """
-    if not key.is_file():
-        raise NotFound(f"sign is {str(key)!r}; there is no such file")
+    require_file("sign", key)
     try:
         from model_signing import hashing, signing
     except ModuleNotFoundError as error:

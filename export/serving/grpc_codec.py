@@ -20,7 +20,7 @@ from export.serving.messages import (
     RequestedOutput,
     TensorSpec,
 )
-from export.serving.statistics import Duration, VersionStatistics
+from export.serving.statistics import NO_CACHE, Duration, VersionStatistics
 from export.serving.tensors import BYTES, DTYPES, asked_as, datatype_of, decode, encode, object_array
 from moonfed.errors import InvalidInput
 
@@ -39,7 +39,6 @@ _WIDEST = {field: datatype for datatype, field in _CONTENTS.items()} | {
     "int_contents": "INT32",
     "uint_contents": "UINT32",
 }
-_NO_CACHE = Duration()  # clients read those of Triton's cache unasked
 _SHARED_MEMORY = "shared_memory_region"
 
 
@@ -240,8 +239,8 @@ def _version_statistics(found: VersionStatistics) -> Message:
             compute_input=_duration(found.compute_input),
             compute_infer=_duration(found.compute_infer),
             compute_output=_duration(found.compute_output),
-            cache_hit=_duration(_NO_CACHE),
-            cache_miss=_duration(_NO_CACHE),
+            cache_hit=_duration(NO_CACHE),
+            cache_miss=_duration(NO_CACHE),
         ),
         batch_stats=[
             service_pb2.InferBatchStatistics(

@@ -8,11 +8,10 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from export.serving.messages import IndexEntry, ModelMetadata, TensorSpec
-from export.serving.statistics import Duration, VersionStatistics
+from export.serving.statistics import NO_CACHE, Duration, VersionStatistics
 
 Json = dict[str, Any]
 Message = Any  # the stubs have no types
-_NO_CACHE = Duration()  # clients read those of Triton's cache unasked
 
 
 def model_metadata(metadata: ModelMetadata) -> Json:
@@ -78,7 +77,7 @@ def _version_statistics(found: VersionStatistics) -> Json:
             name: _duration(getattr(found, name))
             for name in ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
         }
-        | {name: _duration(_NO_CACHE) for name in ("cache_hit", "cache_miss")},
+        | {name: _duration(NO_CACHE) for name in ("cache_hit", "cache_miss")},
         "response_stats": {},
         "memory_usage": [],
         "batch_stats": [

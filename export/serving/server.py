@@ -29,7 +29,8 @@ from export.serving.http_app import InferenceApp
 from export.serving.models import Models, ServingSettings
 from export.serving.session import require_provider
 from export.serving.workers import Workers
-from moonfed.errors import AlreadyExists, InvalidInput, NotFound
+from moonfed.errors import AlreadyExists, InvalidInput
+from moonfed.files import require_file
 
 _log = logging.getLogger(__name__)
 THREADS = 2  # for requests that do not wait; see `workers`
@@ -220,8 +221,7 @@ def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
     if settings.tls_key is None or settings.tls_certificate is None:
         return None
     for name, path in (("tls_key", settings.tls_key), ("tls_certificate", settings.tls_certificate)):
-        if not path.is_file():
-            raise NotFound(f"{name} is {str(path)!r}; there is no such file")
+        require_file(name, path)
     key, certificate = settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes()
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_certificate, settings.tls_key)

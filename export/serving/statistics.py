@@ -17,6 +17,9 @@ class Duration:
     ns: int = 0
 
 
+NO_CACHE = Duration()  # clients read those of Triton's cache unasked
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStatistics:
     """The executions of one batch size."""

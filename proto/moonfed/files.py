@@ -1,4 +1,4 @@
-"""Writing files so that after a crash there is the old content or the new, never a mixture."""
+"""Files: whether they are there, and writing so that after a crash there is the old content or the new, never both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from moonfed.errors import NotFound
+
+
+def require_file(name: str, path: Path) -> None:
+    """Raises NotFound, by the name of the option or field, unless the file that it names is there."""
+    if not path.is_file():
+        raise NotFound(f"{name} is {str(path)!r}; there is no such file")
 
 
 def sync_directory(path: Path) -> None:

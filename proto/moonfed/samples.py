@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import InvalidInput
+from moonfed.files import require_file
 from moonfed.manifest import InputSpec
 
 Inputs = npt.NDArray[Any]  # uint8 [N, height, width, channels] or float32 [N, width]
@@ -96,8 +97,7 @@ def has_labels(path: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    if not path.is_file():
-        raise NotFound(f"data is {str(path)!r}; there is no such file")
+    require_file("data", path)
     with path.open("rb") as file:  # numpy leaves a damaged one open
         try:
             archive = np.load(file, allow_pickle=False)
