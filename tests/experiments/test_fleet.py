@@ -147,7 +147,7 @@ def test_a_worker_that_dies_ends_the_simulation_which_can_then_go_on(tmp_path: P
 
 
 def test_solo_is_what_each_party_reaches_alone(tmp_path: Path) -> None:
-    keys = QUICK | {"settings": {"epochs": 12, "batch_size": 16, "learning_rate": 0.05}}
+    keys = QUICK | {"settings": {"epochs": 12, "batch_size": 16, "learning_rate": 0.005}}
     simulation = Simulation(dataset="digits", method="solo", **keys)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     assert result.model is None
