@@ -33,7 +33,9 @@ def partition_command(
     data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
     download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
     kind: str = typer.Option(
-        "dirichlet", "--partition", help="dirichlet (label skew), dirichlet-equal (parties of one size) or iid."
+        "dirichlet",
+        "--partition",
+        help="dirichlet (label skew), dirichlet-moon (MOON's own draw), dirichlet-equal (parties of one size) or iid.",
     ),
     devices: int = typer.Option(10, "--devices", help="Number of devices."),
     beta: float = typer.Option(0.5, "--beta", help="Dirichlet concentration; smaller is more uneven."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,8 @@ from moonfed.errors import InvalidInput
 
 Indices = npt.NDArray[np.int64]
 MINIMUM_SAMPLES = 10  # every device gets at least these many (MOON's public code)
-KINDS = ("dirichlet", "dirichlet-equal", "iid")
+Kind = Literal["dirichlet", "dirichlet-moon", "dirichlet-equal", "iid"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 DRAWS = 1000  # give up after these many draws that leave a device too little
 
 
@@ -23,11 +24,11 @@ DRAWS = 1000  # give up after these many draws that leave a device too little
 class PartitionSettings:
     """How to split. `beta` is the Dirichlet concentration: small means uneven; `iid` does without.
 
-    `dirichlet`: a class is shared out unevenly (MOON). `dirichlet-equal`: devices of one size, of uneven class mixes
-    (FedSSC).
+    `dirichlet`: a class is shared out unevenly (MOON). `dirichlet-moon`: the same, drawn as MOON's authors draw it, so
+    that a seed gives their very parties. `dirichlet-equal`: devices of one size, of uneven class mixes (FedSSC).
     """
 
-    kind: Literal["dirichlet", "dirichlet-equal", "iid"] = "dirichlet"
+    kind: Kind = "dirichlet"
     devices: int = 10
     beta: float = 0.5
     seed: int = 0
@@ -56,8 +57,12 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
         return [np.sort(part) for part in np.array_split(generator.permutation(len(labels)), settings.devices)]
     if settings.kind == "dirichlet-equal":
         return _draw_equal(labels, settings, generator)
+    legacy = np.random.RandomState(settings.seed % 2**32)  # it takes no larger seed
     for _ in range(DRAWS):
-        parts = _draw_dirichlet(labels, settings, generator)
+        if settings.kind == "dirichlet-moon":
+            parts = _draw_as_moon(labels, settings, legacy)
+        else:
+            parts = _draw_dirichlet(labels, settings, generator)
         if min(len(part) for part in parts) >= MINIMUM_SAMPLES:
             return parts
     raise InvalidInput(
@@ -86,6 +91,28 @@ def _draw_dirichlet(labels: Labels, settings: PartitionSettings, generator: np.r
             counts[device] += len(piece)
     if counts.sum() < len(labels):
         return [np.empty(0, dtype=np.int64)]  # a class found no taker: draw again
+    return [np.sort(np.concatenate(pieces)) for pieces in held]
+
+
+def _draw_as_moon(labels: Labels, settings: PartitionSettings, generator: np.random.RandomState) -> list[Indices]:
+    """Draw once as MOON's authors do, whose stream is the seeded legacy generator's (their `init_seed` is 0).
+
+    The order of the draws decides the outcome: for each class first the order of its samples, then the shares. Table 6
+    of the paper follows from it exactly.
+    """
+    held: list[list[Indices]] = [[] for _ in range(settings.devices)]
+    counts = np.zeros(settings.devices, dtype=np.int64)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        generator.shuffle(members)
+        shares = generator.dirichlet(np.repeat(settings.beta, settings.devices))
+        shares = shares * (counts < len(labels) / settings.devices)
+        if not shares.sum() > 0:  # the open devices drew shares of exactly zero, or a tiny beta gave no numbers
+            return [np.empty(0, dtype=np.int64)]  # draw again
+        ends = (np.cumsum(shares / shares.sum()) * len(members)).astype(np.int64)[:-1]
+        for device, piece in enumerate(np.split(members, ends)):
+            held[device].append(piece)
+            counts[device] += len(piece)
     return [np.sort(np.concatenate(pieces)) for pieces in held]
 
 

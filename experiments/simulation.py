@@ -8,13 +8,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import tomllib
 
 from coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, Sampling, parse_amount
 from experiments.datasets import LOADERS, augmentation
-from experiments.partition import PartitionSettings
+from experiments.partition import Kind, PartitionSettings
 from export.recipe import MethodSettings, read_settings
 from moonfed.encodings import PLAIN, Encodings, parse_encodings
 from moonfed.errors import InvalidInput
@@ -22,6 +22,7 @@ from moonfed.server_rules import ServerRule, read_server_rule
 
 Value = float | int | str | bool
 SOLO = "solo"  # the method that exchanges nothing
+OWN_SEED = -1  # partition_seed: the simulation's
 TABLES = ("settings", "server")
 ENCODINGS = ("uplink_encoding", "downlink_encoding")
 
@@ -33,7 +34,7 @@ class Simulation:
     `settings`: the method's, the optimiser's, epochs, batch_size and views; `server`: the server rule's.
     `cohort` is an amount as an operator writes it. `stragglers`: the share of each round's cohort that does only a
     random part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified subset, 0 for all.
-    `seed` decides subset, partition, initial weights, cohorts and training.
+    `seed` decides subset, partition, initial weights, cohorts and training; `partition_seed`, if given, the partition.
     """
 
     name: str = "simulation"
@@ -45,8 +46,9 @@ class Simulation:
     augmentation: bool = True  # the data set's own, where the papers' experiments have one
     rounds: int = 100
     parties: int = 10
-    partition: Literal["dirichlet", "dirichlet-equal", "iid"] = "dirichlet"
+    partition: Kind = "dirichlet"
     beta: float = 0.5
+    partition_seed: int = OWN_SEED
     cohort: str = "all"
     sampling: Sampling = "uniform"
     server_rule: str = "mean"
@@ -69,6 +71,8 @@ class Simulation:
         _whole("train_samples", self.train_samples, 0)
         _whole("test_samples", self.test_samples, 0)
         _whole("seed", self.seed, 0, MAX_SEED)
+        if self.partition_seed != OWN_SEED:
+            _whole("partition_seed", self.partition_seed, 0, MAX_SEED)
         if not 0 <= self.stragglers <= 1:
             raise InvalidInput(f"stragglers is {self.stragglers!r}; it must be a share from 0 to 1")
         _ = self.partition_settings, self.method_settings  # both check their part
@@ -117,7 +121,8 @@ class Simulation:
     @property
     def partition_settings(self) -> PartitionSettings:
         """How the training samples are split."""
-        return PartitionSettings(kind=self.partition, devices=self.parties, beta=self.beta, seed=self.seed)
+        seed = self.seed if self.partition_seed == OWN_SEED else self.partition_seed
+        return PartitionSettings(kind=self.partition, devices=self.parties, beta=self.beta, seed=seed)
 
     @property
     def rule(self) -> ServerRule:
@@ -150,6 +155,8 @@ class Simulation:
         for key in ENCODINGS:  # a recipe of before there were any is the same simulation
             if document[key] == str(PLAIN):
                 del document[key]
+        if self.partition_seed == OWN_SEED:
+            del document["partition_seed"]
         document |= {table: {key: _plain(value) for key, value in document[table].items()} for table in TABLES}
         return document | {"beta": float(self.beta), "stragglers": float(self.stragglers)}
 

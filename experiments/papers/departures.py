@@ -27,9 +27,9 @@ class Condition:
 
 
 def conditions(cells: Sequence[Cell], options: Options) -> list[Condition]:
-    """The conditions of trained cells, ours beside the paper's; of splits alone, how many there are."""
+    """The conditions of trained cells, ours beside the paper's; splits alone have none."""
     if not cells:
-        return [Condition(name="splits (seeds)", ours=str(len(options.seed_numbers)), paper="")]
+        return []
     paper = Options(output=options.output, seeds=PAPER_SEEDS)
     ours_and_theirs = [[simulation_of(cell, asked, seed=0) for cell in cells] for asked in (options, paper)]
     found = []

@@ -230,7 +230,7 @@ RECIPES = (
         title="How many samples a party has",
         source=f"{PAPER}, table 6",
         panels=(TABLE_6,),
-        notes=(NO_TRAINING, "The paper's split is a single draw; ours are as many as there are seeds."),
+        notes=(NO_TRAINING, "The split is drawn as the authors' code draws it, with their seed."),
     ),
     Recipe(
         name="moon-table-7",

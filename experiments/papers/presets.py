@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from experiments.papers.cells import Cell, Column, Row
+from experiments.papers.cells import Cell, Column, Row, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ DATA = {
     ),
     "wine": PaperData(title="wine", model="mlp", rounds=20, classes=3, samples_by_class=47, bundled=True),
 }
+AUTHORS_SPLIT: Mapping[str, Value] = {"partition": "dirichlet-moon", "partition_seed": 0}  # whatever a trial's seed
 MU_GRID = (0.1, 1.0, 5.0, 10.0)
 PROXIMAL_GRID = (0.001, 0.01, 0.1, 1.0)
 L2_GRID = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, median, stdev
+from statistics import mean, median, pstdev, stdev
 
 from experiments.papers.cells import Cell, Panel
 
@@ -112,9 +112,9 @@ def _seconds(trials: Sequence[Trial]) -> Summary:
 
 
 def _spread(trials: Sequence[Trial]) -> Summary:
-    """Mean samples per party, and the standard deviation over the parties, averaged over the splits."""
+    """Mean samples per party, and the population deviation over the parties, as in the paper."""
     sizes = [[sum(row) for row in trial.counts] for trial in trials]
-    return _number(mean(map(mean, sizes)), mean(map(stdev, sizes)), digits=0)
+    return _number(mean(map(mean, sizes)), mean(map(pstdev, sizes)), digits=0)
 
 
 def _number(value: float, deviation: float | None, *, digits: int = 1) -> Summary:

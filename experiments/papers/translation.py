@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.papers.cells import Cell
 from experiments.papers.options import Options
-from experiments.papers.presets import DATA, paper_rounds
+from experiments.papers.presets import AUTHORS_SPLIT, DATA, paper_rounds
 from experiments.simulation import SOLO, Simulation, Value, from_document
 
 DEFAULTS: Mapping[str, Value] = {
@@ -42,6 +42,8 @@ def simulation_of(cell: Cell, options: Options, *, seed: int, tuned: float | Non
         (server if cell.tuned in server else settings)[cell.tuned] = tuned
     rounds = rounds_of(cell, options)
     keys: dict[str, Any] = {"model": DATA[cell.dataset].model, "dataset": cell.dataset, **cell.keys, "rounds": rounds}
+    if not DATA[cell.dataset].bundled and "partition" not in keys:
+        keys |= AUTHORS_SPLIT
     if options.quick:
         _make_quick(keys, settings, cell, options)
     if cell.method == SOLO:

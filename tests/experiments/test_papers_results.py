@@ -96,7 +96,7 @@ def test_seconds_are_the_median_and_spread_is_over_the_parties() -> None:
     result = panel_result(split, [trials])
     summary = summarise(result, result.cells[0])
     assert summary.value == 6.0
-    assert summary.deviation == pytest.approx(8**0.5 / 2)  # sizes 8 and 4, then 6 and 6
+    assert summary.deviation == pytest.approx(2 / 2)  # the population's of sizes 8 and 4, then 6 and 6
 
 
 def test_the_best_tuned_value_has_the_highest_mean() -> None:
