@@ -14,8 +14,8 @@ import copy
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from export.network import Network, exchanged_tensors
-from export.optimiser import Sgd
+from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.optimiser import Sgd
 
 BATCH = 64
 MU, TAU = 5.0, 0.5  # of the paper for CIFAR-10

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 
 from benchmarks.report import Figure
-from experiments.datasets import LOADERS, DataSet
-from experiments.fleet.data import read_counts
-from experiments.fleet.engine import EngineSettings
-from experiments.fleet.layout import Layout
-from experiments.fleet.run import run_simulation
-from experiments.simulation import Simulation
 from moonfed.bundle import read_bundle
+from moonfed.experiments.datasets import LOADERS, DataSet
+from moonfed.experiments.fleet.data import read_counts
+from moonfed.experiments.fleet.engine import EngineSettings
+from moonfed.experiments.fleet.layout import Layout
+from moonfed.experiments.fleet.run import run_simulation
+from moonfed.experiments.simulation import Simulation
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
 from moonfed.tensors import open_model, split

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.report import Figure, say
 
 if TYPE_CHECKING:
-    from experiments.processes import Fleet
+    from moonfed.experiments.child_processes import Fleet
 
 PARENT = Figure(name="an idle, attending device after two rounds, the parent alone", unit="MB", at_most=60)
 CHILD = Figure(name="the training child above bare torch", unit="MB", at_most=30)
@@ -40,7 +40,8 @@ getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
 print(next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")))
 """
 TORCH = "import numpy, torch"
-CHILDS_OWN = f"{TORCH}\nimport edge_client.worker, edge_client.trainer"  # all that it imports before a plan and data
+# All that the child imports before a plan and data.
+CHILDS_OWN = f"{TORCH}\nimport moonfed.edge_client.worker.main, moonfed.edge_client.worker.trainer"
 
 
 def measure_footprint(starts: int = 5) -> list[Figure]:
@@ -96,7 +97,7 @@ class _Federation:
 
 def _attend(directory: Path, starts: int) -> tuple[list[float], float]:
     """Seconds until a started device attends, as often as wanted; the parent's MB after a run of two rounds."""
-    from experiments.processes import Fleet
+    from moonfed.experiments.child_processes import Fleet
 
     with Fleet(directory / "logs") as fleet:
         federation = _Federation(directory, fleet)
@@ -113,7 +114,7 @@ def _attend(directory: Path, starts: int) -> tuple[list[float], float]:
 
 
 def _prepare(federation: _Federation) -> None:
-    from experiments.processes import run
+    from moonfed.experiments.child_processes import run
 
     operator = ("--identity", str(federation.operator))
     federation.fleet.start(
@@ -149,7 +150,7 @@ def _start_device(federation: _Federation) -> float:
 
 def _train(federation: _Federation) -> None:
     """A run of two rounds, to its end and what a device does after it."""
-    from experiments.processes import run
+    from moonfed.experiments.child_processes import run
     from moonfed.identity import load_identity
     from moonfed.transport import open_channel
     from moonfed.v1 import control_pb2

@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Figure, say
-from coordinator.records import AttemptId
-from coordinator.storage.state_directory import open_state
-from experiments.fleet.engine import EngineSettings
-from experiments.fleet.layout import RUN, Layout
-from experiments.fleet.preparation import prepare
-from experiments.fleet.run import run_simulation
-from experiments.simulation import Simulation
 from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.experiments.fleet.engine import EngineSettings
+from moonfed.experiments.fleet.layout import RUN, Layout
+from moonfed.experiments.fleet.preparation import prepare
+from moonfed.experiments.fleet.run import run_simulation
+from moonfed.experiments.simulation import Simulation
 from moonfed.manifest import MANIFEST_FILE, MODEL, WEIGHTS_FILE
 from moonfed.tensors import Vector, file_size, open_model, write_model
 

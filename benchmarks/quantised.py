@@ -14,18 +14,18 @@ import numpy as np
 import torch
 
 from benchmarks.report import Figure, say
-from edge_client.training import RoundSettings, Samples, train_round
-from experiments.datasets import DataSet, load_dataset, preprocessing
-from export.binding import bind
-from export.bundling import build_bundle
-from export.recipe import Recipe
-from export.release.calibration import read_calibration
-from export.release.simplify import simplify
-from export.release.variants import FLOAT32, INT8, Variant, Wishes, make_variants
 from moonfed.blobs import ref_of_file
 from moonfed.bundle import Bundle
+from moonfed.edge_client.training.local_training import RoundSettings, Samples, train_round
+from moonfed.experiments.datasets import DataSet, load_dataset, preprocessing
+from moonfed.export.binding import bind
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import Recipe
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
+from moonfed.release.calibration import read_calibration
+from moonfed.release.simplify import simplify
+from moonfed.release.variants import FLOAT32, INT8, Variant, Wishes, make_variants
 from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model, split
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from benchmarks.load.served import Model, served
 from benchmarks.report import Figure, say
-from coordinator.new_runs import add_run
-from coordinator.records import Answer, AttemptId, RunRecord
-from coordinator.rounds.settings import Settings
-from coordinator.storage import tables
-from coordinator.storage.sqlite import DATABASE_FILE
-from coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.blobs import BlobRef
+from moonfed.coordinator.records import Answer, AttemptId, RunRecord
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.runs.create import add_run
+from moonfed.coordinator.storage.db import tables
+from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
+from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.v1 import control_pb2
 
 MODEL = Model(megabytes=0.37)

@@ -27,7 +27,7 @@ from benchmarks.load.closed_loop import Load
 from benchmarks.load.servers import KSERVE_PYTHON, SHAPE
 from benchmarks.quantised import train_digits
 from benchmarks.report import Figure, say
-from export.release.variants import FLOAT32, INT8
+from moonfed.release.variants import FLOAT32, INT8
 
 CORES = os.cpu_count() or 1
 MAX_DIFFERENCE = 1e-5  # between two releases of ONNX Runtime

@@ -1,7 +1,8 @@
 """The sides of a comparison: what trains a round, and how; and sides that take turns against the clock.
 
 Every side does a whole round of local training: from the same weights, over as many random samples, shuffled anew in
-every epoch, to tensors on the CPU. A plan's round is `edge_client.training.train_round`: all that a device does between
+every epoch, to tensors on the CPU. A plan's round is
+`moonfed.edge_client.training.local_training.train_round`: all that a device does between
 the files it reads and the files it writes.
 """
 
@@ -17,13 +18,13 @@ from typing import Literal, cast
 import torch
 
 from benchmarks.eager import BATCH, MU, SGD, TAU, train_eagerly
-from edge_client.placement import Residence, Samples
-from edge_client.training import RoundSettings, train_round
-from export.augmentation import new_augmentation
-from export.methods import METHODS
-from export.models import build_network
-from export.network import Network, exchanged_tensors
-from export.plan import compile_plan, save_plan
+from moonfed.edge_client.training.data_placement import Residence, Samples
+from moonfed.edge_client.training.local_training import RoundSettings, train_round
+from moonfed.export.augmentation import new_augmentation
+from moonfed.export.methods import METHODS
+from moonfed.export.model_zoo import build_network
+from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.manifest import InputSpec
 from moonfed.plan import Plan, TorchScriptPlan, load_plan
 

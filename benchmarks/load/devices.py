@@ -16,12 +16,12 @@ from typing import TypeAlias
 
 import grpc
 
-from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
 from moonfed.blobs import BlobDirectory, BlobRef, Incoming
 from moonfed.identity import key_bytes, new_key, signing_request
 from moonfed.join_token import JoinToken, parse_token
 from moonfed.transport import CLIENT_OPTIONS, from_message, parts, to_message
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
+from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 
 SubmitCall: TypeAlias = "grpc.aio.StreamStreamCall[fleet_pb2.SubmitRequest, fleet_pb2.SubmitReply]"
 OPTIONS = (*CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1))

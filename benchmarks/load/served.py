@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.load.devices import Plan
-from coordinator.commands.console import Console, connect
-from experiments.processes import Fleet
-from moonfed import PLAN_INTERFACE, transport
+from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
+from moonfed.coordinator.cli.control_client import Console, connect
+from moonfed.experiments.child_processes import Fleet
 from moonfed.identity import load_identity
 from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
 from moonfed.tensors import TensorSpec, write_model
 from moonfed.v1 import control_pb2
+from moonfed.version import PLAN_INTERFACE
 
 LAYERS = 20  # tensors of the model
 WAIT = 300.0  # seconds for anything here

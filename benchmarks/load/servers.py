@@ -14,13 +14,13 @@ from pathlib import Path
 
 import grpc
 
-from export.binding import bind_file
-from export.bundling import build_bundle
-from export.recipe import Recipe
-from export.release.configuration import read_interface, to_text
-from export.release.repository import ModelDirectory, Release
-from export.release.simplify import simplify
+from moonfed.export.binding import bind_file
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import Recipe
 from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.release.repository import ModelDirectory, Release
+from moonfed.release.simplify import simplify
+from moonfed.release.triton_config import read_interface, to_text
 
 KSERVE_PYTHON = os.environ.get("KSERVE_PYTHON", "")
 CLASSES = tuple(f"class-{number}" for number in range(10))

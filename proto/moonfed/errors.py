@@ -16,7 +16,7 @@ MoonfedError                 something moonfed can explain in one sentence
 └── Unavailable              the other side cannot be reached at present
     └── Overloaded           it has too much to do, or one caller asks too much of it
 
-They carry no transport codes: moonfed.status maps them to gRPC and back, moonfed.cli to exit codes.
+They carry no transport codes: moonfed.grpc_status maps them to gRPC and back, moonfed.command_line to exit codes.
 """
 
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from moonfed import PLAN_INTERFACE
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput
 from moonfed.schema import FLOAT32, TensorSpec
 from moonfed.server_rules import Mean, ServerRule, read_server_rule
+from moonfed.version import PLAN_INTERFACE
 
 FORMAT = "moonfed-bundle/3"
 MANIFEST_FILE = "manifest.json"

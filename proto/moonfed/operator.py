@@ -51,7 +51,7 @@ def open_connection(identity: Path, *, insecure: bool, address: str | None) -> I
     """
     # With gRPC, which is as quiet as run_program tells it only if it is imported later.
     from moonfed import transport
-    from moonfed.unavailability import explain_unavailable
+    from moonfed.connection_diagnosis import explain_unavailable
 
     if address:
         transport.parse_address(address, "coordinator")

@@ -1,6 +1,6 @@
 """The caller's side of the wire: channels, bounded retries, and blobs in parts that resume.
 
-A device behind NAT calls; so does an operator. `moonfed.unavailability` says why a call did not get through.
+A device behind NAT calls; so does an operator. `moonfed.connection_diagnosis` says why a call did not get through.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import grpc
 
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable
+from moonfed.grpc_status import error_name, from_rpc_error
 from moonfed.identity import Identity
-from moonfed.status import error_name, from_rpc_error
 from moonfed.v1 import blob_pb2
 
 PART_SIZE = 1 << 20  # bytes in one message; gRPC's default limit is 4 MiB

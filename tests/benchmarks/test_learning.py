@@ -10,7 +10,7 @@ import pytest
 from benchmarks.learning import disturbed, measure_learning
 from moonfed.bundle import read_bundle, write_bundle
 from moonfed.manifest import WEIGHTS_FILE
-from tests.coordinator.support import make_bundle, model_values
+from tests.support.coordinator import make_bundle, model_values
 
 SIDES = ("float32", "weights a millionth off", "bfloat16 up", "int8 up")
 NAMES = {

@@ -16,7 +16,7 @@ from benchmarks.footprint import measure_footprint
 from benchmarks.peak import peak_megabytes
 from benchmarks.report import Figure, print_table, write_report
 from benchmarks.sides import PLAN_FEDAVG, Work
-from export.models import build_network
+from moonfed.export.model_zoo import build_network
 
 CUDA_TARGETS = ["at least 8", "at least 2.5", "at most 1.55", "at most 1.55", "at most 5"]
 

@@ -11,8 +11,8 @@ import tritonclient.grpc as triton
 
 from benchmarks.load import hollow, servers
 from benchmarks.serving import Extent, measure_serving
-from export.serving import server
-from tests.export.serving.kserve_environment import kserve_python
+from moonfed.serving import server
+from tests.support.kserve_environment import kserve_python
 
 SMALLEST = Extent(small="cnn", large="cnn", turns=1, seconds=0.2, clients=(2,), batch=4, starts=1, epochs=1)
 NAMES = {

@@ -24,9 +24,9 @@ from benchmarks.sides import (
     new_round,
     random_samples,
 )
-from edge_client.training import Trained
-from export.models import build_network
-from export.network import exchanged_tensors
+from moonfed.edge_client.training.local_training import Trained
+from moonfed.export.model_zoo import build_network
+from moonfed.export.network import exchanged_tensors
 
 EPOCHS = 3
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.commands.console import Console
-from coordinator.messages.settings import run_settings
-from coordinator.server import Ports
 from moonfed import transport
 from moonfed.bundle import Bundle
+from moonfed.coordinator.cli.control_client import Console
+from moonfed.coordinator.rpc.convert_settings import run_settings
+from moonfed.coordinator.server import Ports
 from moonfed.errors import Unavailable
 from moonfed.v1 import control_pb2
-from tests.coordinator import support
+from tests.support import coordinator
 
 
 @dataclass
@@ -24,13 +24,13 @@ class Fleet:
 
     state: Path
     ports: Ports
-    operator: support.OperatorCalls
+    operator: coordinator.OperatorCalls
     stack: ExitStack
     tmp: Path
 
-    def device(self, name: str) -> support.Device:
-        identity = support.enrol(self.tmp / name, self.operator.token(), name)
-        return support.Device(name, self.stack.enter_context(transport.open_channel(identity.address, identity)))
+    def device(self, name: str) -> coordinator.Device:
+        identity = coordinator.enrol(self.tmp / name, self.operator.token(), name)
+        return coordinator.Device(name, self.stack.enter_context(transport.open_channel(identity.address, identity)))
 
     def start(
         self,
@@ -40,8 +40,8 @@ class Fleet:
         **fields: Any,  # noqa: ANN401
     ) -> control_pb2.Run:
         console = Console(self.operator.control, lambda: Unavailable("away"))
-        chosen = run_settings(support.settings(rounds, **fields))
-        return console.start_run(name, bundle or support.make_bundle(), None, chosen)
+        chosen = run_settings(coordinator.settings(rounds, **fields))
+        return console.start_run(name, bundle or coordinator.make_bundle(), None, chosen)
 
 
 @contextmanager
@@ -49,8 +49,8 @@ def fleet_in(directory: Path, **fields: Any) -> Iterator[Fleet]:  # noqa: ANN401
     """A coordinator that goes on where the one before in that directory ended."""
     with ExitStack() as stack:
         state = directory / "state"
-        ports = stack.enter_context(support.coordinator_in_process(state, **fields))
-        calls = support.operator(state, ports.fleet)
+        ports = stack.enter_context(coordinator.coordinator_in_process(state, **fields))
+        calls = coordinator.operator(state, ports.fleet)
         stack.enter_context(calls.channel)
         yield Fleet(state, ports, calls, stack, directory)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from edge_client.cli import app
+from moonfed.edge_client.cli import app
 
 ROOT = Path(__file__).parents[2]
 DEPLOY, DOCUMENT = ROOT / "deploy", ROOT / "docs" / "devices.md"
@@ -84,8 +84,8 @@ def test_an_image_neither_runs_as_root_nor_takes_the_developers_files(image: str
     assert values(image, "USER") == ["moonfed"]
     ignored = (DEPLOY / f"{image}.Dockerfile.dockerignore").read_text().splitlines()
     assert "*" in ignored
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    rooms = {"proto" if name.partition(".")[0] == "moonfed" else name.partition(".")[0] for name in packages}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    rooms = {directory.partition("/")[0] for directory in settings["package-dir"].values()}
     taken = {line.removeprefix("!") for line in ignored if line.startswith("!")}
     assert taken == rooms | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
     assert all((ROOT / name).exists() for name in taken)
@@ -94,10 +94,9 @@ def test_an_image_neither_runs_as_root_nor_takes_the_developers_files(image: str
 def test_an_installation_has_every_package() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     found = set()
-    for room in {name.partition(".")[0] for name in settings["packages"]}:
-        root = ROOT / settings["package-dir"].get(room, room)
-        directories = {file.parent for file in root.rglob("*.py")}
-        found |= {".".join((room, *directory.relative_to(root).parts)) for directory in directories}
+    for directory in settings["package-dir"].values():
+        root = (ROOT / directory).parents[len(Path(directory).parts) - 2]  # the part's import root
+        found |= {".".join(file.parent.relative_to(root).parts) for file in (ROOT / directory).rglob("*.py")}
     assert found == set(settings["packages"])  # an editable installation would work without
 
 
@@ -156,7 +155,7 @@ def test_every_command_line_is_one_that_the_program_takes() -> None:
 
 def test_systemds_exit_codes_are_those_of_errors_that_a_restart_cannot_mend() -> None:
     from moonfed import errors
-    from moonfed.cli import exit_code
+    from moonfed.command_line import exit_code
 
     service = (DEPLOY / "moonfed-client.service").read_text()
     kept = re.search(r"^RestartPreventExitStatus=(.*)$", service, re.MULTILINE)

@@ -14,22 +14,22 @@ import numpy as np
 import psutil
 import pytest
 
-from edge_client.enrolment import keep_identity, read_identity
-from edge_client.link import Link
-from edge_client.messages import Job
-from edge_client.state import StoredRound, Update
-from export.methods import METHODS, ExchangeShapes, Method
-from export.models import build_network
-from export.network import exchanged_tensors, tensor_specs
-from export.optimiser import Sgd
-from export.plan import compile_plan, plan_bytes
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.enrolment import keep_identity, read_identity
+from moonfed.edge_client.state.round_store import StoredRound, Update
+from moonfed.edge_client.worker.messages import Job
+from moonfed.export.methods import METHODS, ExchangeShapes, Method
+from moonfed.export.model_zoo import build_network
+from moonfed.export.network import exchanged_tensors, tensor_specs
+from moonfed.export.optimiser import Sgd
+from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
 from moonfed.tensors import write_model
 from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
-from tests.edge_client.authority import DAY, Authority, certified_key
-from tests.edge_client.coordinator import PATIENCE, Coordinator
+from tests.support.authority import DAY, Authority, certified_key
+from tests.support.device_coordinator import PATIENCE, Coordinator
 
 FEATURES = InputSpec(kind="features", shape=(6,))
 TASK = "0" * 64  # the digest of an assignment

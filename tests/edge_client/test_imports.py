@@ -11,33 +11,40 @@ from pathlib import Path
 import pytest
 
 from tests.edge_client.conftest import Bundle, Device
-from tests.edge_client.coordinator import Coordinator
+from tests.support.device_coordinator import Coordinator
 
-OTHER_ROOMS = {"export", "coordinator", "experiments"}
-PARENT = "edge_client.attend, edge_client.session, edge_client.child"
-CHILD = "edge_client.worker, edge_client.trainer, edge_client.training"
+OTHER_PARTS = {f"moonfed.{part}" for part in ("export", "serving", "release", "coordinator", "experiments")}
+PARENT = "moonfed.edge_client.agent.main, moonfed.edge_client.agent.session, moonfed.edge_client.agent.worker_process"
+CHILD = (
+    "moonfed.edge_client.worker.main, moonfed.edge_client.worker.trainer, moonfed.edge_client.training.local_training"
+)
 
 
 def packages_after(modules: str) -> set[str]:
-    script = f"import sys, {modules}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    script = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return packages(done.stdout.split())
+
+
+def packages(modules: list[str]) -> set[str]:
+    """Top-level packages, and the parts of the namespace `moonfed`."""
+    return {".".join(name.split(".")[: 2 if name.startswith("moonfed.") else 1]) for name in modules}
 
 
 def test_the_parent_is_light() -> None:
     found = packages_after(PARENT)
-    assert {"edge_client", "moonfed", "grpc", "cryptography"} <= found
-    assert not found & {"torch", "numpy", "typer", "PIL", *OTHER_ROOMS}
+    assert {"moonfed.edge_client", "grpc", "cryptography"} <= found
+    assert not found & {"torch", "numpy", "typer", "PIL", *OTHER_PARTS}
 
 
 def test_the_child_imports_no_other_room() -> None:
     found = packages_after(CHILD)
-    assert {"edge_client", "moonfed", "torch", "numpy"} <= found
-    assert not found & {"grpc", "typer", *OTHER_ROOMS}
+    assert {"moonfed.edge_client", "torch", "numpy"} <= found
+    assert not found & {"grpc", "typer", *OTHER_PARTS}
 
 
 def test_the_child_starts_without_torch() -> None:
-    assert "torch" not in packages_after("edge_client.worker")
+    assert "torch" not in packages_after("moonfed.edge_client.worker.main")
 
 
 def test_a_device_that_has_trained_has_imported_no_other_room_and_its_parent_nothing_heavy(
@@ -72,11 +79,11 @@ def test_a_device_that_has_trained_has_imported_no_other_room_and_its_parent_not
     device.stop()
     for file, room in ((f"{parent.pid}.modules", {"grpc"}), (f"child-{child.pid}.modules", {"torch", "user_data"})):
         modules = (tmp_path / file).read_text().split()
-        found = {name.partition(".")[0] for name in modules}
-        assert {"sitecustomize", "edge_client", "moonfed", *room} <= found
-        assert not found & OTHER_ROOMS
+        found = packages(modules)
+        assert {"sitecustomize", "moonfed.edge_client", *room} <= found
+        assert not found & OTHER_PARTS
         assert file.startswith("child") or not found & {"torch", "numpy", "typer"}
-    assert "edge_client.training" in modules
+    assert "moonfed.edge_client.training.local_training" in modules
 
 
 def test_a_parent_does_not_grow_with_the_rounds_and_its_thrift_is_not_its_childs(

@@ -12,16 +12,16 @@ import pytest
 import torch
 from PIL import Image
 
-from edge_client.finished import keep_finished
-from export.methods import METHODS
-from export.models import build_network
-from export.network import exchanged_tensors, tensor_specs
-from export.plan import compile_plan, plan_bytes
 from moonfed.blobs import ref_of_bytes, ref_of_file
+from moonfed.edge_client.state.finished_models import keep_finished
+from moonfed.export.methods import METHODS
+from moonfed.export.model_zoo import build_network
+from moonfed.export.network import exchanged_tensors, tensor_specs
+from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest
 from moonfed.tensors import write_model
 from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, Bundle, write_samples
-from tests.edge_client.coordinator import PATIENCE
+from tests.support.device_coordinator import PATIENCE
 
 PICTURES = InputSpec(kind="image", shape=(8, 8, 3))
 

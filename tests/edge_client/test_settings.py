@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edge_client.settings import MEMORY_FORMATS, PRECISIONS, DeviceSettings
 from moonfed import plan
+from moonfed.edge_client.settings import MEMORY_FORMATS, PRECISIONS, DeviceSettings
 from moonfed.errors import InvalidInput
 from moonfed.sizes import parse_size
 

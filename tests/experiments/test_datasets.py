@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.datasets import augmentation, load_dataset, preprocessing
-from experiments.subsets import subset
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.experiments.datasets import augmentation, load_dataset, preprocessing
+from moonfed.experiments.subsets import subset
 
 GENERATOR = np.random.default_rng(0)
 
@@ -59,7 +59,7 @@ def test_fashion_mnist_files_become_one_channel_images(tmp_path: Path) -> None:
 
 
 def test_cifar10_files_become_colour_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from export.torchvision_import import import_torchvision
+    from moonfed.export.torchvision_import import import_torchvision
 
     cifar10 = import_torchvision().datasets.CIFAR10
     monkeypatch.setattr(cifar10, "_check_integrity", lambda _self: True)

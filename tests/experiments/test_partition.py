@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.datasets import load_dataset
-from experiments.partition import KINDS, Kind, PartitionSettings, class_counts, partition, write_partition
 from moonfed.errors import InvalidInput
+from moonfed.experiments.datasets import load_dataset
+from moonfed.experiments.partition import KINDS, Kind, PartitionSettings, class_counts, partition, write_partition
 
 LABELS = np.repeat(np.arange(10), 500)
 

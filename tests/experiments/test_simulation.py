@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from experiments.simulation import TABLES, Simulation, from_document, read_simulation
 from moonfed.errors import InvalidInput
+from moonfed.experiments.simulation import TABLES, Simulation, from_document, read_simulation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

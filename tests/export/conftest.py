@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from export.methods import METHODS
-from export.models import build_network
-from export.network import Network
-from export.optimiser import Sgd
-from export.plan import compile_plan, save_plan
+from moonfed.export.methods import METHODS
+from moonfed.export.model_zoo import build_network
+from moonfed.export.network import Network
+from moonfed.export.optimiser import Sgd
+from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import TensorSpec, Vector
@@ -33,7 +33,7 @@ def cnn() -> Network:
 @pytest.fixture(scope="session")
 def resnet() -> Network:
     return build_network(
-        "tests.export.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
+        "tests.support.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
     )
 
 

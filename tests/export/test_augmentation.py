@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from export.augmentation import new_augmentation
-from export.torchvision_import import import_torchvision
 from moonfed.errors import InvalidInput
+from moonfed.export.augmentation import new_augmentation
+from moonfed.export.torchvision_import import import_torchvision
 from moonfed.manifest import InputSpec
 from tests.export.conftest import FEATURES, IMAGE
 

@@ -13,24 +13,24 @@ import onnxruntime
 import pytest
 import torch
 
-from export.binding import read_metadata
-from export.bundling import build_bundle
-from export.checks import random_samples
-from export.evaluator import Evaluator, RoundScore, open_evaluator
-from export.model_file import write_onnx
-from export.parity import give_model
-from export.recipe import Recipe
-from export.runs import Runs, connect, global_model, global_models
 from moonfed.blobs import BlobRef
 from moonfed.bundle import Bundle
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, ResourceExhausted, Unavailable
+from moonfed.export.binding import read_metadata
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.coordinator_client import Runs, connect, global_model, global_models
+from moonfed.export.evaluator import Evaluator, RoundScore, open_evaluator
+from moonfed.export.model_file import write_onnx
+from moonfed.export.parity import give_model
+from moonfed.export.self_checks import random_samples
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
 from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model
 from moonfed.v1 import control_pb2
 from tests.export.conftest import FEATURES, another_model
-from tests.export.control import Control
+from tests.support.control_service import Control
 
 PATIENCE = 60.0
 CLASSES = ("a", "b", "c")
@@ -240,7 +240,7 @@ def test_beyond_the_bound_nothing_is_written(control: Control, data_file: Path, 
 def test_the_evaluator_needs_no_torch(control: Control, data_file: Path) -> None:
     arguments = ["evaluate", "r", "--data", str(data_file), "--insecure", "--coordinator", control.address]
     code = (
-        f"import sys; from export.cli import app; app({arguments!r}, standalone_mode=False);"
+        f"import sys; from moonfed.export.cli.program import app; app({arguments!r}, standalone_mode=False);"
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

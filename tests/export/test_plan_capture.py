@@ -14,15 +14,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from export.augmentation import AUGMENTATIONS, new_augmentation
-from export.methods import METHODS
-from export.network import Network
-from export.plan import compile_plan, save_plan
 from moonfed.errors import TrainingFailed
+from moonfed.export.augmentation import AUGMENTATIONS, new_augmentation
+from moonfed.export.methods import METHODS
+from moonfed.export.network import Network
+from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.plan import MEMORY_FORMATS, TorchScriptPlan, allocate, quiet_torchscript
 from tests.export.conftest import SMALL_IMAGE, batches, hyperparameters
-from tests.export.eager_reference import weights_of
-from tests.export.plan_rounds import NONE, other_models
+from tests.support.eager_reference import weights_of
+from tests.support.plan_rounds import NONE, other_models
 
 
 class OnlyOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]

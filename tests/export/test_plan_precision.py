@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from export.methods import METHODS
-from export.models import build_network
-from export.network import Network, exchanged_tensors
-from export.plan import compile_plan, save_plan
 from moonfed.errors import InvalidInput
+from moonfed.export.methods import METHODS
+from moonfed.export.model_zoo import build_network
+from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.plan import (
     MEMORY_FORMATS,
     PRECISIONS,
@@ -25,8 +25,8 @@ from moonfed.plan import (
     quiet_torchscript,
 )
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
-from tests.export.eager_reference import Batch, Model, weights_of
-from tests.export.plan_rounds import (
+from tests.support.eager_reference import Batch, Model, weights_of
+from tests.support.plan_rounds import (
     NONE,
     TOLERANCE,
     Round,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.storage.postgres import open_store
+from moonfed.coordinator.storage.db.postgres import open_store
 from tests.coordinator.storage.conftest import bucket, postgresql_server, s3_server
-from tests.coordinator.storage.postgresql import Server
 from tests.faults.fleet import SAMPLES, Coordinators, enrol_all
+from tests.support.postgresql import Server
 
 __all__ = ["bucket", "postgresql_server", "s3_server"]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from coordinator.storage.transactions import Transactions
+from moonfed.coordinator.storage.db.transactions import Transactions
 
 STEPS = ("replace", "link", "unlink", "rmdir", "mkdir")  # of the module os
 

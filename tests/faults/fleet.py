@@ -20,19 +20,19 @@ from pathlib import Path
 
 import numpy as np
 
-from coordinator.storage.store import Store
-from edge_client.assignment import Assignment, read_assignment
-from edge_client.link import Link
-from edge_client.state import StoredRound, Update
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle
+from moonfed.coordinator.storage.store import Store
+from moonfed.edge_client.agent.assignment import Assignment, read_assignment
+from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.errors import MoonfedError, ResourceExhausted, Unavailable
 from moonfed.identity import load_identity
 from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.tensors import TensorSpec, Vector, model_size
 from moonfed.v1 import control_pb2
-from tests.coordinator import support
 from tests.faults.program import CLOCK, Clock, Fault, environment_of
+from tests.support import coordinator
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
@@ -44,8 +44,8 @@ SAMPLES = {"cam-1": 10, "cam-2": 25, "cam-3": 40}
 def bundle_of(elements: int) -> Bundle:
     """A bundle whose model has so many numbers, which begin at 1."""
     specs = (TensorSpec("weight", (elements,), "parameter"),)
-    made = support.make_bundle(tensors=specs)
-    contents = {**made.contents, WEIGHTS_FILE: support.model_bytes(1.0, specs)}
+    made = coordinator.make_bundle(tensors=specs)
+    contents = {**made.contents, WEIGHTS_FILE: coordinator.model_bytes(1.0, specs)}
     del contents[MANIFEST_FILE]
     files = {name: ref_of_bytes(content) for name, content in contents.items()}
     manifest = replace(made.manifest, files=files)
@@ -145,16 +145,16 @@ class Coordinators:
         assert self.process
         return self.store is None or f"-{self.process.pid}-" in self.store.pulses.look()[run].holder
 
-    def operator(self) -> support.OperatorCalls:
-        return support.operator(self.state, self.ports[0])
+    def operator(self) -> coordinator.OperatorCalls:
+        return coordinator.operator(self.state, self.ports[0])
 
     def start_run(self, name: str, bundle: Bundle, rounds: int, devices: int, **fields: object) -> None:
         """A run in which every device is in every round."""
-        from coordinator.commands.console import Console
-        from coordinator.messages.settings import run_settings
+        from moonfed.coordinator.cli.control_client import Console
+        from moonfed.coordinator.rpc.convert_settings import run_settings
 
         everybody = control_pb2.Amount(fraction=1.0)
-        settings = support.settings(rounds, minimum_devices=devices, quorum=everybody, **fields)
+        settings = coordinator.settings(rounds, minimum_devices=devices, quorum=everybody, **fields)
         calls = self.operator()
         with calls.channel:
             console = Console(calls.control, lambda: Unavailable("the coordinator is away"))
@@ -290,7 +290,7 @@ def enrol_all(coordinators: Coordinators, names: Sequence[str]) -> None:
     with calls.channel:
         token = calls.token(uses=len(names))
     for name in names:
-        support.enrol(coordinators.tmp / name, token, name)
+        coordinator.enrol(coordinators.tmp / name, token, name)
 
 
 @contextmanager

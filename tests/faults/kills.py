@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edge_client.assignment import Assignment
+from moonfed.edge_client.agent.assignment import Assignment
 from tests.faults.fleet import Coordinators, LightDevice, Pace, until
 
 RUN = "killed"

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coordinator.records import RoundRecord
-from coordinator.rounds.settings import Settings
 from moonfed.blobs import BlobRef
+from moonfed.coordinator.records import RoundRecord
+from moonfed.coordinator.rounds.settings import Settings
 from moonfed.tensors import Vector, model_size
-from tests.coordinator.support import PARAMETERS, SIZE, model_values
+from tests.support.coordinator import PARAMETERS, SIZE, model_values
 
 Key = tuple[int, int, str]  # round, attempt, device: the attempt that the update began with
 IS_PARAMETER = np.arange(SIZE) < model_size(PARAMETERS)  # the statistics' names come behind

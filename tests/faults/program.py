@@ -32,7 +32,7 @@ LEASE_SECONDS = 1.0  # so that no kill costs more than that
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens before or after a call of `at`, such as `coordinator.storage.store:Store.commit_round`.
+    """What happens before or after a call of `at`, such as `moonfed.coordinator.storage.store:Store.commit_round`.
 
     `kill` ends the process with SIGKILL, `full` raises what a full disk raises, `database away` and `objects away` what
     a server raises that cannot be reached, in so many calls after `skip` others.
@@ -104,12 +104,12 @@ def disturb_the_clock(how: Clock) -> None:
 
 
 def main() -> None:
-    from coordinator import keeping
-    from coordinator.cli import main as run
-    from coordinator.replicas import replica
+    from moonfed.coordinator.cli.program import main as run
+    from moonfed.coordinator.replicas import monitor
+    from moonfed.coordinator.runs import persistence
 
-    keeping.TROUBLE_SECONDS = 0.1
-    replica.LEASE_SECONDS = LEASE_SECONDS
+    persistence.TROUBLE_SECONDS = 0.1
+    monitor.LEASE_SECONDS = LEASE_SECONDS
     for told in json.loads(os.environ.get(VARIABLE, "[]")):
         Fault(**told).install()
     if CLOCK in os.environ:

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from coordinator.attendance import Assignment, Introduction
-from coordinator.federation import Federation
-from coordinator.records import AttemptId
-from coordinator.storage.state_directory import open_state
-from coordinator.updates import UpdateHeader
-from moonfed import CONTRACT_VERSION, PLAN_INTERFACE
 from moonfed.blobs import ref_of_bytes
+from moonfed.coordinator.app import Federation
+from moonfed.coordinator.devices.sessions import Assignment, Introduction
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import MoonfedError, SchemaMismatch
 from moonfed.tensors import Vector
-from tests.coordinator.support import SIZE, model_bytes
+from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.faults.crash import Crash
 from tests.faults.ledger import Sent
 from tests.faults.simulated_loop import SimulatedLoop
+from tests.support.coordinator import SIZE, model_bytes
 
 T = TypeVar("T")
 

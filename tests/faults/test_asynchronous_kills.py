@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from coordinator.storage import sqlite
-from edge_client.assignment import Assignment
+from moonfed.coordinator.storage.db import sqlite
+from moonfed.edge_client.agent.assignment import Assignment
 from moonfed.tensors import Vector
 from moonfed.v1 import control_pb2
-from tests.coordinator.support import model_values
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, trained, until
 from tests.faults.kills import RUN, Reaper, kills
+from tests.support.coordinator import model_values
 
 ROUNDS, BUFFER = 20, 2
 SLOW, BEHIND = "cam-3", 2  # hands in when the others are so many models further

@@ -7,10 +7,10 @@ import sqlite3
 import subprocess
 from contextlib import closing
 
-from edge_client.assignment import Assignment
+from moonfed.edge_client.agent.assignment import Assignment
 from moonfed.v1 import control_pb2
-from tests.coordinator.support import ask
 from tests.faults.fleet import SAMPLES, Coordinators, Pace, bundle_of, devices_at, until
+from tests.support.coordinator import ask
 
 ROUNDS = 8
 HELD = 3  # the first round that nobody trains for until it is let go

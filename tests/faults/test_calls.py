@@ -20,9 +20,9 @@ from moonfed import transport
 from moonfed.identity import load_identity
 from moonfed.join_token import parse_token
 from moonfed.v1 import control_pb2, enrolment_pb2, fleet_pb2
-from tests.coordinator import support
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.faults.messages import messages
+from tests.support import coordinator
 
 SECONDS = 0.2  # for a call that would not end by itself, such as Attend
 PROBLEMS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
@@ -32,7 +32,7 @@ METHODS: list[MethodDescriptor] = [
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
-BUNDLE = support.make_bundle()
+BUNDLE = coordinator.make_bundle()
 EXAMPLES = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -116,12 +116,12 @@ def test_after_all_of_that_a_round_goes_its_way(served: Served) -> None:
     started = served.fleet.start("afterwards", bundle=BUNDLE)
     identity = load_identity(served.fleet.tmp / "cam-1")
     with transport.open_channel(identity.address, identity) as channel:
-        device = support.Device("cam-1", channel)
+        device = coordinator.Device("cam-1", channel)
         attending = device.attend()
         while (work := attending.assignment()).run != started.run:
             pass
-        device.submit(work, support.model_bytes(2.0))
+        device.submit(work, coordinator.model_bytes(2.0))
         ended = list(served.fleet.operator.watch("afterwards"))[-1].run
         attending.leave()
     assert ended.status == control_pb2.RUN_STATUS_FINISHED
-    assert support.model_values(served.fleet.operator.model(ended.model)).tolist() == [2.0] * support.SIZE
+    assert coordinator.model_values(served.fleet.operator.model(ended.model)).tolist() == [2.0] * coordinator.SIZE

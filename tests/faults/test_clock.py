@@ -9,9 +9,9 @@ import pytest
 from moonfed import transport
 from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
-from tests.coordinator.support import Device
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, whole_run
 from tests.faults.program import Clock
+from tests.support.coordinator import Device
 
 BUNDLE = bundle_of(50)
 SECONDS = 1.0  # of a deadline, or of a patience

@@ -17,25 +17,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.authority import Authority
-from coordinator.messages import control, fleet
-from coordinator.messages.settings import run_settings, settings_message
-from coordinator.updates import check_files, check_header
-from edge_client.assignment import read_assignment, read_ended
+from moonfed.coordinator.pki.authority import Authority
+from moonfed.coordinator.rpc import convert_control, convert_fleet
+from moonfed.coordinator.rpc.convert_settings import run_settings, settings_message
+from moonfed.coordinator.updates.validation import check_files, check_header
+from moonfed.edge_client.agent.assignment import read_assignment, read_ended
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
 from moonfed.identity import new_key, signing_request
 from moonfed.join_token import PREFIX, JoinToken, parse_token
 from moonfed.manifest import MODEL, Manifest
 from moonfed.tensors import header_bytes, open_model, require_finite, split
 from moonfed.v1 import control_pb2, fleet_pb2
-from tests.coordinator import support
 from tests.faults.messages import JSON, all_spoilt, damaged, messages, spoilt
+from tests.support import coordinator
 
-BUNDLE = support.make_bundle(downlink=support.SCAFFOLD["downlink"], uplink=support.SCAFFOLD["uplink"])
+BUNDLE = coordinator.make_bundle(downlink=coordinator.SCAFFOLD["downlink"], uplink=coordinator.SCAFFOLD["uplink"])
 WORDS = ["", MODEL, "r", "cam-1", "loss", "holdout_samples", "0" * 64, BUNDLE.ref.sha256, "1.3", "int8+zstd"]
-MODEL_FILE = support.model_bytes(1.0)
+MODEL_FILE = coordinator.model_bytes(1.0)
 REQUEST = signing_request(new_key(), "cam-1")
-HEADER = json.loads(header_bytes(support.SPECS)[8:])
+HEADER = json.loads(header_bytes(coordinator.SPECS)[8:])
 # One directory for all examples: each overwrites the file of the one before.
 EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -49,7 +49,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @given(messages(fleet_pb2.SubmitHeader, WORDS))
 def test_the_header_of_an_update(message: fleet_pb2.SubmitHeader) -> None:
     with suppress(MoonfedError):
-        header = fleet.update_header("cam-1", message)
+        header = convert_fleet.update_header("cam-1", message)
         check_header(header, BUNDLE.manifest, header.encoding)
 
 
@@ -57,9 +57,9 @@ def test_the_header_of_an_update(message: fleet_pb2.SubmitHeader) -> None:
 @given(messages(fleet_pb2.AttendRequest, WORDS), messages(control_pb2.UploadRequest, WORDS))
 def test_introductions_and_uploads(attend: fleet_pb2.AttendRequest, upload: control_pb2.UploadRequest) -> None:
     with suppress(MoonfedError):
-        assert fleet.introduction("cam-1", attend).understands_ended in (True, False)
+        assert convert_fleet.introduction("cam-1", attend).understands_ended in (True, False)
     with suppress(MoonfedError):
-        control.upload_header(upload)
+        convert_control.upload_header(upload)
 
 
 @EXAMPLES
@@ -85,16 +85,18 @@ def test_a_tensor_file_is_exactly_what_was_asked_for_or_refused(tmp_path: Path, 
     path = tmp_path / "model"
     path.write_bytes(content)
     with suppress(SchemaMismatch):
-        check_files({MODEL: path}, support.make_bundle().manifest)
-        vector = open_model(path, support.SPECS)
-        require_finite(vector, support.SPECS)
-        assert vector.nbytes == len(MODEL_FILE) - len(header_bytes(support.SPECS))
-        assert np.isfinite(np.concatenate([tensor.ravel() for tensor in split(vector, support.SPECS).values()])).all()
+        check_files({MODEL: path}, coordinator.make_bundle().manifest)
+        vector = open_model(path, coordinator.SPECS)
+        require_finite(vector, coordinator.SPECS)
+        assert vector.nbytes == len(MODEL_FILE) - len(header_bytes(coordinator.SPECS))
+        assert np.isfinite(
+            np.concatenate([tensor.ravel() for tensor in split(vector, coordinator.SPECS).values()])
+        ).all()
 
 
 def with_header(document: Any) -> bytes:  # noqa: ANN401
     text = json.dumps(document).encode()
-    return len(text).to_bytes(8, "little") + text + MODEL_FILE[len(header_bytes(support.SPECS)) :]
+    return len(text).to_bytes(8, "little") + text + MODEL_FILE[len(header_bytes(coordinator.SPECS)) :]
 
 
 def test_no_value_of_a_manifest_is_taken_on_trust() -> None:
@@ -109,7 +111,7 @@ def test_no_value_of_a_tensor_header_is_taken_on_trust(tmp_path: Path) -> None:
         (tmp_path / "model").write_bytes(with_header(document))
         if document != HEADER:
             with pytest.raises(SchemaMismatch):
-                open_model(tmp_path / "model", support.SPECS)
+                open_model(tmp_path / "model", coordinator.SPECS)
 
 
 @EXAMPLES
@@ -135,7 +137,7 @@ def test_a_manifest_that_is_to_hurt_the_parser(content: bytes, tmp_path: Path) -
         Manifest.from_bytes(content)
     (tmp_path / "model").write_bytes(len(content).to_bytes(8, "little") + content)
     with pytest.raises(SchemaMismatch):
-        open_model(tmp_path / "model", support.SPECS)
+        open_model(tmp_path / "model", coordinator.SPECS)
     with pytest.raises(InvalidInput):
         parse_token(PREFIX + base64.urlsafe_b64encode(content).decode())
 
@@ -192,7 +194,7 @@ def test_what_would_run_if_it_were_loaded_is_refused_unopened(tmp_path: Path) ->
     for content in (pickled, archive.read_bytes()):
         (tmp_path / "model").write_bytes(content)
         with pytest.raises(SchemaMismatch):
-            check_files({MODEL: tmp_path / "model"}, support.make_bundle().manifest)
+            check_files({MODEL: tmp_path / "model"}, coordinator.make_bundle().manifest)
         with pytest.raises(InvalidInput):
             Manifest.from_bytes(content)
     assert not (tmp_path / "sprung").exists()

@@ -13,13 +13,13 @@ from moonfed import transport
 from moonfed.errors import AlreadyExists, Unavailable
 from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
-from tests.coordinator.support import Device
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, until, whole_run
 from tests.faults.program import Fault
+from tests.support.coordinator import Device
 
 STORAGE = "coordinator.storage."
 REGISTRY = STORAGE + "registry:Registry."
-ANSWERS = "coordinator.storage.answers:Answers."
+ANSWERS = "moonfed.coordinator.storage.receipts:Answers."
 STORE = STORAGE + "store:Store."
 DIRECTORY = STORAGE + "state_directory:StateDirectory."
 BLOBS = "moonfed.blobs:"

@@ -13,13 +13,13 @@ import zstandard
 from moonfed import transport
 from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
-from tests.coordinator import support
 from tests.coordinator.conftest import Fleet, fleet_in
-from tests.coordinator.support import Device, model_bytes, model_values
 from tests.faults.power import Disk
+from tests.support import coordinator
+from tests.support.coordinator import Device, model_bytes, model_values
 
 ZSTD = "float32+zstd"  # its updates are decoded before they are acknowledged
-MEAN = support.weighted({3.0: 30, 7.0: 10})  # of what the two devices hand in for round 2
+MEAN = coordinator.weighted({3.0: 30, 7.0: 10})  # of what the two devices hand in for round 2
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.coordinator.support import model_values
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, expected, whole_run
 from tests.faults.kills import RUN, Reaper, kills
+from tests.support.coordinator import model_values
 
 ROUNDS = 20
 

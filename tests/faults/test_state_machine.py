@@ -24,22 +24,22 @@ from hypothesis import HealthCheck, strategies
 from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from coordinator.attendance import Assignment
-from coordinator.operator_desk import OperatorDesk
-from coordinator.records import RoundRecord, RunView
-from coordinator.rounds.asynchronous import Asynchronous
-from coordinator.rounds.retention import Retention
-from coordinator.rounds.settings import Amount, Settings
-from coordinator.storage import housekeeping
-from coordinator.updates import UpdateHeader
 from moonfed.blobs import ref_of_bytes
+from moonfed.coordinator.api.operator_api import OperatorDesk
+from moonfed.coordinator.devices.sessions import Assignment
+from moonfed.coordinator.records import RoundRecord, RunView
+from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
+from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.storage.blobs import garbage_collection
+from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import AlreadyExists, NotFound, WrongState
 from moonfed.manifest import WEIGHTS_FILE
 from moonfed.tensors import Vector
-from tests.coordinator.support import make_bundle, model_values
 from tests.faults.crash import Crash
 from tests.faults.ledger import Key, Ledger, Sent
 from tests.faults.simulated_fleet import Coordinator, SimulatedDevice, handed_in, rubbish_sent, sent_over
+from tests.support.coordinator import make_bundle, model_values
 
 P = ParamSpec("P")
 LIVES = int(os.environ.get("MOONFED_LIVES", "0"))  # `make search` asks for many, others each time
@@ -82,7 +82,7 @@ class Life(RuleBasedStateMachine):
         self.stack.callback(logging.disable, logging.NOTSET)
         self.crash = Crash()
         # Each start sweeps all that nothing refers to.
-        self.stack.enter_context(mock.patch.object(housekeeping, "UPLOAD_SECONDS", -1.0))
+        self.stack.enter_context(mock.patch.object(garbage_collection, "UPLOAD_SECONDS", -1.0))
         self.stack.enter_context(self.crash.installed())
         self.devices = [SimulatedDevice(f"cam-{number}", 10 * number) for number in range(1, 5)]
         self.others = [SimulatedDevice(f"later-{number}", 10) for number in range(3)]

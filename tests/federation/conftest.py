@@ -14,10 +14,10 @@ import numpy as np
 import psutil
 import pytest
 
-from experiments.datasets import load_dataset
-from experiments.partition import PartitionSettings, write_partition
-from experiments.processes import Fleet, run
 from moonfed.blobs import BlobDirectory
+from moonfed.experiments.child_processes import Fleet, run
+from moonfed.experiments.datasets import load_dataset
+from moonfed.experiments.partition import PartitionSettings, write_partition
 from moonfed.identity import load_identity
 from moonfed.tensors import Vector, open_model
 from moonfed.transport import fetch_blob, from_message, open_channel

@@ -13,9 +13,9 @@ import onnxruntime
 import psutil
 import pytest
 
-from experiments.demo import DemoSettings, empty_directory, run_demo, start_devices
-from experiments.processes import Fleet, our_program
 from moonfed.errors import InvalidInput, MoonfedError
+from moonfed.experiments.child_processes import Fleet, our_program
+from moonfed.experiments.demo import DemoSettings, empty_directory, run_demo, start_devices
 
 
 def ours(output: Path) -> list[list[str]]:
@@ -56,8 +56,8 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, moment: str, numb
     code = (
         "import pathlib, signal, typer\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
-        "from moonfed.cli import run_program\n"
-        "from experiments.demo import DemoSettings, run_demo\n"
+        "from moonfed.command_line import run_program\n"
+        "from moonfed.experiments.demo import DemoSettings, run_demo\n"
         "app = typer.Typer()\n"
         f"app.command()(lambda: run_demo(DemoSettings(output=pathlib.Path({str(output)!r}), {settings})))\n"
         "run_program(app, 'demo')\n"
@@ -97,7 +97,7 @@ def test_a_demo_whose_device_dies_says_so(tmp_path: Path, monkeypatch: pytest.Mo
         start_devices(fleet, settings)
         fleet.programs["device-1"].kill()
 
-    monkeypatch.setattr("experiments.demo.start_devices", start_and_spoil)
+    monkeypatch.setattr("moonfed.experiments.demo.start_devices", start_and_spoil)
     with pytest.raises(MoonfedError, match="device-1 ended"):
         run_demo(DemoSettings(output=tmp_path / "demo", devices=2, rounds=3, epochs=8))
     assert ours(tmp_path / "demo") == []

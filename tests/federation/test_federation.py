@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from edge_client.training import RoundSettings, Samples, train_round
-from experiments.processes import run
 from moonfed.bundle import read_bundle
+from moonfed.edge_client.training.local_training import RoundSettings, Samples, train_round
+from moonfed.experiments.child_processes import run
 from moonfed.manifest import PLAN_FILE
 from moonfed.plan import load_plan
 from moonfed.tensors import Vector, open_model, split
@@ -219,6 +219,11 @@ def test_a_run_goes_on_from_given_weights(
 
 def test_the_programs_start_without_torch() -> None:
     """Help and operator's commands must not pay for what they do not use."""
-    for program in ("export.cli", "edge_client.cli", "coordinator.cli", "experiments.cli"):
+    for program in (
+        "moonfed.export.cli.program",
+        "moonfed.edge_client.cli",
+        "moonfed.coordinator.cli.program",
+        "moonfed.experiments.cli",
+    ):
         code = f"import sys, {program}; sys.exit('torch' in sys.modules or 'onnxruntime' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, program

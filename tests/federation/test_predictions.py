@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from experiments.processes import run
 from moonfed.bundle import read_bundle
+from moonfed.experiments.child_processes import run
 from moonfed.manifest import PLAN_FILE
 from moonfed.plan import load_plan
 from moonfed.tensors import split

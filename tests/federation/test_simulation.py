@@ -15,11 +15,11 @@ import numpy as np
 import psutil
 import pytest
 
-from experiments.fleet.engine import EngineSettings
-from experiments.fleet.run import run_simulation
-from experiments.processes import our_program
-from experiments.simulation import Simulation
 from moonfed.bundle import read_bundle
+from moonfed.experiments.child_processes import our_program
+from moonfed.experiments.fleet.engine import EngineSettings
+from moonfed.experiments.fleet.run import run_simulation
+from moonfed.experiments.simulation import Simulation
 from moonfed.tensors import open_model
 
 from .conftest import PATIENCE, Federation

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.processes import run
-from export.binding import read_metadata
+from moonfed.experiments.child_processes import run
+from moonfed.export.binding import read_metadata
 from moonfed.manifest import WEIGHTS_FILE
-from tests.export.serving.serving import served
+from tests.support.server_process import served
 
 from .conftest import Federation
 

@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from moonfed import proxy, transport
+from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.errors import InvalidInput, Unavailable
 from moonfed.proxy import Proxy, insist_on_proxy, open_tunnel, parse_proxy, proxy_between
-from moonfed.unavailability import explain_unavailable
-from tests.edge_client.proxy import ConnectProxy
+from tests.support.http_proxy import ConnectProxy
 
 HOST = "coordinator.invalid"  # by RFC 2606 no name server knows it: only a proxy can
 VARIABLES = (*proxy.VARIABLES, *proxy.EXCEPTIONS)

@@ -21,9 +21,10 @@ from cryptography.x509.oid import NameOID
 
 from moonfed import errors
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.connection_diagnosis import explain_unavailable
+from moonfed.grpc_status import from_rpc_error, to_status
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, subject_of
 from moonfed.join_token import JoinToken, parse_token
-from moonfed.status import from_rpc_error, to_status
 from moonfed.transport import (
     Backoff,
     call,
@@ -33,7 +34,6 @@ from moonfed.transport import (
     parts,
     require_loopback,
 )
-from moonfed.unavailability import explain_unavailable
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 CONTENT = bytes(range(251)) * 20_000  # 5 MB: several chunks

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from coordinator.storage.postgres import open_store
-from coordinator.storage.store import Store
+from moonfed.coordinator.storage.db.postgres import open_store
+from moonfed.coordinator.storage.store import Store
 from tests.coordinator.conftest import until
-from tests.coordinator.storage import postgresql
 from tests.coordinator.storage.conftest import new_bucket, postgresql_server, s3_server
+from tests.support import postgresql
 
 __all__ = ["postgresql_server", "s3_server", "until"]
 

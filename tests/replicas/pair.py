@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordinator.storage.store import Store
-from edge_client.assignment import Assignment
-from edge_client.state import StoredRound
 from moonfed.bundle import Bundle
+from moonfed.coordinator.storage.store import Store
+from moonfed.edge_client.agent.assignment import Assignment
+from moonfed.edge_client.state.round_store import StoredRound
 from tests.faults.fleet import SAMPLES, Coordinators, LightDevice, enrol_all, until
 from tests.replicas.balancer import balancer
 

@@ -6,12 +6,12 @@ LEASE_SECONDS = 4.0
 
 
 def main() -> None:
-    from coordinator import keeping
-    from coordinator.cli import main as run
-    from coordinator.replicas import replica
+    from moonfed.coordinator.cli.program import main as run
+    from moonfed.coordinator.replicas import monitor
+    from moonfed.coordinator.runs import persistence
 
-    replica.LEASE_SECONDS = LEASE_SECONDS
-    keeping.TROUBLE_SECONDS = 0.1
+    monitor.LEASE_SECONDS = LEASE_SECONDS
+    persistence.TROUBLE_SECONDS = 0.1
     run()
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.storage.attendances import Attendances
-from coordinator.storage.store import Store
+from moonfed.coordinator.storage.online_devices import Attendances
+from moonfed.coordinator.storage.store import Store
 
 Two = tuple[Attendances, Attendances]
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import typer.main
 
-from coordinator.cli import app
+from moonfed.coordinator.cli.program import app
 from tests.replicas.balancer import CONFIGURATION, HAPROXY
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.storage.postgres import open_store
-from coordinator.storage.store import Store
+from moonfed.coordinator.storage.db.postgres import open_store
+from moonfed.coordinator.storage.store import Store
 from moonfed.v1 import control_pb2
-from tests.coordinator.storage.postgresql import Server
-from tests.coordinator.support import ask, model_values
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, enrol_all, expected, free_ports, until
 from tests.replicas.pair import PROGRAM
+from tests.support.coordinator import ask, model_values
+from tests.support.postgresql import Server
 
 pytestmark = pytest.mark.timeout(180)
 BUNDLE = bundle_of(1000)

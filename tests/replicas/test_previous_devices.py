@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from moonfed import CONTRACT_VERSION
 from moonfed.v1 import control_pb2, fleet_pb2
+from moonfed.version import CONTRACT_VERSION
 from tests.coordinator.conftest import fleet_in
-from tests.coordinator.storage.postgresql import Server
-from tests.coordinator.support import model_bytes, model_values
+from tests.support.coordinator import model_bytes, model_values
+from tests.support.postgresql import Server
 
 PREVIOUS = "1.2"
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from coordinator.records import Answer
-from coordinator.storage.leases import LeaseLost
-from coordinator.storage.state_directory import open_state
-from coordinator.storage.store import Store
 from moonfed.blobs import ref_of_bytes
+from moonfed.coordinator.records import Answer
+from moonfed.coordinator.storage.leases import LeaseLost
+from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, NotFound, WrongState
-from tests.coordinator.storage.postgresql import Server
 from tests.coordinator.storage.test_store import FIRST, RUN
+from tests.support.postgresql import Server
 
 Two = tuple[Store, Store]
 MOMENT = 0.5  # in which a transaction that waits for another one would long have ended

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.storage.postgres import open_store
+from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.v1 import control_pb2
-from tests.coordinator.storage.postgresql import Server
-from tests.coordinator.support import ask, model_values
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, enrol_all, expected, until
 from tests.replicas.pair import Pair, go_on, pair_of_replicas, pause, start
+from tests.support.coordinator import ask, model_values
+from tests.support.postgresql import Server
 
 pytestmark = pytest.mark.timeout(180)
 ROUNDS, STOPPED = 10, "stopped"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.storage import postgres, sqlite
-from coordinator.storage.store import Store
-from tests.coordinator.storage import postgresql
+from moonfed.coordinator.storage.db import postgres, sqlite
+from moonfed.coordinator.storage.store import Store
+from tests.support import postgresql
 
 Open = Callable[[], Store]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from coordinator.records import AttemptId
-from coordinator.rounds.retention import KEEP_ALL
-from coordinator.storage.recovery import recovered_state
-from coordinator.storage.sqlite import open_store
 from moonfed.blobs import ref_of_bytes
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.rounds.retention import KEEP_ALL
+from moonfed.coordinator.storage.db.sqlite import open_store
+from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.errors import VersionMismatch
 
 DUMP = Path(__file__).with_name("schema_3.sql")

@@ -11,13 +11,13 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sql
 
-from coordinator.storage.leases import LeaseLost
-from coordinator.storage.passing_trouble import as_away, as_full_disk
-from coordinator.storage.postgres import open_store
-from coordinator.storage.store import Store
+from moonfed.coordinator.storage.db.postgres import open_store
+from moonfed.coordinator.storage.leases import LeaseLost
+from moonfed.coordinator.storage.store import Store
+from moonfed.coordinator.storage.transient_errors import as_away, as_full_disk
 from moonfed.errors import Corrupt, InvalidInput, Unavailable, VersionMismatch
-from tests.coordinator.storage.postgresql import Server
 from tests.coordinator.storage.test_store import FIRST, MODEL, RUN, update
+from tests.support.postgresql import Server
 
 Two = tuple[Store, Store]
 

@@ -12,17 +12,17 @@ import grpc
 import numpy as np
 import pytest
 
-from coordinator.replicas import replica
-from coordinator.storage import postgres
-from coordinator.storage.objects import Objects
 from moonfed import transport
+from moonfed.coordinator.replicas import monitor
+from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.db import postgres
 from moonfed.errors import Unavailable
+from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import load_identity
-from moonfed.status import from_rpc_error
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
-from tests.coordinator.storage.postgresql import Server
-from tests.coordinator.support import Device, model_bytes, model_values
+from tests.support.coordinator import Device, model_bytes, model_values
+from tests.support.postgresql import Server
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -33,7 +33,7 @@ def url(postgresql_server: Server) -> str:
 
 
 def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "LEASE_SECONDS", 4.0)  # prolonged in time, or nothing could be committed
+    monkeypatch.setattr(monitor, "LEASE_SECONDS", 4.0)  # prolonged in time, or nothing could be committed
     with fleet_in(tmp_path, database=url) as fleet:
         assert not (fleet.state / "coordinator.db").exists()
         device = fleet.device("cam-1")
@@ -64,7 +64,7 @@ def test_a_killed_coordinators_round_goes_on(tmp_path: Path, url: str) -> None:
 def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_received(
     tmp_path: Path, url: str, bucket: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica, "LEASE_SECONDS", 10.0)
+    monkeypatch.setattr(monitor, "LEASE_SECONDS", 10.0)
     shared = {"database": url, "blobs": bucket}
     with ExitStack() as stack:
         with fleet_in(tmp_path / "a", **shared) as first:
@@ -94,7 +94,7 @@ def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_
 def test_what_another_coordinator_drives_is_served_and_not_changed(
     tmp_path: Path, url: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica, "LEASE_SECONDS", 2.0)
+    monkeypatch.setattr(monitor, "LEASE_SECONDS", 2.0)
     first = postgres.open_store(url, used_before=False)
     with fleet_in(tmp_path, database=url) as fleet:
         fleet.start("run")
@@ -105,7 +105,7 @@ def test_what_another_coordinator_drives_is_served_and_not_changed(
         with pytest.raises(Unavailable, match="'run' is changing hands between coordinators; watch again"):
             list(with_our_errors(log))
         attending = fleet.device("cam-1").attend()
-        time.sleep(3 * replica.LOOK_SECONDS)
+        time.sleep(3 * monitor.LOOK_SECONDS)
         assert attending.replies.empty()
         assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
         first.leases.release()  # the other one has ended

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from coordinator.records import AttemptId
-from coordinator.storage import pins
-from coordinator.storage.housekeeping import discard
-from coordinator.storage.state_directory import StateDirectory, open_state
-from tests.coordinator.storage.postgresql import Server
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.storage.blobs import pins
+from moonfed.coordinator.storage.blobs.garbage_collection import discard
+from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from tests.coordinator.storage.test_garbage_collection import BUNDLE
 from tests.coordinator.storage.test_store import RUN
-from tests.coordinator.test_housekeeping import BUNDLE
+from tests.support.postgresql import Server
 
 Two = tuple[StateDirectory, StateDirectory]
 Until = Callable[[Callable[[], bool]], None]

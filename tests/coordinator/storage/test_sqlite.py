@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from coordinator.storage.passing_trouble import as_full_disk
-from coordinator.storage.sqlite import open_store
+from moonfed.coordinator.storage.db.sqlite import open_store
+from moonfed.coordinator.storage.transient_errors import as_full_disk
 from moonfed.errors import Corrupt
 from tests.coordinator.storage.test_store import RUN
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.aggregation.offences import Offence
-from coordinator.records import Answer, AttemptId, RunRecord
-from coordinator.rounds.retention import KEEP_ALL, Retention
-from coordinator.rounds.settings import Amount, Settings
-from coordinator.storage import blob_refs
-from coordinator.storage.recovery import recovered_state
-from coordinator.storage.store import RECEIPT_ROUNDS, Store
-from coordinator.storage.views import run_view
 from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.records import Answer, AttemptId, RunRecord
+from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
+from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.runs.view import run_view
+from moonfed.coordinator.storage.blobs import references
+from moonfed.coordinator.storage.recovery import recovered_state
+from moonfed.coordinator.storage.store import RECEIPT_ROUNDS, Store
 from moonfed.errors import AlreadyExists, NotFound, WrongState
 from tests.coordinator.storage.conftest import Open
 
@@ -390,7 +390,7 @@ def test_a_transaction_that_fails_in_the_middle_leaves_nothing(store: Store, mon
         raise OSError("a fault of the test's")
 
     with monkeypatch.context() as failing:
-        failing.setattr(blob_refs, "prune", fail)
+        failing.setattr(references, "prune", fail)
         with pytest.raises(OSError, match="a fault of the test's"):
             store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={"loss": 1.0}, metrics_before={})
     found = store.round(FIRST)

@@ -1,0 +1,43 @@
+"""What the end of a round depends on, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.manifest import MODEL, Manifest
+from moonfed.server_rules import Weighting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """One device's checked update."""
+
+    device: str
+    files: Mapping[str, Path]  # by role: the model and the manifest's uplink
+    samples: int  # trained on, at least 1
+    steps: int  # optimiser steps taken, at least 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedRound:
+    """A round whose updates are all there."""
+
+    manifest: Manifest
+    round: int
+    seed: int  # the run's
+    admitted: int  # N: devices that belong to the run, at least the contributions'
+    begun_with: Mapping[str, Path]  # the global state, by role; what nobody has computed yet is absent
+    contributions: tuple[Contribution, ...]  # in order of the devices' names
+    defence: Defence = field(default_factory=Defence)
+
+    @property
+    def models(self) -> list[Path]:
+        """The contributions' models."""
+        return [contribution.files[MODEL] for contribution in self.contributions]
+
+    def weights(self, weighting: Weighting) -> list[int]:
+        """What each contribution weighs: p_i times their sum."""
+        return [contribution.samples if weighting == "samples" else 1 for contribution in self.contributions]

@@ -1,0 +1,73 @@
+"""FedBuff's weights by staleness. Nguyen et al., AISTATS 2022, algorithm 1 and section 5.2.
+
+    w ← w + Σ p_i·s(τ_i)·(y_i − w_i),    s(τ) = 1/√(1 + τ)
+
+y_i is what a device made of w_i, the global model of τ_i models ago. This is the mean of w + s(τ_i)·(y_i − w_i), which
+stand for what the devices would have sent had they begun with w: so defences and server rules take these as they take
+any round's models. Statistics are no sums of steps: of them it is w + s(τ_i)·(y_i − w), which lies between w and y_i.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from moonfed.coordinator.aggregation.closed_round import Contribution
+from moonfed.coordinator.aggregation.model_files import SLICE, is_parameter, ranges, read, writers
+from moonfed.errors import InvalidInput
+from moonfed.manifest import MODEL, Manifest
+from moonfed.server_rules import FedNova
+from moonfed.tensors import model_size
+
+
+def require_bufferable(manifest: Manifest) -> None:
+    """Raises InvalidInput for a bundle whose updates mean nothing but in the round that they began with."""
+    roles = sorted({*manifest.downlink, *manifest.uplink, *manifest.device_state})
+    if roles:
+        raise InvalidInput(
+            f"method is {manifest.method!r}, which exchanges {', '.join(roles)} beside the model; with asynchronous "
+            "rounds it must be one that exchanges models only, such as 'fedavg', 'fedprox' or 'moon'"
+        )
+    if isinstance(manifest.server_rule, FedNova):
+        raise InvalidInput(
+            "server_rule is 'fednova', which compares the steps of one round's devices; with asynchronous rounds it "
+            "must be another"
+        )
+
+
+def discount(staleness: int) -> float:
+    """s(τ)."""
+    return 1 / math.sqrt(1 + staleness)
+
+
+def discounted(
+    contribution: Contribution,
+    staleness: int,
+    manifest: Manifest,
+    *,
+    begun_with: Path,
+    newest: Path,
+    target: Path,
+    slice_elements: int = SLICE,
+) -> Contribution:
+    """The contribution with its model as if it had begun with the newest global model, written to `target`.
+
+    `begun_with`: the global model of so many models ago. One that began with the newest is left as it is. Raises
+    InvalidInput if float32 cannot hold the result.
+    """
+    if staleness == 0:
+        return contribution
+    specs, s = manifest.tensors, discount(staleness)
+    size = model_size(specs)
+    with writers({MODEL: target}, specs) as writing:
+        for start, stop in ranges(size, slice_elements):
+            y, base, w = (
+                read(path, size, start, stop).astype(np.float64)
+                for path in (contribution.files[MODEL], begun_with, newest)
+            )
+            origin = np.where(is_parameter(specs, start, stop), base, w)
+            writing[MODEL].write(w + s * (y - origin))
+    return replace(contribution, files={**contribution.files, MODEL: target})

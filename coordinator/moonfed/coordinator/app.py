@@ -1,0 +1,66 @@
+"""The coordinator's domain, put together: a desk for devices and one for operators, over the runs that are served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from moonfed.coordinator.api.device_api import DeviceDesk
+from moonfed.coordinator.api.operator_api import OperatorDesk
+from moonfed.coordinator.devices.liveness import Liveness
+from moonfed.coordinator.devices.sessions import Attendance
+from moonfed.coordinator.replicas.monitor import Replica
+from moonfed.coordinator.replicas.presence import Presence
+from moonfed.coordinator.runs.manager import ServedRuns
+from moonfed.coordinator.storage.blobs.garbage_collection import sweep
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.coordinator.updates.transfer import Uploads
+from moonfed.errors import Unavailable
+
+_log = logging.getLogger(__name__)
+
+
+class Federation:
+    """Runs and devices over an opened state directory. Lives on one event loop."""
+
+    def __init__(self, directory: StateDirectory) -> None:
+        self.directory = directory
+        self._attendance, self._liveness, self._background = Attendance(), Liveness(), Background()
+        here, uploads = (self._attendance, self._liveness, self._background), Uploads()
+        self._runs = ServedRuns(directory, *here)
+        self.devices = DeviceDesk(directory, self._runs, uploads, *here)
+        self.operators = OperatorDesk(directory, self._runs, uploads, self._attendance, self._background)
+
+    async def open(self) -> None:
+        """Goes on with the runs that were running when the coordinator ended."""
+        await self._runs.open()
+        if self.directory.store.leases.shared:
+            await self._join_replicas()
+        self._background.spawn(in_thread(sweep, self.directory))
+
+    async def _join_replicas(self) -> None:
+        store = self.directory.store
+        presence = Presence(store.attendances, store.leases.holder or "", self._attendance, self._liveness)
+        replica = Replica(store, self._runs, presence)
+        await replica.beat()
+        await replica.look()
+        self._background.spawn(replica.keep_beating())
+        self._background.spawn(replica.keep_looking())
+
+    def dismiss(self) -> None:
+        """The coordinator is about to stop: ends attendances and watches; nobody counts as lost for that."""
+        reason = Unavailable("the coordinator is stopping")
+        self._runs.dismiss(reason)
+        self._attendance.close(reason)
+
+    async def close(self) -> None:
+        """Stops driving; what matters is durable already."""
+        await self._background.close()
+        store = self.directory.store
+        try:
+            if store.leases.shared:
+                await asyncio.to_thread(store.leases.release)
+                await asyncio.to_thread(store.attendances.leave)
+        except Exception:  # the database is away: our leases end by themselves
+            _log.exception("the leases of runs cannot be given back")

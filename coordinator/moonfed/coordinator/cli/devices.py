@@ -1,0 +1,64 @@
+"""The list of devices for people's eyes: who is there, and with what hardware. `--json` has all that they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from moonfed.coordinator.cli.format import moment, table
+from moonfed.labels import write_labels
+from moonfed.v1 import control_pb2
+
+HEADS = (
+    "device",
+    "attends",
+    "last seen",
+    "certificate until",
+    "hardware",
+    "memory",
+    "trains on",
+    "torch",
+    "system",
+    "labels",
+)
+UNSAID = "-"  # by devices of an earlier release, or that have not attended yet
+
+
+def device_lines(devices: Sequence[control_pb2.Device]) -> list[str]:
+    """A table with a line for each device."""
+    return table(HEADS, [_row(device) for device in devices])
+
+
+def _row(device: control_pb2.Device) -> list[str]:
+    said = device.platform
+    return [
+        device.device,
+        "yes" if device.attending else "no",
+        "now" if device.attending else moment(device.last_seen),
+        moment(device.certificate_expires),
+        _hardware(said),
+        _memory(said),
+        _trains_on(said),
+        said.get("torch") or UNSAID,
+        f"JetPack {said['jetpack']}" if said.get("jetpack") else said.get("system") or UNSAID,
+        write_labels(device.labels) or UNSAID,
+    ]
+
+
+def _hardware(said: Mapping[str, str]) -> str:
+    """What does the training: the GPU, if that is what it trains on; else the processor."""
+    processor = said.get("processor") or said.get("architecture") or UNSAID
+    return said.get("gpu") or processor if said.get("accelerator") == "cuda" else processor
+
+
+def _memory(said: Mapping[str, str]) -> str:
+    """Told in bytes."""
+    told = said.get("memory", "")
+    return f"{int(told) / 1e9:.1f} GB" if told.isdecimal() else UNSAID
+
+
+def _trains_on(said: Mapping[str, str]) -> str:
+    kind = said.get("accelerator") or UNSAID
+    detail = said.get("cuda") if kind == "cuda" else said.get("threads")
+    if not detail:
+        return kind
+    return f"cuda {detail}" if kind == "cuda" else f"{kind}, {detail} thread{'s' if detail != '1' else ''}"

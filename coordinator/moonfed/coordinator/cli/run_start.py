@@ -1,0 +1,124 @@
+"""moonfed-coordinator run start: a run's settings as options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moonfed.command_line import print_json
+from moonfed.coordinator.cli.options import KeepEveryOption, KeepLastOption
+from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+
+
+def start(
+    bundle: Annotated[Path, typer.Argument(help="A bundle: a directory or a .zip.", show_default=False)],
+    rounds: Annotated[int, typer.Option(help="Rounds to commit.")] = 10,
+    cohort: Annotated[str, typer.Option(help="Devices of one round: 10, 20% of those attending, or all.")] = "all",
+    minimum_devices: Annotated[int, typer.Option(help="Devices that must attend before a round opens.")] = 1,
+    quorum: Annotated[str, typer.Option(help="Updates that a round needs: 3, 50% of the cohort, or all.")] = "50%",
+    deadline: Annotated[float, typer.Option(help="Seconds that one round may take.")] = 3600.0,
+    patience: Annotated[
+        float, typer.Option(help="Seconds without a sign of progress, after which a device counts as lost.")
+    ] = 120.0,
+    over_selection: Annotated[
+        str, typer.Option(help="Devices to draw beyond the cohort, which the round does not wait for: 30% of it.")
+    ] = "0%",
+    asynchronous: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Asynchronous rounds: every K updates make a model.", show_default=False),
+    ] = None,
+    max_staleness: Annotated[
+        int | None,
+        typer.Option(
+            help="With --asynchronous: models that may have been made since a device began; else 20.",
+            show_default=False,
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="Draws only devices with this label, NAME=VALUE; may be repeated.", show_default=False),
+    ] = None,
+    sampling: Annotated[
+        str, typer.Option(help="How a cohort is drawn: uniform, or with probability by the devices' samples.")
+    ] = "uniform",
+    uplink_encoding: Annotated[
+        str, typer.Option(help="Of devices' updates: float32, bfloat16 or int8, each perhaps with +zstd.")
+    ] = "float32",
+    downlink_encoding: Annotated[
+        str, typer.Option(help="Of global models on their way to devices: as for --uplink-encoding.")
+    ] = "float32",
+    weight_cap: Annotated[
+        str,
+        typer.Option(help="The most that one device may weigh, such as 20%; else by its samples.", show_default=False),
+    ] = "",
+    clip_norm: Annotated[
+        float, typer.Option(help="L2 norm that bounds a device's change of the parameters; 0: none.")
+    ] = 0.0,
+    clip_factor: Annotated[
+        float, typer.Option(help="The same bound as a multiple of the median of the round's norms; 0: none.")
+    ] = 0.0,
+    reducer: Annotated[
+        str, typer.Option(help="mean, median, trimmed_mean, multi_krum or geometric_median of a round's updates.")
+    ] = "mean",
+    byzantine: Annotated[
+        int, typer.Option(help="Faulty or malicious devices of a round that the reducer must cope with.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' order of samples.")] = 0,
+    keep_last: KeepLastOption = 20,
+    keep_every: KeepEveryOption = 100,
+    name: Annotated[str, typer.Option(help="The run's name; else made from the bundle's.")] = "",
+    model: Annotated[
+        Path | None, typer.Option("--from", help="Weights to start from (.safetensors); else the bundle's.")
+    ] = None,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Starts a run from a bundle.
+
+    Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --over-selection 30% --label site=berlin
+
+    Example: moonfed-coordinator run start digits.zip --quorum 5 --clip-factor 2.5 --reducer multi_krum --byzantine 1
+    """
+    from moonfed.bundle import read_bundle
+    from moonfed.coordinator.aggregation.robust.config import Defence, parse_reducer
+    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.coordinator.cli.format import run_document, snapshot_line
+    from moonfed.coordinator.rounds.fedbuff_settings import parse_asynchronous
+    from moonfed.coordinator.rounds.retention import Retention
+    from moonfed.coordinator.rounds.settings import Settings, parse_amount, parse_fraction, parse_sampling
+    from moonfed.encodings import parse_encodings
+    from moonfed.labels import parse_labels
+
+    settings = Settings(
+        rounds=rounds,
+        cohort=parse_amount("cohort", cohort),
+        minimum_devices=minimum_devices,
+        quorum=parse_amount("quorum", quorum),
+        deadline_seconds=deadline,
+        patience_seconds=patience,
+        over_selection=parse_fraction("over_selection", over_selection),
+        labels=parse_labels(label or ()),
+        asynchronous=parse_asynchronous(asynchronous, max_staleness),
+        seed=seed,
+        sampling=parse_sampling(sampling),
+        encodings=parse_encodings(downlink_encoding, uplink_encoding),
+        retention=Retention(last=keep_last, every=keep_every),
+        defence=Defence(
+            weight_cap=parse_fraction("weight_cap", weight_cap or "0%"),
+            clip_norm=clip_norm,
+            clip_factor=clip_factor,
+            reducer=parse_reducer(reducer),
+            byzantine=byzantine,
+        ),
+    )
+    opened = read_bundle(bundle)
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        run = console.start_run(name, opened, model, settings)
+    if json:
+        print_json(run_document(run))
+    else:
+        typer.echo(snapshot_line(run))

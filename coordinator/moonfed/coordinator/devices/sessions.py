@@ -1,0 +1,188 @@
+"""Which devices are here now: one session for each attending device, with all that it has yet to be told."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.records import MAX_SAMPLES, AttemptId
+from moonfed.encodings import Encodings
+from moonfed.errors import InvalidInput, MoonfedError, VersionMismatch, WrongState
+from moonfed.labels import check_labels
+from moonfed.version import CONTRACT_VERSION
+
+MAX_WORDS, MAX_WORD = 64, 200  # that a device may say of itself when it attends
+MAX_RUNS, MAX_RUN = 64, 128  # that it may name then, and characters of each
+ENDED_SINCE = 2  # the minor version of the contract that brought `Ended`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """What a device says of itself when it attends."""
+
+    device: str
+    contract_version: str
+    plan_interfaces: tuple[str, ...]
+    platform: Mapping[str, str]
+    samples: int = 0  # that it trains on; 0: not known yet
+    runs: tuple[str, ...] = ()  # of which it keeps state, and has not heard that they ended
+    labels: Mapping[str, str] = field(default_factory=dict)  # that runs pick devices by
+    encodings: tuple[str, ...] = ()  # of models, that it knows beside float32
+
+    def __post_init__(self) -> None:
+        told = [*self.plan_interfaces, *self.encodings, *self.platform, *self.platform.values()]
+        if len(told) > MAX_WORDS or any(len(word) > MAX_WORD or not word.isprintable() for word in told):
+            raise InvalidInput(
+                f"device {self.device!r} says {len(told)} words of itself; "
+                f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters"
+            )
+        check_labels(self.labels)
+        if not 0 <= self.samples <= MAX_SAMPLES:
+            raise InvalidInput(f"samples is {self.samples}; it must be a whole number from 0 to {MAX_SAMPLES}")
+        if len(self.runs) > MAX_RUNS:
+            raise InvalidInput(f"runs names {len(self.runs)} runs; it must be at most {MAX_RUNS}")
+        for run in self.runs:
+            if not 0 < len(run) <= MAX_RUN or not run.isprintable():
+                raise InvalidInput(f"runs names {run[:MAX_RUN]!r}; it must be 1 to {MAX_RUN} printable characters")
+
+    @property
+    def understands_ended(self) -> bool:
+        """Whether the device can be told that a run has ended; one from before would not know what that is."""
+        minor = re.match(r"[0-9]+\.([0-9]{1,9})(?![0-9])", self.contract_version)
+        return minor is not None and int(minor[1]) >= ENDED_SINCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One device's work in one round."""
+
+    id: AttemptId
+    manifest: BlobRef
+    blobs: Mapping[str, BlobRef]  # by role
+    epochs: int
+    batch_size: int
+    views: int
+    hyperparameters: Mapping[str, float]
+    seed: int
+    counted: AttemptId | None  # the latest attempt whose model has this device's update; None: none, or nobody asks
+    encodings: Encodings = field(default_factory=Encodings)  # of the model on its way down, and of the update's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A run in which a device took part is over."""
+
+    run: str
+    manifest: BlobRef | None = None  # absent, as is the model, unless the run has finished
+    model: BlobRef | None = None  # the last global model
+    rounds: int = 0  # that made it
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One attendance of one device."""
+
+    introduction: Introduction
+    _queue: asyncio.Queue[Assignment | Ended | MoonfedError] = field(default_factory=asyncio.Queue)
+    _told: set[AttemptId | str] = field(default_factory=set)  # attempts assigned, and runs that ended
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+        return self.introduction.device
+
+    def offer(self, assignment: Assignment) -> None:
+        """Queues an assignment, once in a session."""
+        self._tell(assignment.id, assignment)
+
+    def tell_ended(self, ended: Ended) -> None:
+        """Queues the end of a run, once in a session, unless the device is too old to understand it."""
+        if self.introduction.understands_ended:
+            self._tell(ended.run, ended)
+
+    def _tell(self, key: AttemptId | str, reply: Assignment | Ended) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            self._queue.put_nowait(reply)
+
+    def close(self, reason: MoonfedError) -> None:
+        """Ends the attendance."""
+        self._queue.put_nowait(reason)
+
+    async def replies(self) -> AsyncIterator[Assignment | Ended]:
+        """All that the device is told; raises the reason when the session is closed."""
+        while True:
+            item = await self._queue.get()
+            if isinstance(item, MoonfedError):
+                raise item
+            yield item
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        """Only what the device is to do, for one that keeps nothing of a run beyond its end."""
+        async for reply in self.replies():
+            if isinstance(reply, Assignment):
+                yield reply
+
+
+class DistantSession(Session):
+    """An attendance at another replica, which tells the device what there is to tell."""
+
+    def _tell(self, key: AttemptId | str, reply: Assignment | Ended) -> None:
+        pass
+
+    def close(self, reason: MoonfedError) -> None:
+        """Nothing: it is not ours."""
+
+
+class Attendance:
+    """The sessions by device. A device attends once: the newer session ends the older."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._distant: dict[str, DistantSession] = {}
+
+    def join(self, introduction: Introduction) -> Session:
+        """A new session."""
+        session = Session(introduction)
+        earlier = self._sessions.get(session.device)
+        if earlier:
+            earlier.close(WrongState(f"device {session.device!r} attends from another place; this attendance ends"))
+        self._sessions[session.device] = session
+        return session
+
+    def leave(self, session: Session) -> None:
+        """The session is over, unless a newer one has replaced it."""
+        if self._sessions.get(session.device) is session:
+            del self._sessions[session.device]
+
+    def find(self, device: str) -> Session | None:
+        """The device's present session."""
+        return self._sessions.get(device) or self._distant.get(device)
+
+    def sessions(self) -> list[Session]:
+        """All present sessions, those at other replicas among them."""
+        return list({**self._distant, **self._sessions}.values())
+
+    def here(self) -> dict[str, Session]:
+        """The sessions at this replica, by device."""
+        return dict(self._sessions)
+
+    def note_distant(self, sessions: Mapping[str, DistantSession]) -> None:
+        """Who attends at other replicas now, by device."""
+        self._distant = dict(sessions)
+
+    def close(self, reason: MoonfedError) -> None:
+        """Ends all sessions."""
+        for session in self.sessions():
+            session.close(reason)
+
+
+def require_contract(version: str, who: str) -> None:
+    """Raises VersionMismatch unless the caller speaks our major version of the contract."""
+    if version.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
+        raise VersionMismatch(
+            f"{who} speaks contract version {version or 'unknown'}; this coordinator speaks {CONTRACT_VERSION}"
+        )

@@ -1,0 +1,79 @@
+"""How a device becomes known: join tokens, names, first certificates and their renewal."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from moonfed.coordinator.pki.authority import Authority, Signed
+from moonfed.coordinator.storage.devices import Registry
+from moonfed.errors import InvalidInput, Untrusted
+from moonfed.join_token import JoinToken
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+NAME_RULE = "1 to 63 of a-z, 0-9, '.', '_' and '-', beginning with a letter or a digit"
+SECRET_BYTES = 32
+MAX_USES = 1_000_000
+MAX_VALID_SECONDS = 10 * 365 * 86400.0
+
+
+def require_name(field: str, name: str) -> str:
+    """The name if it follows the rule for devices and runs; names also become file names."""
+    if not NAME.fullmatch(name):
+        raise InvalidInput(f"{field} is {name!r}; it must be {NAME_RULE}")
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolment:
+    """Admits devices. Blocking: every method is a transaction. `address`: host:port that the tokens name."""
+
+    authority: Authority
+    registry: Registry
+    address: str
+    certificate_life: timedelta
+
+    def create_token(self, uses: int, valid_seconds: float) -> tuple[JoinToken, float]:
+        """A new join token and when it expires; only its secret's hash is kept."""
+        if not 1 <= uses <= MAX_USES:
+            raise InvalidInput(f"uses is {uses}; it must be a whole number from 1 to {MAX_USES}")
+        if not math.isfinite(valid_seconds) or not 0 < valid_seconds <= MAX_VALID_SECONDS:
+            raise InvalidInput(f"valid_seconds is {valid_seconds}; it must be above 0 and at most ten years")
+        secret, expires = secrets.token_urlsafe(SECRET_BYTES), time.time() + valid_seconds
+        self.registry.add_token(_hash(secret), uses, expires)
+        return JoinToken(address=self.address, ca=self.authority.ca, secret=secret), expires
+
+    def enrol(self, secret: str, device: str, signing_request: bytes) -> Signed:
+        """A certificate for a new device, or for one that has enrolled with this key before.
+
+        Asking again with the same key and token gets another certificate and uses nothing up: a reply may be lost.
+        Raises Untrusted for a token that is unknown, expired or used up; AlreadyExists if the name is taken.
+        """
+        require_name("device", device)
+        self._check_token(secret)  # before anything that a stranger has sent is parsed
+        signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
+        if not self.registry.enrol(device, signed.key_sha256, _hash(secret), signed.expires):
+            raise Untrusted("the join token has been used as often as it may be; ask the operator for a new one")
+        return signed
+
+    def renew(self, device: str, signing_request: bytes) -> Signed:
+        """A fresh certificate for a device that has proved its name with the present one."""
+        signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
+        self.registry.renewed(device, signed.key_sha256, signed.expires)
+        return signed
+
+    def _check_token(self, secret: str) -> None:
+        token = self.registry.token(_hash(secret))
+        if token is None:
+            raise Untrusted("this coordinator did not issue the join token; ask its operator for a new one")
+        if token.expires <= time.time():
+            raise Untrusted("the join token has expired; ask the operator for a new one")
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,152 @@
+"""What the coordinator keeps and shows, as plain values that know neither SQL nor protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.rounds.events import InAttempt
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.state import OpenRound, Status
+from moonfed.manifest import MODEL
+
+MAX_REASON = 1000  # characters kept of what a device is told or tells
+MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
+Outcome = Literal["accepted", "refused", "declined"]
+EventKind = Literal[
+    "waiting",
+    "round_opened",
+    "progress",
+    "update_received",
+    "update_refused",
+    "device_declined",
+    "device_lost",
+    "round_committed",
+    "round_abandoned",
+    "metrics",
+    "ended",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptId:
+    """Names one attempt at one round of one run."""
+
+    run: str
+    round: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"round {self.round}, attempt {self.attempt} of run {self.run!r}"
+
+
+def attempt_id(run: str, item: InAttempt | OpenRound) -> AttemptId:
+    """The attempt that an event or a command is about, or that is open."""
+    return AttemptId(run=run, round=item.round, attempt=item.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as it was started, and whether it still runs."""
+
+    run: str
+    created: float  # seconds since the epoch
+    status: Status
+    settings: Settings
+    manifest: BlobRef
+    method: str
+    initial: BlobRef  # global model 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRecord:
+    """One attempt at a round."""
+
+    id: AttemptId
+    status: Literal["open", "reducing", "committed", "abandoned"]
+    cohort: tuple[str, ...]
+    counted: tuple[str, ...] = ()
+    reason: str = ""
+    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # what is kept of a committed global state, by role
+    seconds: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of a committed round's model
+    offences: tuple[Offence, ...] = ()
+    bases: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of an asynchronous round: device to the round it began with
+
+    @property
+    def model(self) -> BlobRef | None:
+        """A committed round's global model, unless it was deleted since."""
+        return self.blobs.get(MODEL)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The cohort's devices whose update is not in the model; of an asynchronous round nobody's is missed."""
+        if self.bases:
+            return ()
+        return tuple(device for device in self.cohort if device not in self.counted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How one device answered one assignment: with an update that was accepted or refused, or by declining."""
+
+    id: AttemptId
+    device: str
+    outcome: Outcome
+    reason: str = ""
+    samples: int = 0
+    steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: what the device sent
+    decoded: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: what lies in the spool in place of that
+
+    @property
+    def spooled(self) -> dict[str, BlobRef]:
+        """What lies in the spool, by role."""
+        return {**self.blobs, **self.decoded}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRecord:
+    """A device that has enrolled, or has attended without TLS."""
+
+    device: str
+    enrolled: float
+    last_seen: float
+    certificate_expires: float
+    platform: Mapping[str, str]
+    attending: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)  # of one that attends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """What an operator sees of a run, besides its rounds."""
+
+    record: RunRecord
+    open_round: OpenRound | None = None
+    waiting: str = ""
+    initial_metrics: Mapping[str, float] = field(default_factory=dict)
+    committed: int = 0
+    model: BlobRef | None = None  # the newest global model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that those who watch a run are told."""
+
+    kind: EventKind
+    round: int = 0
+    attempt: int = 0
+    device: str = ""
+    devices: tuple[str, ...] = ()
+    reason: str = ""
+    model: BlobRef | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    fraction: float = 0.0
+    run: RunView | None = None

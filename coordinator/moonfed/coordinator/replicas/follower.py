@@ -1,0 +1,264 @@
+"""Follows a run that another replica drives: offers its work to the devices that attend here, and takes their answers.
+
+What it knows comes from the database, a moment late; what it takes, it takes in a transaction that sees the round open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.devices.eligibility import misfit
+from moonfed.coordinator.devices.liveness import Liveness
+from moonfed.coordinator.devices.notifications import announce
+from moonfed.coordinator.devices.sessions import Attendance, Session
+from moonfed.coordinator.records import Answer, AttemptId, RunEvent, RunRecord, RunView, attempt_id
+from moonfed.coordinator.replicas.snapshot import Sighting, happenings, look
+from moonfed.coordinator.rounds.protocol import kind_of
+from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.runs.admission import needed_attempts, objection
+from moonfed.coordinator.runs.assignments import Standing, load_standing, write_assignment
+from moonfed.coordinator.runs.round_eta import Tempo
+from moonfed.coordinator.runs.subscribers import Watcher, Watchers
+from moonfed.coordinator.runs.view import run_view
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
+from moonfed.manifest import MODEL, Manifest
+
+STOP_SECONDS = 10.0  # for which an operator waits until the run's holder has stopped it
+
+
+class Follower:
+    """One followed run."""
+
+    def __init__(
+        self,
+        *,
+        record: RunRecord,
+        manifest: Manifest,
+        directory: StateDirectory,
+        attendance: Attendance,
+        liveness: Liveness,
+        background: Background,
+    ) -> None:
+        self.record, self.manifest, self.state = record, manifest, kind_of(record.settings).first
+        self._directory, self._attendance, self.background = directory, attendance, background
+        self._liveness = liveness
+        self._lock = asyncio.Lock()
+        self._seen: Sighting | None = None
+        self._standing: Standing | None = None
+        self._standing_after = -1  # that so many committed rounds led to
+        self._standing_attempt = 0  # the one that it was loaded for: the one before may have found it damaged
+        self._watchers, self._tempo = Watchers(), Tempo()
+        self._fractions: dict[str, float] = {}  # the largest that each device has reported in the open round
+        self._ended = asyncio.Event()
+
+    # What happens to the run
+
+    async def start(self) -> None:
+        """Begins to follow."""
+        await self.catch_up()
+
+    async def refresh(self, device: str) -> None:
+        """A device came or left; the run's holder hears of it by itself."""
+        async with self._lock:
+            self._offer([device])
+
+    async def catch_up(self) -> None:
+        """Looks where the run stands, tells those who watch, and offers the open round's work."""
+        async with self._lock:
+            if self.state.status != "running":
+                return
+            try:
+                seen = await in_thread(look, self._directory.store, self.record.run, self._seen)
+            except NotFound:  # stopped and deleted since we looked last
+                await self._end(replace(self.record, status="stopped"))
+                return
+            await self._stand(seen.state)
+            await self._show(seen)
+
+    async def _stand(self, state: State) -> None:
+        """Loads what the open round's devices are given; those of asynchronous rounds attend at the run's holder."""
+        if state.open is None or self.record.settings.asynchronous:
+            return
+        if (self._standing_after, self._standing_attempt) != (state.committed, state.open.attempt):
+            work = (self._directory, self.record, self.manifest, state.committed)
+            self._standing = await in_thread(_standing_after, *work)
+            self._standing_after = state.committed if self._standing else -1
+            self._standing_attempt = state.open.attempt
+
+    async def _show(self, seen: Sighting) -> None:
+        before, self._seen = self._seen, seen
+        if seen.record.status != "running":
+            await self._end(seen.record, before)
+            return
+        if self._opens(seen.state.open):
+            self._fractions.clear()
+        self.state = seen.state
+        self._tempo.follow(self.state.open)
+        self._tell(before, seen)
+        self._offer(self.state.open.outstanding if self.state.open else ())
+
+    def _tell(self, before: Sighting | None, seen: Sighting) -> None:
+        for event in happenings(before, seen) if before else ():
+            self._watchers.tell(event)
+
+    async def _end(self, record: RunRecord, before: Sighting | None = None) -> None:
+        if before and self._seen:
+            self._tell(before, self._seen)
+        self.record, self.state = record, replace(self.state, open=None, status=record.status)
+        self._ended.set()
+        with suppress(NotFound):
+            view = await self.view()
+            self._watchers.tell(RunEvent(kind="ended", run=view))
+            await announce(view, self._directory.store, self._attendance)
+        self._watchers.close()
+
+    def _opens(self, current: OpenRound | None) -> bool:
+        past = self.state.open
+        return current is not None and (past is None or (past.round, past.attempt) != (current.round, current.attempt))
+
+    def _offer(self, devices: tuple[str, ...] | list[str]) -> None:
+        current, here = self.state.open, self._attendance.here()
+        if (
+            current is None
+            or current.overdue
+            or self.record.settings.asynchronous
+            or self._standing is None
+            or self._standing_after != current.round - 1
+        ):
+            return
+        id_ = attempt_id(self.record.run, current)
+        for device in devices:
+            session = here.get(device)
+            if session and device in current.outstanding and self._misfit(session) is None:
+                session.offer(write_assignment(id_, device, self.record, self.manifest, self._standing))
+
+    async def accept(self, answer: Answer, checked: Mapping[str, Path]) -> None:
+        """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing.
+
+        Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
+        """
+        store = self._directory.store
+        if not await asyncio.to_thread(store.answers.has_receipt, answer.id, answer.device, answer.blobs):
+            self.require_wanted(answer.id, answer.device)
+            await asyncio.to_thread(self._put_update, answer, checked)
+            await self._take(answer)
+
+    def _put_update(self, answer: Answer, checked: Mapping[str, Path]) -> None:
+        self._directory.put_update(answer.id, answer.device, checked)
+        self._directory.sync_updates([(answer.id, answer.device)])
+
+    async def refuse(self, answer: Answer) -> None:
+        """Notes that a device's update did not pass the checks."""
+        self.require_wanted(answer.id, answer.device)
+        with suppress(WrongState):  # an earlier update of this device stands
+            await self._take(answer)
+
+    async def decline(self, answer: Answer) -> None:
+        """Notes that a device will deliver no update; saying so again changes nothing."""
+        current = self.state.open
+        if current and not self.is_over(answer.id) and answer.device in current.declined:
+            return
+        self.require_wanted(answer.id, answer.device)
+        await self._take(answer)
+
+    async def _take(self, answer: Answer) -> None:
+        """The transaction decides; what it decided is seen at once."""
+        try:
+            await asyncio.to_thread(self._directory.store.answers.take, answer)
+        finally:
+            await self.catch_up()
+
+    def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
+        """Passes progress on; the reason if the device's update is no longer wanted."""
+        problem = self._objection(attempt, device)
+        if problem is None:
+            if fraction > self._fractions.get(device, -1.0):
+                self._fractions[device] = fraction
+                self._liveness.sign(device)
+            event = RunEvent(
+                kind="progress", round=attempt.round, attempt=attempt.attempt, device=device, fraction=fraction
+            )
+            self._watchers.tell(event)
+        return problem
+
+    async def stop(self) -> None:
+        """Asks the run's holder to end it, and waits a while until it has."""
+        await asyncio.to_thread(self._directory.store.pulses.ask_to_stop, self.record.run)
+        with suppress(asyncio.TimeoutError):  # it will, or whoever takes the run over
+            await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
+
+    def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Tells those who watch of new metrics."""
+        self._watchers.tell(RunEvent(kind="metrics", round=round_, metrics=metrics))
+
+    # What others ask
+
+    def begun_with(self, attempt: AttemptId) -> BlobRef:
+        """The global model that the open attempt's devices were given."""
+        if self._standing is None or self._standing_after != attempt.round - 1:
+            raise WrongState(f"{attempt} is not open any more")
+        return self._standing.blobs[MODEL]
+
+    def _misfit(self, session: Session) -> str | None:
+        return misfit(session.introduction, self.manifest, self.record.settings)
+
+    def _objection(self, attempt: AttemptId, device: str) -> WrongState | None:
+        return objection(self.record, self.state, self._tempo, attempt, device)
+
+    def is_over(self, attempt: AttemptId) -> bool:
+        """Whether no update of that attempt is wanted, or none any more."""
+        return attempt not in needed_attempts(self.record, self.state)
+
+    def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
+        """Always: what other coordinators took is in the database."""
+        return True
+
+    def require_wanted(self, attempt: AttemptId, device: str) -> None:
+        """Raises WrongState, naming the run's present round, if an update is not wanted now."""
+        if self.record.settings.asynchronous:
+            raise Unavailable(
+                f"run {self.record.run!r} is asynchronous: only the coordinator that drives it takes updates"
+            )
+        if problem := self._objection(attempt, device):
+            raise problem
+
+    async def view(self) -> RunView:
+        """What an operator sees of the run."""
+        problems = {session.device: self._misfit(session) for session in self._attendance.sessions()}
+        attending = frozenset(device for device, problem in problems.items() if problem is None)
+        misfits = {device: problem for device, problem in problems.items() if problem}
+        state = replace(self.state, attending=attending)
+        return await asyncio.to_thread(run_view, self._directory.store, self.record, state, misfits)
+
+    async def watch(self) -> tuple[RunView, Watcher]:
+        """A snapshot, and a watcher that is told what is seen to happen after it."""
+        async with self._lock:
+            watcher = self._watchers.add()
+            if self.state.status != "running":
+                watcher.close()
+            return await self.view(), watcher
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """The watcher has gone."""
+        self._watchers.remove(watcher)
+
+    def close(self, reason: MoonfedError) -> None:
+        """The run is not followed any more: the coordinator stops, or drives it from now on."""
+        self._watchers.close(reason)
+        self._ended.set()
+
+
+def _standing_after(
+    directory: StateDirectory, record: RunRecord, manifest: Manifest, committed: int
+) -> Standing | None:
+    """What so many committed rounds led to; None if there is one more meanwhile. Blocking."""
+    standing = load_standing(directory, record, manifest)
+    newest = directory.store.latest_round(record.run, "committed")
+    return standing if (newest.id.round if newest else 0) == committed else None

@@ -1,0 +1,129 @@
+"""One of several coordinators: says that it is alive, keeps its leases, and looks what the others have done.
+
+Everything between replicas goes through the database, by looking at it a few times a second. A run is driven by the
+holder of its lease and followed by the others; whoever sees a lease free takes it and goes on as after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any, Protocol
+
+from moonfed.coordinator.replicas.presence import Presence
+from moonfed.coordinator.runs.handle import ServedRun
+from moonfed.coordinator.storage.leases import LEASE_SECONDS as LEASE_SECONDS
+from moonfed.coordinator.storage.leases import Leases
+from moonfed.coordinator.storage.run_summaries import Pulse, Pulses
+from moonfed.coordinator.storage.store import Store
+from moonfed.coordinator.support.error_log import tell
+from moonfed.coordinator.support.tasks import in_thread
+from moonfed.errors import MoonfedError
+
+BEATS = 5  # in the time of a lease, so that one or two may fail
+LOOK_SECONDS = 0.25
+TROUBLE_SECONDS = 2.0  # before the next try, while the database is away
+SIGN_SECONDS = 2.0  # between two tellings of who makes progress
+
+_log = logging.getLogger(__name__)
+
+
+class Runs(Protocol):
+    """The runs of this coordinator, as `moonfed.coordinator.runs.manager` serves them."""
+
+    @property
+    def served(self) -> Mapping[str, ServedRun]:
+        """The running runs, driven or followed."""
+
+    @property
+    def driven(self) -> Collection[str]:
+        """Those that are driven here, the suspended among them."""
+
+    async def drive(self, run: str) -> None:
+        """The run's lease is ours: goes on with it, unless it is driven already or has ended."""
+
+    async def follow(self, run: str) -> None:
+        """The run's lease is another's."""
+
+
+class Replica:
+    """The life of one replica. Lives on one event loop."""
+
+    def __init__(self, store: Store, runs: Runs, presence: Presence) -> None:
+        self._attendances, self._runs, self._presence = store.attendances, runs, presence
+        self._leases: Leases = store.leases
+        self._pulses: Pulses = store.pulses
+        self._seen: dict[str, Pulse] = {}
+        self._signs_due = 0.0
+        self._troubles: dict[str, str] = {}
+
+    async def beat(self) -> None:
+        """Says that this replica is alive; its leases are good for as long."""
+        if not await in_thread(self._attendances.beat, LEASE_SECONDS):
+            self._presence.forget_told()
+        await in_thread(self._leases.prolong, LEASE_SECONDS)
+
+    async def look(self) -> None:
+        """Hears from the others, and does what follows."""
+        changed = await self._presence.exchange()
+        for device in changed:
+            for served in list(self._runs.served.values()):
+                await served.refresh(device)
+        pulses = await in_thread(self._pulses.look)
+        for run, pulse in pulses.items():
+            if not await self._heeded(run, pulse):
+                pulses[run] = Pulse(holder="", stopping=False)  # so that it is looked at again
+        for run, served in list(self._runs.served.items()):
+            if run not in pulses and run not in self._runs.driven:
+                await served.catch_up()  # and sees that it has ended
+        self._seen = pulses
+        if asyncio.get_running_loop().time() >= self._signs_due:
+            await self._presence.exchange_signs()
+            self._signs_due = asyncio.get_running_loop().time() + SIGN_SECONDS
+
+    async def _heeded(self, run: str, pulse: Pulse) -> bool:
+        """Whether it went well; one run's trouble must not keep the others from going on, and is told once."""
+        try:
+            await self._heed(run, pulse)
+        except (MoonfedError, OSError) as error:
+            if self._troubles.get(run) != str(error):
+                _log.warning("run %r cannot be followed here at present: %s", run, error)
+            self._troubles[run] = str(error)
+            return False
+        self._troubles.pop(run, None)
+        return True
+
+    async def keep_beating(self) -> None:
+        """Beats for ever. What cannot be prolonged while the database is away cannot be committed either."""
+        while True:
+            await _tried(self.beat(), "this replica cannot say that it is alive")
+            await asyncio.sleep(LEASE_SECONDS / BEATS)
+
+    async def keep_looking(self) -> None:
+        """Looks for ever."""
+        while True:
+            await _tried(self.look(), "this replica cannot see what the others do")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _heed(self, run: str, pulse: Pulse) -> None:
+        ours = pulse.holder == self._leases.holder
+        if not ours and not pulse.holder:
+            ours = await in_thread(self._leases.take, run, LEASE_SECONDS)
+        driven = run in self._runs.driven
+        if ours and not driven:
+            await self._runs.drive(run)
+        elif not ours and (driven or run not in self._runs.served):
+            await self._runs.follow(run)
+        elif pulse != self._seen.get(run) and (served := self._runs.served.get(run)):
+            await served.catch_up()
+            if ours and pulse.stopping:
+                await served.stop()
+
+
+async def _tried(work: Coroutine[Any, Any, None], trouble: str) -> None:
+    try:
+        await work
+    except Exception as error:
+        tell(_log, f"{trouble}; trying again in {TROUBLE_SECONDS:g} s", error)
+        await asyncio.sleep(TROUBLE_SECONDS)

@@ -1,0 +1,97 @@
+"""What a follower sees of a run in the database, and what must have happened between two such sights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from moonfed.coordinator.records import Answer, AttemptId, RoundRecord, RunEvent, RunRecord, attempt_id
+from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.storage.recovery import recovered_state
+from moonfed.coordinator.storage.rounds import UNDER_WAY
+from moonfed.coordinator.storage.store import Store
+from moonfed.coordinator.updates.receipts import KINDS
+
+PAST_AT_ONCE = 100  # rounds that are told of when a follower was away for long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One sight. `past`: the rounds that ended since the one before; `newest_past`: the last of all that ended."""
+
+    record: RunRecord
+    state: State
+    answers: Mapping[str, Answer] = field(default_factory=dict)  # by device, in the open round
+    past: Sequence[RoundRecord] = ()
+    newest_past: AttemptId | None = None
+
+
+def look(store: Store, run: str, before: Sighting | None) -> Sighting:
+    """The run as it is now; NotFound if it was deleted. Blocking.
+
+    The reads are one after the other: what changes in between is seen the next time.
+    """
+    if before is None:
+        newest_past, past = _newest_past(store, run), list[RoundRecord]()
+    else:
+        past = store.past_rounds(run, before.newest_past, PAST_AT_ONCE)
+        newest_past = past[-1].id if past else before.newest_past
+    state, record = recovered_state(store, run), store.run(run)
+    answers = store.answers.of(attempt_id(run, state.open)) if state.open else []
+    return Sighting(
+        record=record,
+        state=state,
+        answers={answer.device: answer for answer in answers},
+        past=past,
+        newest_past=newest_past,
+    )
+
+
+def happenings(before: Sighting, after: Sighting) -> Iterator[RunEvent]:
+    """What those who watch are told."""
+    for ended in after.past:
+        yield from _ended(ended)
+    current = after.state.open
+    if current is None:
+        return
+    opens = before.state.open is None or _place(before.state.open) != _place(current)
+    if opens:
+        yield RunEvent(kind="round_opened", round=current.round, attempt=current.attempt, devices=current.cohort)
+    known = {} if opens else before.answers
+    for device, answer in after.answers.items():
+        if device not in known or known[device].outcome != answer.outcome:
+            yield _answered(answer, current)
+
+
+def _ended(found: RoundRecord) -> Iterator[RunEvent]:
+    round_, attempt = found.id.round, found.id.attempt
+    if found.status == "abandoned":
+        yield RunEvent(
+            kind="round_abandoned", round=round_, attempt=attempt, devices=found.missing, reason=found.reason
+        )
+        return
+    yield RunEvent(kind="round_committed", round=round_, attempt=attempt, devices=found.counted, model=found.model)
+    if found.metrics:
+        yield RunEvent(kind="metrics", round=round_, metrics=found.metrics)
+
+
+def _answered(answer: Answer, current: OpenRound) -> RunEvent:
+    return RunEvent(
+        kind=KINDS[answer.outcome],
+        round=current.round,
+        attempt=current.attempt,
+        device=answer.device,
+        devices=current.outstanding,
+        reason=answer.reason,
+    )
+
+
+def _newest_past(store: Store, run: str) -> AttemptId | None:
+    last = store.latest_round(run)
+    if last is None or last.status not in UNDER_WAY:
+        return last.id if last else None
+    return AttemptId(run=run, round=last.id.round, attempt=last.id.attempt - 1)
+
+
+def _place(current: OpenRound) -> tuple[int, int]:
+    return current.round, current.attempt

@@ -1,0 +1,43 @@
+"""Draws a round's cohort from the attending devices; the draw is a function of its arguments alone."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping
+
+from moonfed.coordinator.rounds.settings import Settings
+
+
+def draw_cohort(
+    settings: Settings, round_: int, attempt: int, attending: Collection[str], samples: Mapping[str, int]
+) -> tuple[str, ...]:
+    """The cohort of a round, in order of names; the same for the same seed, round, attempt, devices and samples.
+
+    By samples: without replacement, each time with probability by the samples of those left (Efraimidis and Spirakis
+    2006: the smallest keys -ln(u)/weight). A device whose samples are not known weighs as the mean of the others.
+    """
+    known = [samples[device] for device in attending if device in samples]
+    usual = sum(known) / len(known) if known else 1.0
+
+    def rank(device: str) -> tuple[float, bytes]:
+        digest = _digest(settings, round_, attempt, device)
+        if settings.sampling == "uniform":
+            return 0.0, digest
+        return -math.log(_unit(digest)) / samples.get(device, usual), digest
+
+    return tuple(sorted(sorted(attending, key=rank)[: settings.drawn(len(attending))]))
+
+
+def ranked(settings: Settings, round_: int, attempt: int, devices: Collection[str]) -> list[str]:
+    """The devices in the order in which a uniform draw takes them."""
+    return sorted(devices, key=lambda device: _digest(settings, round_, attempt, device))
+
+
+def _digest(settings: Settings, round_: int, attempt: int, device: str) -> bytes:
+    return hashlib.sha256(f"{settings.seed}/{round_}/{attempt}/{device}".encode()).digest()
+
+
+def _unit(digest: bytes) -> float:
+    """A number in (0, 1], uniform over digests."""
+    return (int.from_bytes(digest[:8], "big") + 1) / 2**64

@@ -1,0 +1,248 @@
+"""The state machine of an asynchronous run: FedBuff, Nguyen et al., AISTATS 2022, algorithm 1.
+
+Devices train at their own pace. Round t is open until K updates have come; they make global model t, whichever models
+they began with, unless too many were made since. At the deadline a quorum of K will do. A device that has delivered
+begins again once its update is in a model: with the same model it would train the very same once more. An update is
+named by the round whose model it began with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from moonfed.coordinator.rounds.cohort import ranked
+from moonfed.coordinator.rounds.events import (
+    STOPPED,
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    Damaged,
+    DeadlinePassed,
+    Declined,
+    Departed,
+    Discard,
+    End,
+    Event,
+    InAttempt,
+    Join,
+    Lose,
+    Open,
+    Progressed,
+    Reduce,
+    Reduced,
+    ReducingFailed,
+    Resumed,
+    RetryTimePassed,
+    Stalled,
+    StartTimer,
+    StopRequested,
+    UpdateAccepted,
+    UpdateRefused,
+)
+from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, BufferedState, asynchronous, buffered
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
+from moonfed.coordinator.rounds.synchronous import Step, retry_seconds
+
+Next = tuple[BufferedState, tuple[Command, ...]]
+
+
+def step(settings: Settings, state: State, event: Event) -> Step:
+    """What an event changes, and what is to be done about it, in this order."""
+    now = buffered(state)
+    if now.status != "running":
+        return now, ()
+    now, commands = _apply(settings, now, event)
+    now, more = _proceed(settings, now)
+    return _shown(now), commands + more
+
+
+def _apply(settings: Settings, state: BufferedState, event: Event) -> Next:
+    """The event's own effect. Events of another round, and repeated ones, have none."""
+    match event:
+        case Attended(device=device):
+            return _attended(state, device)
+        case Departed(device=device):
+            return replace(state, attending=state.attending - {device}), ()
+        case Resumed(attending=attending):
+            return _resumed(settings, replace(state, attending=frozenset(attending)))
+        case StopRequested():
+            return _stopped(state)
+        case UpdateAccepted() | UpdateRefused() | Declined():
+            return _answered(state, event), ()
+        case Progressed(device=device):  # of whichever round: it may not show another sign, having nothing to do
+            return replace(state, lost=state.lost - {device}), ()
+    if state.open is None or (event.round, event.attempt) != (state.number, ATTEMPT):
+        return state, ()
+    return _reduction_ended(state, event) if state.open.reducing else _in_round(state, event)
+
+
+def _attended(state: BufferedState, device: str) -> Next:
+    """Who was at work goes on with what it had begun."""
+    back = device not in state.attending
+    state = replace(state, attending=state.attending | {device}, lost=state.lost - {device})
+    if back:  # perhaps what kept it has passed
+        state = replace(state, declined=state.declined - {device})
+    if device not in state.tasks:
+        return state, ()
+    return state, (Assign(round=state.tasks[device], attempt=ATTEMPT, device=device),)
+
+
+def _resumed(settings: Settings, state: BufferedState) -> Next:
+    if state.open is None:
+        return state, ()
+    commands: tuple[Command, ...] = (_deadline(settings, state),)
+    for device in sorted(state.tasks.keys() & state.attending):
+        state, more = _attended(state, device)
+        commands += more
+    return state, commands
+
+
+def _stopped(state: BufferedState) -> Next:
+    state = replace(state, stopping=True)
+    if state.open is None or state.open.reducing:  # what is being reduced is still committed
+        return state, ()
+    missing = _shown(state).open
+    abandon = Abandon(**_place(state), missing=missing.cohort if missing else (), reason=STOPPED)
+    return replace(state, open=None, buffer={}), (abandon,)
+
+
+def _answered(state: BufferedState, event: UpdateAccepted | UpdateRefused | Declined) -> BufferedState:
+    device = event.device
+    if state.open is None or event.attempt != ATTEMPT or state.tasks.get(device) != event.round:
+        return state
+    tasks = {name: begun for name, begun in state.tasks.items() if name != device}
+    state = replace(state, tasks=tasks, lost=state.lost - {device})
+    match event:
+        case UpdateAccepted():
+            return replace(state, buffer={**state.buffer, device: event.round})
+        case UpdateRefused():
+            return replace(state, refused=state.refused | {device})
+        case Declined():
+            return replace(state, declined=state.declined | {device})
+
+
+def _in_round(state: BufferedState, event: InAttempt) -> Next:
+    match event:
+        case DeadlinePassed():
+            return replace(state, overdue=True), ()
+        case RetryTimePassed():
+            return replace(state, trouble=""), ()
+        case Stalled(device=device) if device in state.working:
+            return replace(state, lost=state.lost | {device}), (Lose(**_place(state), device=device),)
+    return state, ()
+
+
+def _reduction_ended(state: BufferedState, event: InAttempt) -> Next:
+    match event:
+        case Reduced():
+            return replace(state, open=None, committed=state.number, closing={}, failures=0), ()
+        case Damaged(devices=devices):  # those go, the others wait for more
+            whole = {name: begun for name, begun in state.closing.items() if name not in devices}
+            discards = tuple(Discard(round=state.closing[name], attempt=ATTEMPT, device=name) for name in devices)
+            state = replace(state, refused=state.refused | set(devices), buffer={**whole, **state.buffer})
+            return _reopened(state), discards
+        case ReducingFailed(reason=reason):  # what was acknowledged stays
+            failures = state.failures + 1
+            retry = StartTimer(seconds=retry_seconds(failures), event=RetryTimePassed(**_place(state)))
+            state = replace(state, buffer={**state.closing, **state.buffer}, trouble=reason, failures=failures)
+            return _reopened(state), (retry,)
+        case DeadlinePassed():
+            return replace(state, overdue=True), ()
+        case Stalled():
+            return _in_round(state, event)
+    return state, ()
+
+
+def _reopened(state: BufferedState) -> BufferedState:
+    return replace(state, closing={}, open=replace(state.open, reducing=False) if state.open else None)
+
+
+def _proceed(settings: Settings, state: BufferedState) -> Next:
+    """What follows from where the run stands: open the next round, give out work, close the round, or end."""
+    commands: tuple[Command, ...] = ()
+    if state.open is None:
+        if state.committed >= settings.rounds:
+            return replace(state, status="finished"), (End(status="finished"),)
+        if state.stopping:
+            return replace(state, status="stopped"), (*_give_up(state), End(status="stopped"))
+        if state.committed == 0 and len(state.attending) < settings.devices_needed:
+            return state, ()  # from then on somebody is always at work
+        state, commands = _open(settings, state)
+    elif not state.open.reducing:
+        state, commands = _give_work(settings, state)
+    state, more = _close(settings, state)
+    return state, commands + more
+
+
+def _give_up(state: BufferedState) -> tuple[Command, ...]:
+    """What was acknowledged for a round that will not come: that round is on record with the reason."""
+    if not state.buffer:
+        return ()
+    return Open(**_place(state), cohort=()), Abandon(**_place(state), missing=(), reason=STOPPED)
+
+
+def _open(settings: Settings, state: BufferedState) -> Next:
+    oldest = state.number - asynchronous(settings).max_staleness
+    tasks = {device: begun for device, begun in state.tasks.items() if begun >= oldest}  # no other would be taken
+    state = replace(
+        state,
+        open=OpenRound(round=state.number, attempt=ATTEMPT, cohort=()),
+        tasks=tasks,
+        refused=NOBODY,
+        declined=NOBODY,
+        overdue=False,
+        trouble="",
+    )
+    before = state.tasks
+    state, commands = _give_work(settings, state)
+    cohort = tuple(sorted(state.tasks.keys() - before.keys()))
+    assigns = (command for command in commands if isinstance(command, Assign))
+    return state, (Open(**_place(state), cohort=cohort), _deadline(settings, state), *assigns)
+
+
+def _give_work(settings: Settings, state: BufferedState) -> Next:
+    """As many devices as the run wants at once are at work, as long as there are some with nothing else to do."""
+    engaged = {*state.tasks, *state.buffer, *state.closing, *state.refused, *state.declined, *state.lost}
+    free = settings.cohort_size(len(state.attending)) - len(state.working)
+    drawn = sorted(ranked(settings, state.number, ATTEMPT, state.attending - engaged)[: max(0, free)])
+    commands: list[Command] = []
+    for device in drawn:
+        commands += [Join(**_place(state), device=device), Assign(**_place(state), device=device)]
+    return replace(state, tasks={**state.tasks, **dict.fromkeys(drawn, state.number)}), tuple(commands)
+
+
+def _close(settings: Settings, state: BufferedState) -> Next:
+    wanted = settings.quorum.of(asynchronous(settings).buffer) if state.overdue else asynchronous(settings).buffer
+    if state.open is None or state.open.reducing or state.trouble or len(state.buffer) < wanted:
+        return state, ()
+    closing = dict(sorted(state.buffer.items()))
+    reduce = Reduce(**_place(state), devices=tuple(closing), bases=closing)
+    return replace(state, open=replace(state.open, reducing=True), closing=closing, buffer={}), (reduce,)
+
+
+def _deadline(settings: Settings, state: BufferedState) -> StartTimer:
+    return StartTimer(seconds=settings.deadline_seconds, event=DeadlinePassed(**_place(state)))
+
+
+def _place(state: BufferedState) -> dict[str, int]:
+    return {"round": state.number, "attempt": ATTEMPT}
+
+
+def _shown(state: BufferedState) -> BufferedState:
+    """With the open round as everybody sees it, who is at work with an earlier model among its cohort."""
+    if state.open is None:
+        return state
+    reported = {*state.buffer, *state.closing}
+    cohort = {*state.tasks, *reported, *state.refused, *state.declined, *state.lost}
+    shown = replace(
+        state.open,
+        cohort=tuple(sorted(cohort)),
+        reported=frozenset(reported),
+        refused=state.refused,
+        declined=state.declined,
+        lost=state.lost,
+        overdue=state.overdue,
+    )
+    return replace(state, open=shown)

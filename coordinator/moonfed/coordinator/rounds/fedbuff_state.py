@@ -1,0 +1,98 @@
+"""Where an asynchronous run stands, and what that means: for whom it waits, and which updates it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from moonfed.coordinator.rounds import status_text
+from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.state import NOBODY, Names, State
+
+ATTEMPT = 1  # asynchronous rounds are not tried again: what came stays in the buffer
+Begun = Mapping[str, int]  # device to the round whose model it began with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferedState(State):
+    """Where the run stands. A device is in at most one of tasks, buffer, closing, refused and declined."""
+
+    tasks: Begun = field(default_factory=dict)  # devices at work, the lost among them
+    lost: Names = NOBODY  # given nothing to do until they show a sign, even when their work has grown too old
+    buffer: Begun = field(default_factory=dict)  # updates that no model has counted yet
+    closing: Begun = field(default_factory=dict)  # those that are being reduced
+    refused: Names = NOBODY  # these two have nothing to do until the next model
+    declined: Names = NOBODY
+    overdue: bool = False
+
+    @property
+    def working(self) -> Collection[str]:
+        """The devices whose update may still come and is waited for."""
+        return self.tasks.keys() - self.lost
+
+    @property
+    def number(self) -> int:
+        """Of the open round, or of the next one to open."""
+        return self.committed + 1
+
+
+def buffered(state: State) -> BufferedState:
+    """The state as what it is: moonfed.coordinator.rounds.protocol gave the first one."""
+    assert isinstance(state, BufferedState)  # noqa: S101 - our own invariant
+    return state
+
+
+def asynchronous(settings: Settings) -> Asynchronous:
+    """The settings that make the run asynchronous."""
+    assert settings.asynchronous  # noqa: S101 - our own invariant
+    return settings.asynchronous
+
+
+def needed_attempts(settings: Settings, state: State) -> frozenset[tuple[int, int]]:
+    """The rounds, each with its attempt, that an update may have begun with, be it in the buffer or still to come."""
+    now = buffered(state)
+    if now.status != "running":
+        return frozenset()
+    oldest = max(1, now.number - asynchronous(settings).max_staleness)
+    return frozenset((round_, ATTEMPT) for round_ in range(oldest, now.number + 1))
+
+
+def objection(settings: Settings, state: State, round_: int, attempt: int, device: str) -> str | None:
+    """Why an update that began with that round's model is not wanted now; None if it is."""
+    now, most = buffered(state), asynchronous(settings).max_staleness
+    if now.open is None or attempt != ATTEMPT or not 1 <= round_ <= now.number:
+        return f"round {round_}, attempt {attempt} is not open; {status_text.position(now)}"
+    if now.open.reducing and (now.number >= settings.rounds or now.stopping):  # no later round would count it
+        return f"round {now.number} is the run's last, and has closed"
+    staleness = now.number + now.open.reducing - round_  # by the round that would count it
+    if staleness > most:
+        return (
+            f"the update of {device!r} began {staleness} models ago, and at most {most} are allowed; "
+            f"{status_text.position(now)}"
+        )
+    if now.tasks.get(device) != round_:
+        return f"device {device!r} has no update of round {round_} to hand in; {status_text.position(now)}"
+    return None
+
+
+def waiting(
+    settings: Settings,
+    state: State,
+    misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+    silence: Mapping[str, float] = status_text.NOT_KNOWN,
+) -> str:
+    """For whom or what the run waits, in one sentence; empty if for nothing. See `sentences.waiting`."""
+    now = buffered(state)
+    if now.open is None or now.status != "running":
+        return status_text.waiting(settings, state, misfits, silence)
+    if now.open.reducing:
+        return status_text.stops_after(now)
+    if now.trouble:
+        return status_text.troubled(now)
+    wanted = asynchronous(settings).buffer
+    has = f"round {now.number} has {len(now.buffer)} of {wanted} updates"
+    if not now.working:
+        return f"{has} and waits for more devices: none is at work{status_text.left_out(misfits)}"
+    late = status_text.listed(sorted(now.working), status_text.absence(state, silence))
+    return f"{has}; at work: {late}"

@@ -1,0 +1,205 @@
+"""What an operator decides about a run: how many rounds, how many devices, and how long to wait for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
+from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
+from moonfed.encodings import Encodings
+from moonfed.errors import InvalidInput
+from moonfed.labels import check_labels
+
+Sampling = Literal["uniform", "samples"]
+MAX_SEED = 2**64 - 1
+MAX_NUMBER = 1_000_000  # of rounds or devices
+MAX_OVER_SELECTION = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How many of a set of devices: a fixed number, or a fraction of the set rounded up."""
+
+    count: int | None = None
+    fraction: float | None = None
+
+    def of(self, total: int) -> int:
+        """The number meant for a set of `total` devices; a count may exceed the set."""
+        if self.fraction is None:
+            return self.count or 0
+        return max(1, math.ceil(round(self.fraction * total, 9)))  # 0.1 of 30 is 3, whatever binary fractions say
+
+    def check(self, name: str) -> None:
+        """Raises InvalidInput unless exactly one of the two is given and makes sense."""
+        if (self.count is None) == (self.fraction is None):
+            raise InvalidInput(f"{name} is {self}; it must be either a count or a fraction")
+        if self.count is not None:
+            _whole(name, self.count)
+        if self.fraction is not None and not 0 < self.fraction <= 1:
+            raise InvalidInput(f"{name} is {self.fraction}; a fraction must be above 0 and at most 1")
+
+    def __str__(self) -> str:
+        return str(self.count) if self.fraction is None else f"{100 * self.fraction:g}%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One run's settings.
+
+    `cohort` is a share of the attending devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
+    that shows no sign of progress for `patience_seconds` counts as lost. `over_selection`: devices drawn beyond the
+    cohort, as a fraction of it; the round closes with as many updates as the cohort has devices. With `asynchronous`
+    rounds `cohort` is how many are at work at once, and `quorum` is of the buffer.
+    """
+
+    rounds: int
+    cohort: Amount = Amount(fraction=1.0)
+    minimum_devices: int = 1
+    quorum: Amount = Amount(fraction=0.5)
+    deadline_seconds: float = 3600.0
+    patience_seconds: float = 120.0
+    seed: int = 0
+    sampling: Sampling = "uniform"  # of a cohort; "samples": with probability by the devices' samples
+    encodings: Encodings = field(default_factory=Encodings)  # of models on the wire
+    retention: Retention = field(default_factory=Retention)
+    over_selection: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)  # that a device must have to be drawn
+    defence: Defence = field(default_factory=Defence)
+    asynchronous: Asynchronous | None = None  # None: rounds are synchronous
+
+    def __post_init__(self) -> None:
+        _whole("rounds", self.rounds)
+        _whole("minimum_devices", self.minimum_devices)
+        self.cohort.check("cohort")
+        self.quorum.check("quorum")
+        _seconds("deadline_seconds", self.deadline_seconds)
+        _seconds("patience_seconds", self.patience_seconds)
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0 to 2^64-1")
+        parse_sampling(self.sampling)
+        if not 0 <= self.over_selection <= MAX_OVER_SELECTION:
+            raise InvalidInput(
+                f"over_selection is {self.over_selection}; it must be from 0 to {MAX_OVER_SELECTION:g} times the cohort"
+            )
+        check_labels(self.labels)
+        if self.asynchronous:
+            self._check_asynchronous(self.asynchronous)
+        elif self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
+            raise InvalidInput(f"quorum is {self.quorum}; it must be at most the cohort, {self.cohort}")
+
+    def _check_asynchronous(self, asynchronous: Asynchronous) -> None:
+        if self.quorum.count and self.quorum.count > asynchronous.buffer:
+            raise InvalidInput(f"quorum is {self.quorum}; it must be at most the buffer, {asynchronous.buffer}")
+        if self.over_selection:
+            raise InvalidInput(f"over_selection is {self.over_selection}; with asynchronous rounds it must be 0")
+        if self.sampling != "uniform":
+            raise InvalidInput(
+                f"sampling is {self.sampling!r}; with asynchronous rounds it must be 'uniform', since a device's pace "
+                "decides how often it counts"
+            )
+
+    @property
+    def fewest_updates(self) -> int:
+        """The smallest number of updates that a round may close with."""
+        if self.asynchronous:
+            return self.quorum.of(self.asynchronous.buffer)
+        return self.quorum.of(self.cohort_size(self.devices_needed))
+
+    @property
+    def devices_needed(self) -> int:
+        """How many devices must attend before a round opens, so that its cohort could reach the quorum."""
+        needed = self.minimum_devices
+        if self.asynchronous:
+            return max(needed, self.asynchronous.buffer)  # each has one update for each model
+        if self.quorum.count is not None:
+            needed = max(needed, math.floor((self.quorum.count - 1) / (self.cohort.fraction or 1.0)))
+            while self.cohort_size(needed) < self.quorum.count:
+                needed += 1
+        return needed
+
+    @property
+    def models_needed(self) -> int:
+        """How many of the newest global models the open round's devices may ask for."""
+        return 1 + self.asynchronous.max_staleness if self.asynchronous else 1
+
+    @property
+    def states_needed(self) -> int:
+        """How many of the newest global states must stay whole; if the newest is damaged, that before it is used."""
+        return max(2, self.models_needed)
+
+    def cohort_size(self, attending: int) -> int:
+        """A round's updates when that many devices attend; a fixed number is capped by those who are there."""
+        return min(self.cohort.of(attending), attending)
+
+    def drawn(self, attending: int) -> int:
+        """Devices drawn when that many attend: the cohort, and what is drawn beyond it."""
+        return min(math.ceil(round(self.cohort_size(attending) * (1 + self.over_selection), 9)), attending)
+
+    def updates_wanted(self, drawn: int) -> int:
+        """With how many updates a round closes for which so many devices were drawn.
+
+        The cohort's size when they were drawn: it follows from their number, whether or not they were all who attended.
+        """
+        return max(math.floor(round(drawn / (1 + self.over_selection), 9)), self.cohort_size(drawn))
+
+    def to_document(self) -> dict[str, Any]:
+        """The settings as JSON values, for the store."""
+        return asdict(self) | {"encodings": self.encodings.to_document()}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Settings:
+        """Reads what `to_document` wrote."""
+        amounts = {name: Amount(**document[name]) for name in ("cohort", "quorum")}
+        encodings = Encodings.from_document(document.get("encodings", {}))  # runs of earlier releases have none
+        # An older release's run was started when all of its models were kept.
+        retention = Retention(**document["retention"]) if "retention" in document else KEEP_ALL
+        defence = Defence(**document.get("defence", {}))
+        asynchronous = Asynchronous(**document["asynchronous"]) if document.get("asynchronous") else None
+        built = {"encodings": encodings, "retention": retention, "defence": defence, "asynchronous": asynchronous}
+        return cls(**{**document, **amounts, **built})
+
+
+def parse_amount(field: str, text: str) -> Amount:
+    """An amount as an operator writes it: `10`, `20%` or `all`."""
+    number = "100%" if text == "all" else text.strip()
+    try:
+        amount = Amount(fraction=float(number[:-1]) / 100) if number.endswith("%") else Amount(count=int(number))
+    except ValueError as error:
+        raise InvalidInput(f"{field} is {text!r}; it must be like 10, 20% or all") from error
+    amount.check(field)
+    return amount
+
+
+def parse_sampling(text: str) -> Sampling:
+    """A way of sampling as an operator writes it."""
+    for known in get_args(Sampling):
+        if text == known:
+            sampling: Sampling = known
+            return sampling
+    raise InvalidInput(f"sampling is {text!r}; it must be 'uniform' or 'samples'")
+
+
+def _whole(name: str, value: int) -> None:
+    if not 1 <= value <= MAX_NUMBER:
+        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {MAX_NUMBER}")
+
+
+def parse_fraction(field: str, text: str) -> float:
+    """A fraction as an operator writes it: `30%` or `0.3`. Beyond 1 only with the percent sign."""
+    number, percent = text.strip(), text.strip().endswith("%")
+    try:
+        fraction = float(number[:-1]) / 100 if percent else float(number)
+    except ValueError as error:
+        raise InvalidInput(f"{field} is {text!r}; it must be like 30% or 0.3") from error
+    if not percent and fraction > 1:
+        raise InvalidInput(f"{field} is {text!r}, a share without a percent sign; it must be like 30% or 0.3")
+    return fraction
+
+
+def _seconds(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInput(f"{name} is {value}; it must be a positive, finite number of seconds")

@@ -1,0 +1,114 @@
+"""What a run's state means, in sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.state import OpenRound, State
+
+NAMES_SHOWN = 8
+NOT_KNOWN: Mapping[str, Any] = MappingProxyType({})
+SILENCE_SHOWN = 15.0  # seconds without a sign of progress, from which on they are told
+
+
+def objection(state: State, round_: int, attempt: int, device: str) -> str | None:
+    """Why an update for that round from that device is not wanted now; None if it is."""
+    current = state.open
+    if current is None or (current.round, current.attempt) != (round_, attempt):
+        return f"round {round_}, attempt {attempt} is not open; {position(state)}"
+    if device not in current.cohort:
+        return f"device {device!r} is not in the cohort of round {round_}, attempt {attempt}"
+    if device in current.declined:
+        return f"device {device!r} has declined round {round_}, attempt {attempt}"
+    if current.reducing or current.overdue:
+        return f"round {round_}, attempt {attempt} has closed; wait for the next assignment"
+    return None
+
+
+def waiting(
+    settings: Settings, state: State, misfits: Mapping[str, str] = NOT_KNOWN, silence: Mapping[str, float] = NOT_KNOWN
+) -> str:
+    """For whom or what the run waits, in one sentence; empty if for nothing.
+
+    `misfits`: what the devices lack that attend and cannot take part, such as "without the encoding int8".
+    `silence`: for how many seconds the devices that the round waits for have shown no sign of progress, if known.
+    """
+    if state.status != "running":
+        return ""
+    if state.trouble:
+        return troubled(state)
+    if state.open:
+        late = state.open.outstanding
+        if state.open.reducing or not late:
+            return stops_after(state)
+        devices = f"{len(late)} of {len(state.open.cohort)} devices"
+        return f"round {state.open.round} waits for {devices}: {listed(late, absence(state, silence))}"
+    if state.resting:
+        return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts within a minute"
+    here, needed = len(state.attending), settings.devices_needed
+    lacking = needed - here
+    return (
+        f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
+        f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
+    ) + left_out(misfits)
+
+
+def stops_after(state: State) -> str:
+    """What a run that is being stopped waits for: a round that has closed still counts."""
+    return f"stops when round {state.committed + 1} is committed" if state.stopping else ""
+
+
+def troubled(state: State) -> str:
+    """Why the round that has closed has no model yet."""
+    return f"round {state.committed + 1} cannot be reduced and is tried again within a minute: {state.trouble}"
+
+
+def shortage(current: OpenRound) -> str:
+    """Why a round lacks updates: who did what instead of delivering."""
+    groups = {
+        "refused": current.refused,
+        "declined": current.declined,
+        "lost": current.lost,
+        "late": current.outstanding,
+    }
+    told = [f"{word}: {listed(sorted(names))}" for word, names in groups.items() if names]
+    when = "by the deadline" if current.outstanding else "when the last device had answered"
+    return f"{when}; {'; '.join(told)}"
+
+
+def position(state: State) -> str:
+    """Where the run is."""
+    if state.status != "running":
+        return f"the run has {'finished' if state.status == 'finished' else 'been stopped'}"
+    number, attempt = state.committed + 1, state.attempt
+    return f"the run is at round {number}, attempt {attempt}"
+
+
+def left_out(misfits: Mapping[str, str]) -> str:
+    """Who does not count though it attends, reason by reason."""
+    groups: dict[str, list[str]] = {}
+    for device, lack in sorted(misfits.items()):
+        groups.setdefault(lack, []).append(device)
+    return "".join(f"; left out: {listed(devices)} ({lack})" for lack, devices in sorted(groups.items()))
+
+
+def absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]:
+    """What there is to say of a device that the round waits for: that it is away, or silent for long."""
+
+    def remark(device: str) -> str:
+        seconds = silence.get(device, 0.0)
+        words = [] if device in state.attending else ["away"]
+        words += [f"no sign of progress for {seconds:.0f} s"] if seconds >= SILENCE_SHOWN else []
+        return f" ({', '.join(words)})" if words else ""
+
+    return remark
+
+
+def listed(names: Collection[str], remark: Callable[[str], str] = lambda _: "") -> str:
+    """Names with commas between them, the first few; what there is to remark on each goes behind it."""
+    shown = [f"{name}{remark(name)}" for name in list(names)[:NAMES_SHOWN]]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -1,0 +1,234 @@
+"""The state machine of one run: an event goes in, the new state and commands come out; no clock, no I/O, no chance.
+
+A round opens when enough devices attend, with a cohort drawn from them, and perhaps more devices than that. It closes
+as soon as it has the cohort's number of updates, or every device has reported, been refused, declined or been lost, or
+at the deadline. With a quorum of updates it is reduced, as often as it takes while a trouble lasts that will pass; else
+it is abandoned and tried again under its number with the next attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from moonfed.coordinator.rounds.cohort import draw_cohort
+from moonfed.coordinator.rounds.events import (
+    STOPPED,
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    Damaged,
+    DeadlinePassed,
+    Declined,
+    Departed,
+    Discard,
+    End,
+    Event,
+    Lose,
+    Open,
+    Progressed,
+    Reduce,
+    Reduced,
+    ReducingFailed,
+    Resumed,
+    RetryTimePassed,
+    Stalled,
+    StartTimer,
+    StopRequested,
+    UpdateAccepted,
+    UpdateRefused,
+)
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.rounds.status_text import shortage
+
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 60.0
+
+
+Step = tuple[State, tuple[Command, ...]]
+
+
+def step(settings: Settings, state: State, event: Event) -> Step:
+    """What an event changes, and what is to be done about it, in this order."""
+    if state.status != "running":
+        return state, ()
+    state, commands = _apply(settings, state, event)
+    state, more = _proceed(settings, state)
+    return state, commands + more
+
+
+def retry_seconds(failures: int) -> float:
+    """How long to wait after so many failed attempts: growing and capped, so a failing fleet does not spin."""
+    return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
+
+
+def _apply(settings: Settings, state: State, event: Event) -> Step:
+    """The event's own effect. Events of another round or attempt, and repeated ones, have none."""
+    match event:
+        case Attended(device=device, samples=samples):
+            return _attended(_informed(state, device, samples), device)
+        case Departed(device=device):
+            return replace(state, attending=state.attending - {device}), ()
+        case Resumed(attending=attending):
+            for device, samples in attending.items():
+                state = _informed(state, device, samples)
+            return _resumed(settings, replace(state, attending=frozenset(attending)))
+        case StopRequested():
+            return _stopped(state)
+    current = state.open
+    if isinstance(event, RetryTimePassed):
+        return _retry_due(state, event)
+    if current is None or (current.round, current.attempt) != (event.round, event.attempt):
+        return state, ()
+    if current.reducing:
+        return _reduction_ended(state, current, event)
+    return _in_round(state, current, event)
+
+
+def _retry_due(state: State, event: RetryTimePassed) -> Step:
+    if (event.round, event.attempt) != (state.committed + 1, state.attempt):
+        return state, ()
+    if state.open is None:
+        return replace(state, resting=False), ()
+    return (replace(state, trouble=""), (_reduce(state.open),)) if state.trouble else (state, ())
+
+
+def _in_round(state: State, current: OpenRound, event: Event) -> Step:
+    match event:
+        case DeadlinePassed():
+            return replace(state, open=replace(current, overdue=True)), ()
+        case UpdateAccepted(device=device) if device in current.cohort and device not in current.declined:
+            state = _informed(state, device, event.samples)
+            settled = replace(_unsettled(current, device), reported=current.reported | {device})
+        case UpdateRefused(device=device) if device in current.outstanding or device in current.lost:
+            settled = replace(_unsettled(current, device), refused=current.refused | {device})
+        case Declined(device=device) if device in current.outstanding or device in current.lost:
+            settled = replace(_unsettled(current, device), declined=current.declined | {device})
+        case Stalled(device=device) if device in current.outstanding:
+            lost = replace(current, lost=current.lost | {device})
+            return replace(state, open=lost), (Lose(round=current.round, attempt=current.attempt, device=device),)
+        case Progressed(device=device) if device in current.lost:
+            settled = _unsettled(current, device)
+        case _:
+            return state, ()
+    return replace(state, open=settled), ()
+
+
+def _unsettled(current: OpenRound, device: str) -> OpenRound:
+    """The round with that device neither refused nor lost."""
+    return replace(current, refused=current.refused - {device}, lost=current.lost - {device})
+
+
+def _informed(state: State, device: str, samples: int) -> State:
+    """The device has told how many samples it trains on, unless it does not know."""
+    if not samples or state.samples.get(device) == samples:
+        return state
+    return replace(state, samples={**state.samples, device: samples})
+
+
+def _attended(state: State, device: str) -> Step:
+    state = replace(state, attending=state.attending | {device})
+    current = state.open
+    closed = current is None or current.reducing or current.overdue
+    if current is None or closed or not (device in current.outstanding or device in current.lost):
+        return state, ()
+    assign = Assign(round=current.round, attempt=current.attempt, device=device)
+    return replace(state, open=_unsettled(current, device)), (assign,)
+
+
+def _resumed(settings: Settings, state: State) -> Step:
+    """An open round's deadline starts again; who of its cohort is here is assigned again, the others may come back."""
+    current = state.open
+    if current is None:
+        return state, ()
+    overdue = DeadlinePassed(round=current.round, attempt=current.attempt)
+    commands: tuple[Command, ...] = (StartTimer(seconds=settings.deadline_seconds, event=overdue),)
+    for device in current.outstanding:
+        if device in state.attending:
+            state, more = _attended(state, device)
+            commands += more
+    return state, commands
+
+
+def _stopped(state: State) -> Step:
+    state = replace(state, stopping=True)
+    being_reduced = state.open and state.open.reducing and not state.trouble
+    if state.open is None or being_reduced:  # then it is still committed
+        return state, ()
+    abandon = _abandon(state.open, STOPPED)
+    return replace(state, open=None, trouble=""), (abandon,)
+
+
+def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
+    match event:
+        case Reduced():
+            return replace(state, open=None, committed=current.round, attempt=1, failures=0), ()
+        case Damaged(devices=devices):  # the round closes once more, without them
+            reported, refused = current.reported - set(devices), current.refused | set(devices)
+            discards = tuple(Discard(round=current.round, attempt=current.attempt, device=name) for name in devices)
+            # Who was not needed has been told so: nobody is waited for any more.
+            closed = replace(current, reported=reported, refused=refused, reducing=False, overdue=True)
+            return replace(state, open=closed), discards
+        case ReducingFailed(passing=True, reason=reason) if not state.stopping:  # what was acknowledged stays
+            failures = state.failures + 1
+            retry = RetryTimePassed(round=current.round, attempt=current.attempt)
+            timer = StartTimer(seconds=retry_seconds(failures), event=retry)
+            return replace(state, trouble=reason, failures=failures), (timer,)
+        case ReducingFailed(reason=reason):
+            return _abandoned(state, current, reason)
+    return state, ()
+
+
+def _proceed(settings: Settings, state: State) -> Step:
+    """What follows from where the run stands: close the round, open the next one, or end."""
+    if state.open:
+        if state.open.reducing or not _is_complete(settings, state.open):
+            return state, ()
+        state, commands = _close(settings, state, state.open)
+        state, more = (state, ()) if state.open else _proceed(settings, state)
+        return state, commands + more
+    if state.committed >= settings.rounds:
+        return replace(state, status="finished"), (End(status="finished"),)
+    if state.stopping:
+        return replace(state, status="stopped"), (End(status="stopped"),)
+    if state.resting or len(state.attending) < settings.devices_needed:
+        return state, ()
+    return _open(settings, state)
+
+
+def _open(settings: Settings, state: State) -> Step:
+    round_, attempt = state.committed + 1, state.attempt
+    cohort = draw_cohort(settings, round_, attempt, state.attending, state.samples)
+    overdue = DeadlinePassed(round=round_, attempt=attempt)
+    commands: list[Command] = [Open(round=round_, attempt=attempt, cohort=cohort)]
+    commands.append(StartTimer(seconds=settings.deadline_seconds, event=overdue))
+    commands += [Assign(round=round_, attempt=attempt, device=device) for device in cohort]
+    return replace(state, open=OpenRound(round=round_, attempt=attempt, cohort=cohort)), tuple(commands)
+
+
+def _is_complete(settings: Settings, current: OpenRound) -> bool:
+    """Whether nothing more is waited for; devices drawn beyond the cohort may still be at work."""
+    enough = len(current.reported) >= settings.updates_wanted(len(current.cohort))
+    return enough or current.overdue or not current.waits
+
+
+def _close(settings: Settings, state: State, current: OpenRound) -> Step:
+    needed = settings.quorum.of(settings.updates_wanted(len(current.cohort)))
+    if len(current.reported) < needed:
+        return _abandoned(state, current, f"{len(current.reported)} of the {needed} updates needed {shortage(current)}")
+    return replace(state, open=replace(current, reducing=True)), (_reduce(current),)
+
+
+def _reduce(current: OpenRound) -> Reduce:
+    return Reduce(round=current.round, attempt=current.attempt, devices=tuple(sorted(current.reported)))
+
+
+def _abandoned(state: State, current: OpenRound, reason: str) -> Step:
+    retry = RetryTimePassed(round=current.round, attempt=current.attempt + 1)
+    timer = StartTimer(seconds=retry_seconds(current.attempt), event=retry)
+    state = replace(state, open=None, attempt=current.attempt + 1, resting=True, failures=0)
+    return state, (_abandon(current, reason), timer)
+
+
+def _abandon(current: OpenRound, reason: str) -> Abandon:
+    return Abandon(round=current.round, attempt=current.attempt, missing=current.missing, reason=reason)

@@ -1,0 +1,47 @@
+"""Who calls: the name in the TLS certificate, never the one in the message."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import grpc
+
+from moonfed.coordinator.pki.authority import OPERATOR
+from moonfed.coordinator.pki.enrolment import require_name
+from moonfed.errors import Denied, Untrusted
+from moonfed.identity import Role, subject_of
+
+_ARTICLED = {"device": "a device", "operator": "an operator"}
+_audit = logging.getLogger("moonfed.coordinator.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """Tells callers apart. Without TLS (`insecure`) there is no certificate, and the name is taken as said."""
+
+    insecure: bool
+
+    def device(self, context: grpc.ServicerContext, said: str) -> str:
+        """The calling device; Denied if it is none, or if the message names another one."""
+        name = require_name("device", said) if self.insecure else self._certified(context, "device")
+        if name != said:
+            _audit.warning("%r, calling from %s, gave itself out as device %r", name, context.peer(), said)
+            raise Denied(f"the certificate is that of device {name!r}; it may not speak for {said!r}")
+        return name
+
+    def operator(self, context: grpc.ServicerContext) -> str:
+        """The calling operator; Denied if the certificate is a device's."""
+        return OPERATOR if self.insecure else self._certified(context, "operator")
+
+    def _certified(self, context: grpc.ServicerContext, role: Role) -> str:
+        certificates = cast("Sequence[bytes]", context.auth_context().get("x509_pem_cert", ()))
+        if not certificates:
+            raise Untrusted("this call needs a certificate of this coordinator's authority")
+        found, name = subject_of(certificates[0])
+        if found != role:
+            _audit.warning("%s %r called from %s what only %ss may call", found, name, context.peer(), role)
+            raise Denied(f"{name!r} is {_ARTICLED[found]}; this call is for {role}s")
+        return name

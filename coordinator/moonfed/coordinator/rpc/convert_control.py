@@ -1,0 +1,135 @@
+"""The Control service's messages: what operators and evaluators say and are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.records import DeviceRecord, RoundRecord, RunEvent, RunView
+from moonfed.coordinator.rounds.state import OpenRound
+from moonfed.coordinator.rpc.convert_settings import settings_message
+from moonfed.errors import InvalidInput
+from moonfed.transport import from_message, to_message
+from moonfed.v1 import blob_pb2, control_pb2
+
+_RUN_STATUS = {
+    "running": control_pb2.RUN_STATUS_RUNNING,
+    "finished": control_pb2.RUN_STATUS_FINISHED,
+    "stopped": control_pb2.RUN_STATUS_STOPPED,
+}
+_ROUND_STATUS = {
+    "committed": control_pb2.ROUND_STATUS_COMMITTED,
+    "abandoned": control_pb2.ROUND_STATUS_ABANDONED,
+}
+_EVENT_KINDS = {
+    "waiting": control_pb2.EVENT_KIND_WAITING,
+    "round_opened": control_pb2.EVENT_KIND_ROUND_OPENED,
+    "progress": control_pb2.EVENT_KIND_PROGRESS,
+    "update_received": control_pb2.EVENT_KIND_UPDATE_RECEIVED,
+    "update_refused": control_pb2.EVENT_KIND_UPDATE_REFUSED,
+    "device_declined": control_pb2.EVENT_KIND_DEVICE_DECLINED,
+    "device_lost": control_pb2.EVENT_KIND_DEVICE_LOST,
+    "round_committed": control_pb2.EVENT_KIND_ROUND_COMMITTED,
+    "round_abandoned": control_pb2.EVENT_KIND_ROUND_ABANDONED,
+    "metrics": control_pb2.EVENT_KIND_METRICS,
+    "ended": control_pb2.EVENT_KIND_ENDED,
+}
+
+
+def upload_header(message: control_pb2.UploadRequest) -> list[BlobRef]:
+    """The blobs that an upload announces."""
+    if not message.HasField("header"):
+        raise InvalidInput("an upload must begin with its header")
+    return [from_message(blob) for blob in message.header.blobs]
+
+
+def resume(offsets: Mapping[str, int]) -> control_pb2.UploadReply:
+    """What is held already of an upload."""
+    return control_pb2.UploadReply(resume=blob_pb2.Resume(offsets=dict(offsets)))
+
+
+def stored(refs: Sequence[BlobRef]) -> control_pb2.UploadReply:
+    """The word that blobs are durable."""
+    return control_pb2.UploadReply(stored=control_pb2.Stored(blobs=[to_message(ref) for ref in refs]))
+
+
+def run(view: RunView) -> control_pb2.Run:
+    """A run."""
+    record = view.record
+    return control_pb2.Run(
+        run=record.run,
+        status=_RUN_STATUS[record.status],
+        settings=settings_message(record.settings),
+        manifest=to_message(record.manifest),
+        method=record.method,
+        round=view.committed,
+        model=_blob(view.model),
+        open_round=_open_round(view.open_round) if view.open_round else None,
+        waiting=view.waiting,
+        created=record.created,
+        initial_metrics=dict(view.initial_metrics),
+        initial_model=to_message(record.initial),
+    )
+
+
+def _open_round(current: OpenRound) -> control_pb2.OpenRound:
+    return control_pb2.OpenRound(
+        round=current.round,
+        attempt=current.attempt,
+        cohort=current.cohort,
+        reported=sorted(current.reported),
+        refused=sorted(current.refused),
+        lost=sorted(current.lost),
+        declined=sorted(current.declined),
+    )
+
+
+def round_message(record: RoundRecord) -> control_pb2.Round:
+    """A committed or abandoned round."""
+    return control_pb2.Round(
+        round=record.id.round,
+        attempt=record.id.attempt,
+        status=_ROUND_STATUS[record.status],
+        model=_blob(record.model),
+        counted=record.counted,
+        missing=record.missing,
+        reason=record.reason,
+        metrics=dict(record.metrics),
+        seconds=record.seconds,
+        offences=[control_pb2.Offence(device=offence.device, what=offence.what) for offence in record.offences],
+    )
+
+
+def event(item: RunEvent | RunView) -> control_pb2.RunEvent:
+    """What those who watch a run are told; a view is the snapshot at the beginning."""
+    if isinstance(item, RunView):
+        return control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=run(item))
+    return control_pb2.RunEvent(
+        kind=_EVENT_KINDS[item.kind],
+        round=item.round,
+        attempt=item.attempt,
+        device=item.device,
+        devices=item.devices,
+        reason=item.reason,
+        model=_blob(item.model),
+        metrics=dict(item.metrics),
+        fraction=item.fraction,
+        run=run(item.run) if item.run else None,
+    )
+
+
+def device(record: DeviceRecord) -> control_pb2.Device:
+    """A known device."""
+    return control_pb2.Device(
+        device=record.device,
+        attending=record.attending,
+        enrolled=record.enrolled,
+        last_seen=record.last_seen,
+        certificate_expires=record.certificate_expires,
+        platform=dict(record.platform),
+        labels=dict(record.labels),
+    )
+
+
+def _blob(ref: BlobRef | None) -> blob_pb2.Blob | None:
+    return to_message(ref) if ref else None

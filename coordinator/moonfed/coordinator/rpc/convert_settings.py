@@ -1,0 +1,111 @@
+"""A run's settings, as the Control service's messages have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from moonfed.coordinator.aggregation.robust.config import Defence, parse_reducer
+from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
+from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.rounds.settings import Amount, Sampling, Settings
+from moonfed.encodings import parse_encodings
+from moonfed.errors import InvalidInput
+from moonfed.v1 import control_pb2
+
+_SAMPLING: Mapping[Sampling, control_pb2.Sampling.ValueType] = {
+    "uniform": control_pb2.SAMPLING_UNIFORM,
+    "samples": control_pb2.SAMPLING_SAMPLES,
+}
+
+# Messages in
+
+
+def run_settings(message: control_pb2.RunSettings) -> Settings:
+    """A run's settings."""
+    return Settings(
+        rounds=message.rounds,
+        cohort=_amount(message.cohort),
+        minimum_devices=message.minimum_devices,
+        quorum=_amount(message.quorum),
+        deadline_seconds=message.deadline_seconds,
+        patience_seconds=message.patience_seconds,
+        seed=message.seed,
+        sampling=_sampling(message.sampling),
+        encodings=parse_encodings(message.downlink_encoding, message.uplink_encoding),
+        retention=retention(message.retention) if message.HasField("retention") else Retention(),
+        over_selection=message.over_selection,
+        labels=dict(message.labels),
+        asynchronous=_asynchronous(message),
+        defence=_defence(message.defence),
+    )
+
+
+def retention(message: control_pb2.Retention) -> Retention:
+    """Which global models are kept."""
+    return Retention(last=message.last, every=message.every)
+
+
+def _defence(message: control_pb2.Defence) -> Defence:
+    return Defence(
+        weight_cap=message.weight_cap,
+        clip_norm=message.clip_norm,
+        clip_factor=message.clip_factor,
+        reducer=parse_reducer(message.reducer or "mean"),
+        byzantine=message.byzantine,
+    )
+
+
+def _asynchronous(message: control_pb2.RunSettings) -> Asynchronous | None:
+    if not message.HasField("asynchronous"):
+        return None
+    return Asynchronous(buffer=message.asynchronous.buffer, max_staleness=message.asynchronous.max_staleness)
+
+
+def _sampling(value: int) -> Sampling:
+    if value in (control_pb2.SAMPLING_UNSPECIFIED, control_pb2.SAMPLING_UNIFORM):
+        return "uniform"
+    if value == control_pb2.SAMPLING_SAMPLES:
+        return "samples"
+    raise InvalidInput(f"sampling is {value}, which this release does not know; it must be uniform or samples")
+
+
+def _amount(message: control_pb2.Amount) -> Amount:
+    if message.WhichOneof("amount") == "count":
+        return Amount(count=message.count)
+    return Amount(fraction=message.fraction)  # an empty amount becomes the fraction 0, which is refused
+
+
+# Messages out
+
+
+def settings_message(values: Settings) -> control_pb2.RunSettings:
+    """A run's settings."""
+    return control_pb2.RunSettings(
+        rounds=values.rounds,
+        cohort=_amount_message(values.cohort),
+        minimum_devices=values.minimum_devices,
+        quorum=_amount_message(values.quorum),
+        deadline_seconds=values.deadline_seconds,
+        patience_seconds=values.patience_seconds,
+        seed=values.seed,
+        sampling=_SAMPLING[values.sampling],
+        downlink_encoding=str(values.encodings.down),
+        uplink_encoding=str(values.encodings.up),
+        retention=control_pb2.Retention(last=values.retention.last, every=values.retention.every),
+        over_selection=values.over_selection,
+        labels=dict(values.labels),
+        asynchronous=_asynchronous_message(values),
+        defence=control_pb2.Defence(**asdict(values.defence)) if values.defence else None,
+    )
+
+
+def _asynchronous_message(values: Settings) -> control_pb2.Asynchronous | None:
+    chosen = values.asynchronous
+    return control_pb2.Asynchronous(buffer=chosen.buffer, max_staleness=chosen.max_staleness) if chosen else None
+
+
+def _amount_message(amount: Amount) -> control_pb2.Amount:
+    if amount.count is not None:
+        return control_pb2.Amount(count=amount.count)
+    return control_pb2.Amount(fraction=amount.fraction or 0.0)

@@ -1,0 +1,40 @@
+"""The Enrolment service: how a new device gets its certificate. TLS, but no client certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import grpc
+
+from moonfed.coordinator.devices.sessions import require_contract
+from moonfed.coordinator.pki.enrolment import Enrolment
+from moonfed.coordinator.records import MAX_REASON
+from moonfed.errors import MoonfedError
+from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
+
+MAX_NAME = 63  # characters of what a stranger calls itself
+_audit = logging.getLogger("moonfed.coordinator.audit")
+
+
+class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
+    """`fleet_port` is told to the devices."""
+
+    def __init__(self, enrolment: Enrolment, fleet_port: int) -> None:
+        self._enrolment, self._fleet_port = enrolment, fleet_port
+
+    async def Enrol(  # noqa: N802, D102 - named and described in the .proto
+        self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext
+    ) -> enrolment_pb2.EnrolReply:
+        require_contract(request.contract_version, f"device {request.device!r}")
+        arguments = (request.secret, request.device, request.signing_request)
+        try:
+            signed = await asyncio.to_thread(self._enrolment.enrol, *arguments)
+        except MoonfedError as error:
+            refused = (request.device[:MAX_NAME], context.peer(), str(error)[:MAX_REASON])  # a stranger's words
+            _audit.warning("enrolment of %r from %s refused: %s", *refused)
+            raise
+        _audit.info("device %r enrolled from %s", request.device, context.peer())
+        return enrolment_pb2.EnrolReply(
+            device=request.device, certificate=signed.certificate, fleet_port=self._fleet_port
+        )

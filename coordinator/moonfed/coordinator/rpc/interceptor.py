@@ -1,0 +1,105 @@
+"""Lets calls in and turns errors into gRPC statuses, in one place: an interceptor around every service's methods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from functools import partial
+from typing import Any, NoReturn
+
+import grpc
+
+from moonfed.coordinator.rpc.rate_limit import Gate
+from moonfed.coordinator.storage.transient_errors import as_passing
+from moonfed.coordinator.support.error_log import CallTroubles
+from moonfed.grpc_status import to_status
+from moonfed.identity import subject_of
+
+Handler = Any  # grpc.RpcMethodHandler, whose types are not told
+Admit = Callable[[Any], AbstractContextManager[None]]
+GATED = ("/moonfed.v1.Fleet/", "/moonfed.v1.Enrolment/")
+MAX_DETAILS = 2000  # characters; a device's own tensor names may be long
+_FACTORIES = (
+    ("unary_unary", grpc.unary_unary_rpc_method_handler),
+    ("unary_stream", grpc.unary_stream_rpc_method_handler),
+    ("stream_stream", grpc.stream_stream_rpc_method_handler),
+)
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
+    """Errors of ours become their status; any other is logged and tells the caller nothing. The gate is for devices."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate, self._troubles = gate, CallTroubles()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The method's handler, wrapped."""
+        handler = await continuation(handler_call_details)
+        gated = handler_call_details.method.startswith(GATED)
+        admit = partial(_admit, self._gate) if gated else _free
+        for kind, factory in _FACTORIES:
+            if handler is not None and getattr(handler, kind):
+                wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
+                return factory(
+                    wrap(getattr(handler, kind), admit, self._troubles),
+                    request_deserializer=handler.request_deserializer,
+                    response_serializer=partial(_serialized, handler.response_serializer),
+                )
+        return handler
+
+
+def _serialized(serialize: Callable[[Any], bytes], reply: object) -> bytes:
+    """A method may have done it already."""
+    return reply if isinstance(reply, bytes) else serialize(reply)
+
+
+def _admit(gate: Gate, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
+    certificates: Sequence[bytes] = context.auth_context().get("x509_pem_cert", ())
+    return gate.call(subject_of(certificates[0])[1] if certificates else str(context.peer()))
+
+
+def _free(_context: object) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _wrapped_call(
+    method: Callable[..., Awaitable[Any]], admit: Admit, troubles: CallTroubles
+) -> Callable[..., Awaitable[Any]]:
+    async def call(request: object, context: Any) -> Any:  # noqa: ANN401 - any method's messages
+        try:
+            with admit(context):
+                return await method(request, context)
+        except Exception as error:
+            await _abort(context, error, troubles)
+
+    return call
+
+
+def _wrapped_stream(
+    method: Callable[..., Any], admit: Admit, troubles: CallTroubles
+) -> Callable[..., AsyncIterator[Any]]:
+    async def stream(request: object, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
+        try:
+            with admit(context):
+                async with aclosing(method(request, context)) as replies:
+                    async for reply in replies:
+                        yield reply
+        except Exception as error:
+            await _abort(context, error, troubles)
+
+    return stream
+
+
+async def _abort(context: Any, error: Exception, troubles: CallTroubles) -> NoReturn:  # noqa: ANN401
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    troubles.failed(context.peer(), error)
+    error = as_passing(error) or error
+    code, details, metadata = to_status(error)
+    await context.abort(code, details[:MAX_DETAILS], metadata)
+    raise asyncio.CancelledError  # abort has raised

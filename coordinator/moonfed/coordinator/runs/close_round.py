@@ -1,0 +1,231 @@
+"""Reduces a closed round: its spooled updates become the next global state, durable blobs, and the round's record."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import sqlalchemy as sql
+
+from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.coordinator.aggregation.aggregate import aggregate
+from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
+from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.staleness import discounted
+from moonfed.coordinator.records import Answer, AttemptId, attempt_id
+from moonfed.coordinator.rounds.events import Damaged, Reduce, ReducingFailed
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.runs.global_state import Standings
+from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
+from moonfed.coordinator.storage.blobs.garbage_collection import discard
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.transient_errors import as_passing
+from moonfed.coordinator.updates.codec import encode_global_model
+from moonfed.encodings import ENCODED_MODEL
+from moonfed.errors import MoonfedError, NotFound, WrongState
+from moonfed.files import sync_file
+from moonfed.manifest import MODEL, Manifest
+
+_log = logging.getLogger(__name__)
+HASHED_AT_ONCE = 4
+
+
+class DamagedUpdates(Exception):
+    """Spooled updates are not what was acknowledged; `devices` delivered them."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        super().__init__(f"the spooled updates of {', '.join(devices)} were damaged on the coordinator's disk")
+        self.devices = tuple(devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """The outcome of a round."""
+
+    devices: tuple[str, ...]  # whose updates are in it
+    blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what the next round needs beside it
+    offences: tuple[Offence, ...]  # what the run's defence did
+    metrics: dict[str, float]  # of the round's training
+    holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
+
+
+def close_round(
+    state: StateDirectory,
+    run: str,
+    command: Reduce,
+    manifest: Manifest,
+    settings: Settings,
+    *,
+    standings: Standings,
+) -> Reduction | Damaged | ReducingFailed:
+    """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking.
+
+    `standings`: what the round's devices were given.
+    """
+    attempt = attempt_id(run, command)
+    try:
+        command = with_all_taken(state, command, attempt)
+        reduction = reduce_round(state, attempt, command, manifest, settings, standings=standings)
+        released = _commit(state, attempt, command, reduction, settings)
+    except DamagedUpdates as error:
+        return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
+    except Exception as error:
+        return _failed(error, attempt)
+    finally:
+        state.pins.drop(attempt)
+    discard(state, released)
+    if command.bases:  # the attempt stays, for those who are at work with its model
+        shutil.rmtree(_workplace(state, attempt), ignore_errors=True)
+    for device, base in command.bases.items():
+        state.forget_update(replace(attempt, round=base), device)
+    return reduction
+
+
+def _failed(error: Exception, attempt: AttemptId) -> ReducingFailed:
+    if passing := as_passing(error):
+        _log.error("%s cannot be reduced at present, and is tried again: %s", attempt, passing)
+        return ReducingFailed(round=attempt.round, attempt=attempt.attempt, reason=str(passing), passing=True)
+    _log.error("%s cannot be reduced", attempt, exc_info=error)
+    told = isinstance(error, MoonfedError)
+    reason = str(error) if told else "the updates could not be reduced; the coordinator's log says more"
+    return ReducingFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
+
+
+def with_all_taken(state: StateDirectory, command: Reduce, attempt: AttemptId) -> Reduce:
+    """The command for all updates that got a receipt, perhaps from a replica that has not told yet."""
+    if command.bases:  # an asynchronous round counts some; the others stay for the next one
+        return command
+    taken = (answer.device for answer in state.store.answers.of(attempt) if answer.outcome == "accepted")
+    return replace(command, devices=tuple(taken))
+
+
+def _commit(
+    state: StateDirectory, attempt: AttemptId, command: Reduce, reduction: Reduction, settings: Settings
+) -> list[BlobRef]:
+    """Records the round; the blobs that are not needed any more."""
+    try:
+        return state.store.commit_round(
+            attempt,
+            command.devices,
+            reduction.blobs,
+            metrics=reduction.metrics,
+            metrics_before=reduction.holdout,
+            offences=reduction.offences,
+            bases=command.bases,
+            retention=settings.retention,
+            needed=settings.states_needed,
+        )
+    except (sql.exc.OperationalError, WrongState):
+        # The connection may have broken after the commit and before its confirmation, now or at an earlier try.
+        found = state.store.round(attempt)
+        if found is None or found.status != "committed":
+            raise
+        return []
+
+
+def reduce_round(
+    state: StateDirectory,
+    attempt: AttemptId,
+    command: Reduce,
+    manifest: Manifest,
+    settings: Settings,
+    *,
+    standings: Standings,
+) -> Reduction:
+    """What the bundle's rules and the run's defence make of the devices' updates, in their order.
+
+    Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round began with is damaged.
+    """
+    counted = _counted(state, attempt, command)
+    if damaged := _damaged(state, counted):
+        raise DamagedUpdates(damaged)
+    directory = _workplace(state, attempt)
+    directory.mkdir(parents=True, exist_ok=True)
+    closed = ClosedRound(
+        manifest=manifest,
+        round=attempt.round,
+        seed=settings.seed,
+        admitted=max(state.store.registry.count(), len(counted)),
+        begun_with={role: state.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
+        contributions=tuple(_contribution(state, answer) for answer in counted),
+        defence=settings.defence,
+    )
+    closed = _discounted(state, closed, counted, standings, directory)
+    aggregated = aggregate(closed, directory)
+    model, encoded = aggregated.files[MODEL], directory / ENCODED_MODEL
+    files = {**aggregated.files, **encode_global_model(model, encoded, manifest, settings.encodings.down)}
+    return Reduction(
+        devices=command.devices,
+        blobs={role: _keep(state, attempt, path) for role, path in files.items()},
+        offences=aggregated.offences,
+        metrics=train_metrics(counted),
+        holdout=holdout_metrics([answer for answer in counted if answer.id == attempt]),  # others scored older models
+    )
+
+
+def _workplace(state: StateDirectory, attempt: AttemptId) -> Path:
+    """Where the files are made."""
+    return state.spool(attempt) / "reduced"
+
+
+def _counted(state: StateDirectory, attempt: AttemptId, command: Reduce) -> list[Answer]:
+    """The answers with the devices' updates."""
+    named = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in command.devices}
+    answers = {
+        (answer.id, answer.device): answer for begun in set(named.values()) for answer in state.store.answers.of(begun)
+    }
+    return [answers[begun, device] for device, begun in named.items()]
+
+
+def _discounted(
+    state: StateDirectory, closed: ClosedRound, answers: Sequence[Answer], standings: Standings, directory: Path
+) -> ClosedRound:
+    """The round with every update as if it had begun with the newest global model, by FedBuff's weights."""
+    newest, stale = closed.begun_with[MODEL], {answer.id.round for answer in answers} - {closed.round}
+    bases = {round_: state.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in stale}
+    contributions = (
+        discounted(
+            contribution,
+            closed.round - answer.id.round,
+            closed.manifest,
+            begun_with=bases.get(answer.id.round, newest),
+            newest=newest,
+            target=directory / f"from-{answer.device}",
+        )
+        for contribution, answer in zip(closed.contributions, answers, strict=True)
+    )
+    return replace(closed, contributions=tuple(contributions))
+
+
+def _contribution(state: StateDirectory, answer: Answer) -> Contribution:
+    files = {role: state.update_file(answer.id, answer.device, role) for role in answer.blobs}
+    return Contribution(device=answer.device, files=files, samples=answer.samples, steps=answer.steps)
+
+
+def _keep(state: StateDirectory, attempt: AttemptId, path: Path) -> BlobRef:
+    """Makes a file a durable blob, which the attempt's commit will refer to."""
+    sync_file(path)
+    ref = ref_of_file(path)
+    state.pins.add(attempt, [ref.sha256])
+    state.blobs.put_file(path, ref)
+    return ref
+
+
+def _damaged(state: StateDirectory, answers: Sequence[Answer]) -> list[str]:
+    """The devices whose spooled files are not what was acknowledged."""
+    with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # the one pass over all updates that takes the processor long
+        whole = threads.map(lambda answer: _is_whole(state, answer), answers)
+        return [answer.device for answer, is_whole in zip(answers, whole, strict=True) if not is_whole]
+
+
+def _is_whole(state: StateDirectory, answer: Answer) -> bool:
+    try:
+        return all(state.has_update(answer.id, answer.device, role, ref) for role, ref in answer.spooled.items())
+    except (OSError, NotFound) as error:  # gone, or on a bad sector
+        if as_passing(error):  # no room to fetch it to
+            raise
+        return False

@@ -1,0 +1,104 @@
+"""Checks what a run is to be started from, and names it."""
+
+from __future__ import annotations
+
+import re
+import time
+from uuid import uuid4
+
+from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.coordinator.aggregation.compatibility import require_consistent, require_defensible
+from moonfed.coordinator.aggregation.staleness import require_bufferable
+from moonfed.coordinator.pki.enrolment import require_name
+from moonfed.coordinator.records import RunRecord
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.store import Store
+from moonfed.coordinator.updates.codec import encode_global_model
+from moonfed.coordinator.updates.validation import check_model
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.files import sync_file
+from moonfed.manifest import WEIGHTS_FILE, Manifest
+
+
+def add_run(
+    directory: StateDirectory, name: str, manifest_sha256: str, model_sha256: str, settings: Settings
+) -> RunRecord:
+    """Records a run from a stored bundle, and from its initial weights unless another stored model is named. Blocking.
+
+    Raises NotFound for what was not uploaded, InvalidInput or SchemaMismatch for what does not fit, AlreadyExists if
+    the name is taken.
+    """
+    owner = object()
+    directory.pins.add(owner, [manifest_sha256, model_sha256])
+    try:
+        ref = directory.blobs.find(manifest_sha256)
+        manifest = Manifest.from_bytes(directory.blobs.read(ref))
+        directory.pins.add(owner, [blob.sha256 for blob in manifest.files.values()])
+        record = _new_record(directory, name, ref, manifest, model_sha256, settings)
+        directory.store.add_run(record, manifest.files, _encoded(directory, owner, record, manifest))
+    finally:
+        directory.pins.drop(owner)
+    return record
+
+
+def _encoded(directory: StateDirectory, owner: object, record: RunRecord, manifest: Manifest) -> dict[str, BlobRef]:
+    """The initial model as devices get it, if that is not the model's own file: a durable blob, by role."""
+    model = directory.blobs.verified_path(record.initial)
+    target = directory.blobs.incoming(record.initial).with_name(uuid4().hex)
+    refs = {}
+    for role, path in encode_global_model(model, target, manifest, record.settings.encodings.down).items():
+        sync_file(path)
+        refs[role] = ref_of_file(path)
+        directory.pins.add(owner, [refs[role].sha256])
+        directory.blobs.put_file(path, refs[role])
+    return refs
+
+
+def _new_record(
+    directory: StateDirectory, name: str, ref: BlobRef, manifest: Manifest, model_sha256: str, settings: Settings
+) -> RunRecord:
+    blobs = directory.blobs
+    for file, blob in manifest.files.items():
+        if not blobs.has(blob):
+            raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
+    initial = blobs.find(model_sha256) if model_sha256 else manifest.files[WEIGHTS_FILE]
+    check_model(blobs.verified_path(initial), manifest.tensors)
+    require_runnable(manifest, settings)
+    return RunRecord(
+        run=require_name("name", name) if name else _free_name(directory.store, manifest.name),
+        created=time.time(),
+        status="running",
+        settings=settings,
+        manifest=ref,
+        method=manifest.method,
+        initial=initial,
+    )
+
+
+def _free_name(store: Store, bundle: str) -> str:
+    """A run's name made from the bundle's, numbered if it is taken."""
+    base = re.sub(r"[^a-z0-9._-]+", "-", bundle.lower()).strip("._-")[:48] or "run"
+    taken = {record.run for record in store.runs()}
+    numbered = (f"{base}-{number}" for number in range(2, len(taken) + 3))
+    return base if base not in taken else next(name for name in numbered if name not in taken)
+
+
+def require_runnable(manifest: Manifest, settings: Settings) -> None:
+    """Raises InvalidInput, saying what to change, for a bundle that no coordinator can run, or not with these settings.
+
+    A device's size must not count twice: FedProx (Li et al. 2020) draws by it or weighs by it.
+    """
+    if manifest.method == "solo":
+        raise InvalidInput(
+            "method is 'solo', in which nothing is exchanged; for a run on a coordinator it must be another"
+        )
+    if settings.sampling == "samples" and manifest.server_rule.weighting == "samples":
+        raise InvalidInput(
+            "sampling is 'samples' and so is the bundle's weighting, which would count a device's size twice; "
+            "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform"
+        )
+    require_consistent(manifest)
+    if settings.asynchronous:
+        require_bufferable(manifest)
+    require_defensible(manifest, settings.defence, settings.fewest_updates)

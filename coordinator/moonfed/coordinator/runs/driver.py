@@ -1,0 +1,336 @@
+"""Drives one run: feeds events to its state machine one at a time, keeps what follows, then shows and does it.
+
+Nothing becomes visible before it is durable. The database and the arithmetic run in threads; timers are monotonic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.devices.eligibility import SuitedDevices
+from moonfed.coordinator.devices.liveness import Liveness, Patience
+from moonfed.coordinator.devices.notifications import announce
+from moonfed.coordinator.devices.sessions import Attendance
+from moonfed.coordinator.records import Answer, AttemptId, RunRecord, RunView, attempt_id
+from moonfed.coordinator.rounds.events import (
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    Departed,
+    End,
+    Event,
+    Reduce,
+    Reduced,
+    Resumed,
+    RetryTimePassed,
+    StartTimer,
+    StopRequested,
+)
+from moonfed.coordinator.rounds.protocol import kind_of
+from moonfed.coordinator.runs.admission import needed_attempts, objection
+from moonfed.coordinator.runs.assignments import keeps_state, write_assignment
+from moonfed.coordinator.runs.close_round import Reduction, close_round
+from moonfed.coordinator.runs.events import Announcer
+from moonfed.coordinator.runs.persistence import Keeper
+from moonfed.coordinator.runs.resume import Footing
+from moonfed.coordinator.runs.rollback import damage
+from moonfed.coordinator.runs.round_eta import Tempo
+from moonfed.coordinator.runs.subscribers import Watcher
+from moonfed.coordinator.runs.timers import Timers
+from moonfed.coordinator.runs.view import run_view
+from moonfed.coordinator.storage.leases import LeaseLost
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.coordinator.updates.group_commit import Arrival, Intake
+from moonfed.coordinator.updates.receipts import event_of, unheard
+from moonfed.errors import MoonfedError, Unavailable, WrongState
+from moonfed.manifest import MODEL
+
+_log = logging.getLogger(__name__)
+
+
+class RunDriver:
+    """One running run."""
+
+    def __init__(
+        self,
+        *,
+        record: RunRecord,
+        footing: Footing,
+        directory: StateDirectory,
+        attendance: Attendance,
+        liveness: Liveness,
+        background: Background,
+        begin_anew: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self.record, self.manifest, self.state = record, footing.manifest, footing.state
+        self._kind, self._standings = kind_of(record.settings), footing.standings
+        self._directory, self._attendance, self.background = directory, attendance, background
+        self._lock = asyncio.Lock()
+        self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
+        self._patience = Patience(
+            liveness, record.settings.patience_seconds, lambda event: background.spawn(self._deliver(event))
+        )
+        self._tempo = Tempo()
+        self._announcer = Announcer(record.run)
+        self._devices = SuitedDevices(attendance, footing.manifest, record.settings)
+        self._keeper = Keeper(directory.store, record.run)
+        self._begin_anew = begin_anew
+        self._intake = Intake(directory, self._is_new, asynchronous=record.settings.asynchronous is not None)
+
+    # What happens to the run
+
+    async def start(self) -> None:
+        """Begins, or goes on after a restart, with the devices that attend."""
+        self._patience.wait_for(self.state.open, resumed=True)
+        here = {session.device: session.introduction.samples for session in self._devices.sessions()}
+        await self._deliver(Resumed(attending=here))  # all at once: a cohort is drawn from all who are here
+        for session in self._attendance.sessions():
+            await self.refresh(session.device)
+        for device in here:  # who left meanwhile
+            await self.refresh(device)
+
+    async def refresh(self, device: str) -> None:
+        """Takes notice of whether a device attends now; the order of such calls does not matter."""
+        async with self._lock:
+            if session := self._devices.find(device):
+                await self._advance(Attended(device=device, samples=session.introduction.samples))
+            else:
+                await self._advance(Departed(device=device))
+
+    async def accept(self, answer: Answer, checked: Mapping[str, Path]) -> None:
+        """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing.
+
+        Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
+        """
+        arrival, taken_soon = Arrival(answer=answer, checked=checked), bool(self._intake)
+        self._intake.add(arrival)
+        if not taken_soon:
+            self.background.spawn(self._take_arrivals())
+        await arrival.done
+
+    async def _take_arrivals(self) -> None:
+        """Takes all that wait when the run is free to."""
+        async with self._lock:
+            for arrival in await self._intake.keep():
+                await self._tell_arrival(arrival)
+        if self._intake:
+            self.background.spawn(self._take_arrivals())
+
+    async def _tell_arrival(self, arrival: Arrival) -> None:
+        try:
+            await self._tell_taken(arrival.answer)
+        except Exception as problem:
+            arrival.end(problem)
+        else:
+            arrival.end(None)
+
+    def _is_new(self, answer: Answer) -> bool:
+        """Whether an update has yet to be kept; raises what is to be said of one that is not wanted. Blocking."""
+        known = self.may_have_receipt(answer.id, answer.device)
+        if known and self._directory.store.answers.has_receipt(answer.id, answer.device, answer.blobs):
+            return False
+        self.require_wanted(answer.id, answer.device)
+        return True
+
+    async def refuse(self, answer: Answer) -> None:
+        """Notes that a device's update did not pass the checks."""
+        async with self._lock:
+            self.require_wanted(answer.id, answer.device)
+            if not self._has_reported(answer):  # else an earlier update of this device stands
+                await self._take(answer)
+
+    async def decline(self, answer: Answer) -> None:
+        """Notes that a device will deliver no update; saying so again changes nothing."""
+        async with self._lock:
+            current = self.state.open
+            if current and not self.is_over(answer.id) and answer.device in current.declined:
+                return
+            self.require_wanted(answer.id, answer.device)
+            if self._has_reported(answer):
+                raise WrongState(f"{answer.device!r} has already delivered its update for {answer.id}")
+            await self._take(answer)
+
+    def _has_reported(self, answer: Answer) -> bool:
+        return self.state.open is not None and answer.device in self.state.open.reported
+
+    async def _take(self, answer: Answer) -> None:
+        await asyncio.to_thread(self._put, answer)
+        await self._tell_taken(answer)
+
+    def _put(self, answer: Answer) -> None:
+        """Keeps an answer; an asynchronous round's may come after it has closed."""
+        store = self._directory.store
+        (store.answers.put if self.record.settings.asynchronous else store.answers.take)(answer)
+
+    async def _tell_taken(self, answer: Answer) -> None:
+        """An answer is durable, and counts even if the run is another replica's by now."""
+        with suppress(LeaseLost):
+            await self._heard(answer)
+
+    async def _heard(self, answer: Answer) -> None:
+        self._announcer.answered(answer, self.state.open)
+        await self._advance(event_of(answer))
+
+    async def catch_up(self) -> None:
+        """Takes notice of answers that other replicas took."""
+        async with self._lock:
+            current = self.state.open
+            alone = self.record.settings.asynchronous or not self._directory.store.leases.shared
+            if alone or current is None or current.reducing:
+                return
+            attempt = attempt_id(self.record.run, current)
+            for answer in await asyncio.to_thread(self._directory.store.answers.of, attempt):
+                if unheard(current, answer):
+                    await self._heard(answer)
+
+    def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
+        """Passes progress on to those who watch; the reason if the device's update is no longer wanted."""
+        if problem := self._objection(attempt, device):
+            self._patience.freed(device)
+            return problem
+        self._patience.reported(device, fraction)
+        self._announcer.progress(attempt, device, fraction)
+        return None
+
+    async def stop(self) -> None:
+        """Ends the run; a round that is being reduced is still committed."""
+        async with self._lock:
+            await self._advance(StopRequested())
+
+    def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Tells those who watch of new metrics."""
+        self._announcer.measured(round_, metrics)
+
+    # What others ask
+
+    def begun_with(self, attempt: AttemptId) -> BlobRef:
+        """The global model that the attempt's devices were given."""
+        return self._standings[attempt.round].blobs[MODEL]
+
+    def _objection(self, attempt: AttemptId, device: str) -> WrongState | None:
+        return objection(self.record, self.state, self._tempo, attempt, device)
+
+    def is_over(self, attempt: AttemptId) -> bool:
+        """Whether no update of that attempt is wanted, or none any more."""
+        return attempt not in needed_attempts(self.record, self.state)
+
+    def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
+        """Whether the device may have a receipt for an update of that attempt; if not, nobody needs to look."""
+        current, shared = self.state.open, self._directory.store.leases.shared
+        reported = current is None or device in current.reported
+        return shared or reported or self._objection(attempt, device) is not None
+
+    def require_wanted(self, attempt: AttemptId, device: str) -> None:
+        """Raises WrongState, naming the run's present round, if an update is not wanted now."""
+        if problem := self._objection(attempt, device):
+            raise problem
+
+    async def view(self) -> RunView:
+        """What an operator sees of the run."""
+        record = replace(self.record, status=self.state.status)
+        seen = dict(self._devices.misfits), self._patience.silence()
+        return await asyncio.to_thread(run_view, self._directory.store, record, self.state, *seen)
+
+    async def watch(self) -> tuple[RunView, Watcher]:
+        """A snapshot, and a watcher that is told everything after it."""
+        async with self._lock:
+            watcher = self._announcer.watchers.add()
+            if self.state.status != "running":
+                watcher.close()
+            return await self.view(), watcher
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """The watcher has gone."""
+        self._announcer.watchers.remove(watcher)
+
+    def close(self, reason: MoonfedError) -> None:
+        """The coordinator stops; the run will go on after a restart."""
+        self._keeper.close()
+        self._timers.cancel()
+        self._patience.close()
+        self._announcer.watchers.close(reason)
+
+    # From events to deeds
+
+    async def _deliver(self, event: Event) -> None:
+        async with self._lock:
+            if not self._keeper.closed:
+                await self._advance(event)
+
+    async def _advance(self, event: Event) -> None:
+        """One step: keep what follows, then show the new state, then act. The caller holds the lock."""
+        state, commands = self._kind.step(self.record.settings, self.state, event)
+        await self._keeper.keep(commands)
+        before, self.state = needed_attempts(self.record, self.state), state
+        self._patience.wait_for(state.open)
+        self._tempo.follow(state.open)
+        for attempt in before - needed_attempts(self.record, state):
+            # Only now: whoever begins an upload looks at the state after making a directory, so none is left behind.
+            await asyncio.to_thread(self._directory.forget, attempt)
+        for command in commands:
+            self._perform(command)
+        silent = state.open and not state.trouble
+        self._announcer.waits("" if silent else self._kind.waiting(self.record.settings, state, self._devices.misfits))
+
+    def _perform(self, command: Command) -> None:
+        self._announcer.decided(command)
+        match command:
+            case Assign():
+                self._assign(command)
+            case StartTimer():
+                self._timers.start(command)
+                if isinstance(command.event, RetryTimePassed):
+                    self._tempo.rests(command.seconds)
+            case Reduce():
+                self.background.spawn(self._reduce(command))
+            case Abandon():
+                self.background.spawn(self._examine())
+            case End():
+                self._patience.close()
+                self.background.spawn(self._end())
+
+    def _assign(self, command: Assign) -> None:
+        session = self._attendance.find(command.device)
+        if session is None:  # gone meanwhile, which the run is about to be told
+            return
+        self._patience.asked(command.device)
+        id_, standing = attempt_id(self.record.run, command), self._standings[command.round]
+        session.offer(write_assignment(id_, command.device, self.record, self.manifest, standing))
+
+    async def _reduce(self, command: Reduce) -> None:
+        work = (self._directory, self.record.run, command, self.manifest, self.record.settings)
+        outcome = await asyncio.to_thread(close_round, *work, standings=self._standings)
+        if isinstance(outcome, Reduction):
+            attempt, model = attempt_id(self.record.run, command), outcome.blobs[MODEL]
+            keepers = outcome.devices if keeps_state(self.manifest, self.record.settings) else ()
+            latest = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in keepers}
+            self._standings.after(attempt, self._standings[command.round].after(latest, outcome.blobs))
+            self._announcer.committed(attempt, outcome.devices, model, outcome.metrics, outcome.offences)
+            if outcome.holdout:
+                self._announcer.measured(command.round - 1, outcome.holdout)
+            await self._deliver(Reduced(round=command.round, attempt=command.attempt))
+        else:
+            await self._deliver(outcome)
+
+    async def _examine(self) -> None:
+        """Looks whether the round was abandoned because its devices were given something damaged."""
+        if self.state.status != "running" or self.state.stopping:
+            return
+        blobs = self._standings[self.state.committed + 1].blobs
+        if await in_thread(damage, self._directory, blobs):
+            async with self._lock:
+                self.close(Unavailable(f"run {self.record.run!r} goes on from an earlier model; watch again"))
+            await self._begin_anew(self.record.run)
+
+    async def _end(self) -> None:
+        view = await self.view()
+        self._announcer.ended(view)
+        await announce(view, self._directory.store, self._attendance)

@@ -1,0 +1,132 @@
+"""Tells of a run: one readable line in the log, and an event for everybody who watches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView, attempt_id
+from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open
+from moonfed.coordinator.rounds.state import OpenRound
+from moonfed.coordinator.runs.persistence import discarded
+from moonfed.coordinator.runs.subscribers import Watchers
+from moonfed.coordinator.updates.receipts import KINDS
+
+_log = logging.getLogger(__name__)
+
+
+class Announcer:
+    """The voice of one run."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._waiting = ""  # the latest sentence on what the run waits for
+        self.watchers = Watchers()
+
+    def answered(self, answer: Answer, current: OpenRound | None) -> None:
+        """A device delivered, was refused or declined; `current`: the round that may still wait for others."""
+        level = logging.INFO if answer.outcome == "accepted" else logging.WARNING
+        why = f": {answer.reason}" if answer.reason else ""
+        _log.log(level, "%s: %s's update %s%s", answer.id, answer.device, answer.outcome, why)
+        if not self.watchers:  # who is still waited for is a long list in a large round
+            return
+        outstanding = current.outstanding if current else ()
+        self.watchers.tell(
+            _event(
+                KINDS[answer.outcome],
+                answer.id,
+                device=answer.device,
+                devices=tuple(device for device in outstanding if device != answer.device),
+                reason=answer.reason,
+            )
+        )
+
+    def decided(self, command: Command) -> None:
+        """What the run's machine has decided, as far as others are told of it."""
+        match command:
+            case Open():
+                self._opened(command)
+            case Lose():
+                self._lost(command)
+            case Discard():
+                self.answered(discarded(self._run, command), None)
+            case Abandon():
+                self._abandoned(command)
+
+    def progress(self, attempt: AttemptId, device: str, fraction: float) -> None:
+        """How far a device is."""
+        self.watchers.tell(_event("progress", attempt, device=device, fraction=fraction))
+
+    def _opened(self, command: Open) -> None:
+        attempt = attempt_id(self._run, command)
+        _log.info("%s opened for %s", attempt, ", ".join(command.cohort))
+        self.watchers.tell(_event("round_opened", attempt, devices=command.cohort))
+
+    def _lost(self, command: Lose) -> None:
+        attempt = attempt_id(self._run, command)
+        _log.warning("%s: %s is lost", attempt, command.device)
+        self.watchers.tell(_event("device_lost", attempt, device=command.device))
+
+    def _abandoned(self, command: Abandon) -> None:
+        attempt = attempt_id(self._run, command)
+        level = logging.INFO if command.reason == STOPPED else logging.WARNING
+        _log.log(level, "%s abandoned: %s", attempt, command.reason)
+        self.watchers.tell(_event("round_abandoned", attempt, devices=command.missing, reason=command.reason))
+
+    def committed(
+        self,
+        attempt: AttemptId,
+        devices: tuple[str, ...],
+        model: BlobRef,
+        metrics: Mapping[str, float],
+        offences: Sequence[Offence],
+    ) -> None:
+        """A round has a new global model; the offences' figures are in the log and with the round."""
+        for offence in offences:
+            _log.warning("%s: %s: %s", attempt, offence.device, offence.what)
+        told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
+        _log.info("%s committed with %d updates; %s", attempt, len(devices), told)
+        reason = f"offences of {', '.join(sorted({offence.device for offence in offences}))}" if offences else ""
+        self.watchers.tell(_event("round_committed", attempt, devices=devices, model=model, reason=reason))
+        self.measured(attempt.round, metrics)
+
+    def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """There are new metrics of a global model."""
+        self.watchers.tell(RunEvent(kind="metrics", round=round_, metrics=metrics))
+
+    def waits(self, sentence: str) -> None:
+        """What the run waits for between two rounds, whenever that changes; within one the devices' answers tell."""
+        if sentence and sentence != self._waiting:
+            _log.info("run %r: %s", self._run, sentence)
+            self.watchers.tell(RunEvent(kind="waiting", reason=sentence))
+        self._waiting = sentence
+
+    def ended(self, view: RunView) -> None:
+        """The run is over."""
+        _log.info("run %r has %s", self._run, "finished" if view.record.status == "finished" else "been stopped")
+        self.watchers.tell(RunEvent(kind="ended", run=view))
+        self.watchers.close()
+
+
+def _event(
+    kind: EventKind,
+    attempt: AttemptId,
+    *,
+    device: str = "",
+    devices: tuple[str, ...] = (),
+    reason: str = "",
+    model: BlobRef | None = None,
+    fraction: float = 0.0,
+) -> RunEvent:
+    return RunEvent(
+        kind=kind,
+        round=attempt.round,
+        attempt=attempt.attempt,
+        device=device,
+        devices=devices,
+        reason=reason,
+        model=model,
+        fraction=fraction,
+    )

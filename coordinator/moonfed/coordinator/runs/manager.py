@@ -1,0 +1,258 @@
+"""The running runs of one coordinator: each is driven here, followed, or suspended because a file of it is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from moonfed.coordinator.devices.eligibility import misfit_everywhere
+from moonfed.coordinator.devices.liveness import Liveness
+from moonfed.coordinator.devices.notifications import announce
+from moonfed.coordinator.devices.sessions import Attendance, Introduction
+from moonfed.coordinator.records import AttemptId, RunRecord, RunView
+from moonfed.coordinator.replicas.follower import Follower
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.state import State
+from moonfed.coordinator.runs.admission import needed_attempts
+from moonfed.coordinator.runs.create import add_run
+from moonfed.coordinator.runs.driver import RunDriver
+from moonfed.coordinator.runs.handle import ServedRun
+from moonfed.coordinator.runs.resume import Footing, first_footing, regained_footing
+from moonfed.coordinator.runs.suspended import SuspendedRuns
+from moonfed.coordinator.runs.view import run_view
+from moonfed.coordinator.storage.blobs.garbage_collection import discard
+from moonfed.coordinator.storage.recovery import recovered_state
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.transient_errors import as_passing
+from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
+from moonfed.manifest import Manifest
+
+_log = logging.getLogger(__name__)
+TROUBLE_SECONDS = 5.0  # between attempts to go on with a run whose files cannot be had
+
+
+class ServedRuns:
+    """From a run's name to whoever serves it, and the changes between these. Lives on one event loop."""
+
+    def __init__(
+        self, directory: StateDirectory, attendance: Attendance, liveness: Liveness, background: Background
+    ) -> None:
+        self._directory, self._store, self._blobs = directory, directory.store, directory.blobs
+        self._attendance, self._liveness, self._background = attendance, liveness, background
+        self._served: dict[str, ServedRun] = {}
+        self.suspended = SuspendedRuns(directory)
+        self._changing = asyncio.Lock()
+        self.dismissed = False
+
+    @property
+    def served(self) -> Mapping[str, ServedRun]:
+        """The running runs, driven or followed."""
+        return self._served
+
+    @property
+    def driven(self) -> set[str]:
+        """Those that are driven here, the suspended among them."""
+        return {run for run, served in self._served.items() if isinstance(served, RunDriver)} | self.suspended.names
+
+    async def open(self) -> None:
+        """Goes on with the runs that were running when the coordinator ended; with replicas, those see to it."""
+        running = [record for record in await asyncio.to_thread(self._store.runs) if record.status == "running"]
+        states = {record.run: await asyncio.to_thread(recovered_state, self._store, record.run) for record in running}
+        attempts = [attempt for record in running for attempt in needed_attempts(record, states[record.run])]
+        await asyncio.to_thread(self._directory.forget_all_but, attempts)
+        if not self._store.leases.shared:
+            for record in running:
+                await self._resume_or_wait(record, states[record.run])
+
+    def dismiss(self, reason: MoonfedError) -> None:
+        """The coordinator is about to stop: ends watches, and takes notice of nobody's leaving any more."""
+        self.dismissed = True
+        for served in self._served.values():
+            served.close(reason)
+
+    # What others ask
+
+    async def find(self, run: str, attempt: AttemptId | None = None) -> ServedRun | None:
+        """The running run, None for one that has ended; NotFound, or WrongState if it is suspended.
+
+        `attempt`: what the caller is about to ask of it, which must not be judged by what is known no more.
+        """
+        if run in self.suspended:
+            raise self.suspended.problem(run)
+        served = self._served.get(run)
+        if served is None:
+            record = await asyncio.to_thread(self._store.run, run)
+            served = await self._settled(run) if record.status == "running" else None
+        elif attempt and served.is_over(attempt):
+            await served.catch_up()
+        if served and served.state.status != "running":
+            self._served.pop(run, None)
+            return None
+        return served
+
+    async def _settled(self, run: str) -> ServedRun | None:
+        """A run that is being changed, by whom it is served after that."""
+        async with self._changing:
+            served = self._served.get(run)
+        if served is None and self._store.leases.shared:  # another replica has just started it
+            await self.follow(run)
+            served = self._served.get(run)
+        if run in self.suspended:
+            raise self.suspended.problem(run)
+        if served is None and await self._still_running(run):
+            raise Unavailable(f"run {run!r} cannot go on at present; try again")
+        return served
+
+    async def view(self, run: str) -> RunView:
+        """What an operator sees of a run, whatever became of it; NotFound."""
+        if run in self.suspended:
+            return await asyncio.to_thread(self.suspended.view, run)
+        try:
+            served = await self.find(run)
+        except Unavailable as error:
+            return replace(await asyncio.to_thread(self._past_view, run), waiting=str(error))
+        return await (served.view() if served else asyncio.to_thread(self._past_view, run))
+
+    def _past_view(self, run: str) -> RunView:
+        return run_view(self._store, self._store.run(run), None)
+
+    def misfit(self, introduction: Introduction) -> VersionMismatch | None:
+        """Why a device could take part in none of the running runs, naming both sides' interfaces."""
+        running = [served for served in self._served.values() if served.state.status == "running"]
+        return misfit_everywhere(introduction, {served.manifest.plan.interface for served in running})
+
+    # What operators want
+
+    async def start(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
+        """Starts a run: see `moonfed.coordinator.runs.create`."""
+        async with self._changing:
+            record = await asyncio.to_thread(add_run, self._directory, name, manifest, model, settings)
+            _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
+            driver = await self._drive(record, await asyncio.to_thread(first_footing, self._directory, record))
+        self._close_misfits()
+        return await driver.view()
+
+    async def stop(self, run: str) -> None:
+        """Ends a run for good; one that has ended stays as it is."""
+        if run in self.suspended:
+            await asyncio.to_thread(self.suspended.stop, run)
+            await announce(await self.view(run), self._store, self._attendance)
+        elif served := await self.find(run):
+            await served.stop()
+
+    async def delete(self, run: str) -> int:
+        """Forgets a run that has ended, with its models and all that nothing else refers to; bytes freed."""
+        released = await asyncio.to_thread(self._store.delete_run, run)
+        self._served.pop(run, None)
+        await asyncio.to_thread(self._directory.forget_run, run)
+        return await asyncio.to_thread(discard, self._directory, released)
+
+    # Who serves a run: moonfed.coordinator.replicas.monitor decides where there are several
+
+    async def drive(self, run: str) -> None:
+        """The run's lease is ours: goes on with it, unless it is driven already or has ended."""
+        async with self._changing:
+            record = await self._still_running(run)
+            if record is None or run in self.driven:
+                return
+            _log.warning("run %r is driven here from now on", run)
+            self._let_go(run)
+            await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
+
+    async def follow(self, run: str) -> None:
+        """The run's lease is another's: offers its work here all the same."""
+        async with self._changing:
+            record = await self._still_running(run)
+            if record is None or (run in self._served and run not in self.driven):
+                return
+            _log.info("run %r is driven by another coordinator, and followed here", run)
+            self._let_go(run)
+            follower = Follower(
+                record=record,
+                manifest=Manifest.from_bytes(await in_thread(self._blobs.read, record.manifest)),
+                directory=self._directory,
+                attendance=self._attendance,
+                liveness=self._liveness,
+                background=self._background,
+            )
+            self._served[run] = follower
+            await follower.start()
+        self._close_misfits()
+
+    async def _still_running(self, run: str) -> RunRecord | None:
+        try:
+            record = await asyncio.to_thread(self._store.run, run)
+        except NotFound:
+            return None
+        return record if record.status == "running" and not self.dismissed else None
+
+    def _let_go(self, run: str) -> None:
+        """The run changes hands."""
+        self.suspended.forget(run)
+        if served := self._served.pop(run, None):
+            served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
+
+    async def begin_anew(self, run: str) -> None:
+        """Drives a run as after a restart, since its global state is damaged or could not be had; tries for ever."""
+        async with self._changing:
+            self._let_go(run)
+            begun = await self._begun(run)
+        while not begun:
+            await asyncio.sleep(TROUBLE_SECONDS)
+            async with self._changing:
+                begun = await self._begun(run)
+
+    async def _begun(self, run: str) -> bool:
+        """Whether there is nothing more to be tried."""
+        try:
+            record = await self._still_running(run)
+            if record and run not in self._served:
+                await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
+        except Exception as error:
+            if not as_passing(error):
+                raise
+            _log.error("run %r cannot go on; trying again in %g s: %s", run, TROUBLE_SECONDS, error)
+            return False
+        return True
+
+    async def _resume_or_wait(self, record: RunRecord, state: State) -> None:
+        """Nobody waits for a run whose files cannot be had at present."""
+        try:
+            await self._resume(record, state)
+        except Exception as error:
+            if not as_passing(error):
+                raise
+            self._background.spawn(self.begin_anew(record.run))
+
+    async def _resume(self, record: RunRecord, state: State) -> None:
+        try:
+            footing = await in_thread(regained_footing, self._directory, record, state)
+        except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
+            if as_passing(error):
+                raise
+            self.suspended.add(record, error)
+        else:
+            await self._drive(record, footing)
+
+    async def _drive(self, record: RunRecord, footing: Footing) -> RunDriver:
+        driver = RunDriver(
+            record=record,
+            footing=footing,
+            directory=self._directory,
+            attendance=self._attendance,
+            liveness=self._liveness,
+            background=self._background,
+            begin_anew=self.begin_anew,
+        )
+        self._served[record.run] = driver
+        await driver.start()
+        return driver
+
+    def _close_misfits(self) -> None:
+        """Ends the attendances of devices that can take part in no run any more."""
+        for session in self._attendance.sessions():
+            if problem := self.misfit(session.introduction):
+                session.close(problem)

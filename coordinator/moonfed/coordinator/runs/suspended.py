@@ -1,0 +1,57 @@
+"""Runs that cannot go on, because a file of theirs is damaged: they are shown with the reason, and can be stopped."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from moonfed.coordinator.records import RunRecord, RunView, attempt_id
+from moonfed.coordinator.runs.view import run_view
+from moonfed.coordinator.storage.recovery import recovered_state
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.errors import WrongState
+
+_log = logging.getLogger(__name__)
+
+
+class SuspendedRuns:
+    """The suspended runs with their reasons. What they hold is kept for the day their file has been put back."""
+
+    def __init__(self, directory: StateDirectory) -> None:
+        self._directory, self._store = directory, directory.store
+        self._reasons: dict[str, str] = {}
+
+    @property
+    def names(self) -> set[str]:
+        """Of the suspended runs."""
+        return set(self._reasons)
+
+    def __contains__(self, run: str) -> bool:
+        return run in self._reasons
+
+    def add(self, record: RunRecord, problem: Exception) -> None:
+        """The run does not go on until the coordinator is started again with that problem solved."""
+        reason = f"suspended: {problem}; put the file back from a backup and start the coordinator again"
+        self._reasons[record.run] = reason
+        _log.critical("run %r is %s", record.run, reason)
+
+    def forget(self, run: str) -> None:
+        """The run is another coordinator's now."""
+        self._reasons.pop(run, None)
+
+    def problem(self, run: str) -> WrongState:
+        """What to tell those who want something of the run."""
+        return WrongState(f"run {run!r} is {self._reasons[run]}")
+
+    def view(self, run: str) -> RunView:
+        """What an operator sees of the run. Blocking."""
+        return replace(run_view(self._store, self._store.run(run), None), waiting=self._reasons[run])
+
+    def stop(self, run: str) -> None:
+        """Ends the run for good; its open round comes to nothing. Blocking."""
+        state = recovered_state(self._store, run)
+        if state.open:
+            self._store.abandon_round(attempt_id(run, state.open), "the run was stopped")
+            self._directory.forget_run(run)
+        self._store.end_run(run, "stopped")
+        self._reasons.pop(run, None)

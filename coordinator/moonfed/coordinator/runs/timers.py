@@ -1,0 +1,42 @@
+"""One run's timers, on the event loop's monotonic clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from moonfed.coordinator.rounds.events import StartTimer, TimedEvent
+
+
+class Timers:
+    """Brings events back in time. A timer of a new attempt ends those of the earlier ones."""
+
+    def __init__(self, deliver: Callable[[TimedEvent], object]) -> None:
+        self._deliver = deliver
+        self._running: dict[TimedEvent, asyncio.TimerHandle] = {}
+        self._cancelled = False
+
+    def start(self, command: StartTimer) -> None:
+        """Delivers the command's event after its seconds."""
+        if self._cancelled:
+            return
+        self._stop([event for event in self._running if _place(event) != _place(command.event)])
+        loop = asyncio.get_running_loop()
+        self._running[command.event] = loop.call_later(command.seconds, self._fire, command.event)
+
+    def cancel(self) -> None:
+        """No timer delivers any more, and none starts."""
+        self._cancelled = True
+        self._stop(list(self._running))
+
+    def _fire(self, event: TimedEvent) -> None:
+        del self._running[event]
+        self._deliver(event)
+
+    def _stop(self, events: Collection[TimedEvent]) -> None:
+        for event in events:
+            self._running.pop(event).cancel()
+
+
+def _place(event: TimedEvent) -> tuple[int, int]:
+    return event.round, event.attempt

@@ -1,0 +1,207 @@
+"""Serves a state directory: opens the ports, goes on with the runs, and stops cleanly when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from moonfed.blobs import ref_of_bytes
+from moonfed.coordinator.app import Federation
+from moonfed.coordinator.pki.authority import Authority
+from moonfed.coordinator.pki.enrolment import Enrolment
+from moonfed.coordinator.rpc.authentication import Callers
+from moonfed.coordinator.rpc.control_service import ControlService
+from moonfed.coordinator.rpc.enrolment_service import EnrolmentService
+from moonfed.coordinator.rpc.fleet_service import FleetService
+from moonfed.coordinator.rpc.interceptor import ErrorInterceptor
+from moonfed.coordinator.rpc.rate_limit import Gate
+from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.coordinator.support.malloc import bound_arenas
+from moonfed.errors import AlreadyExists, InvalidInput
+from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
+from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
+
+_log = logging.getLogger(__name__)
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the operator's choice, not our default
+HOST = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")  # the latter for IPv6
+STOP_SECONDS = 2.0  # for calls under way when the coordinator stops; devices simply go on with them later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """How a coordinator is reached. Port 0 stands for any free one.
+
+    `names` are the server certificate's, besides this machine's own; the first one goes into join tokens.
+    """
+
+    state: Path
+    database: str = ""  # a PostgreSQL server's; empty: SQLite's file in the state directory
+    blobs: str = ""  # an object store's; empty: files in the state directory
+    disk_budget: int | None = None  # bytes that the state directory may hold
+    host: str = "127.0.0.1"
+    fleet_port: int = 7443
+    enrolment_port: int = 7444
+    names: tuple[str, ...] = ()
+    certificate_days: float = 90.0
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.insecure:
+            require_loopback(self.host)
+        elif self.host not in LOOPBACK and not self.names:
+            raise InvalidInput(
+                f"name is not given; with host {self.host!r} it must be what devices call this machine, "
+                "such as --name coordinator.example.org"
+            )
+        for name in self.names:
+            if not HOST.fullmatch(name):
+                raise InvalidInput(f"name is {name!r}; it must be a host's name or address, such as fleet.example.org")
+        for field, port in (("fleet_port", self.fleet_port), ("enrolment_port", self.enrolment_port)):
+            if not 0 <= port < 65536:
+                raise InvalidInput(f"{field} is {port}; it must be a port from 1 to 65535, or 0 for any free one")
+        if self.fleet_port == self.enrolment_port != 0 and not self.insecure:
+            raise InvalidInput(f"enrolment_port is {self.enrolment_port}; it must be another port than fleet_port")
+        if not 0 < self.certificate_days <= 3650:
+            raise InvalidInput(f"certificate_days is {self.certificate_days}; it must be above 0 and at most 3650")
+
+    @property
+    def public_name(self) -> str:
+        """What devices call this machine."""
+        return self.names[0] if self.names else self.host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Where a coordinator listens; there is no enrolment without TLS."""
+
+    fleet: int
+    enrolment: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A coordinator that serves."""
+
+    ports: Ports
+    federation: Federation
+
+
+def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
+    """Serves until SIGTERM or SIGINT; `ready` is called when devices and operators can call."""
+    bound_arenas()
+    if settings.state.exists() and not settings.state.is_dir():
+        raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not be there yet")
+    # Outside the event loop: its end waits for the threads that still use the database.
+    with open_state(settings.state, settings.database, settings.blobs, settings.disk_budget) as directory:
+        asyncio.run(_serve(settings, directory, ready))
+
+
+async def _serve(settings: ServeSettings, directory: StateDirectory, ready: Callable[[Ports], None]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with running(settings, directory) as coordinator:
+        ready(coordinator.ports)
+        await stop.wait()
+        _log.info("stopping")
+
+
+@asynccontextmanager
+async def running(settings: ServeSettings, directory: StateDirectory) -> AsyncIterator[Running]:
+    """A coordinator that serves for as long as the context lasts."""
+    federation = Federation(directory)
+    authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.root / "authority")
+    if authority and directory.store.leases.shared:
+        await asyncio.to_thread(directory.store.registry.require_authority, ref_of_bytes(authority.ca).sha256)
+    gate = Gate()
+    fleet, enrolment = _new_server(gate), _new_server(gate)
+    try:
+        ports = _open_ports(settings, authority, fleet, enrolment)
+        if authority is None:
+            _add_services(fleet, federation, None, insecure=True)
+        else:
+            admission = _admission(settings, directory, authority, ports)
+            _add_services(fleet, federation, admission, insecure=False)
+            enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(admission, ports.fleet), enrolment)
+            await _add_health(enrolment)
+            await enrolment.start()
+        await _add_health(fleet)
+        await federation.open()
+        await fleet.start()
+        yield Running(ports=ports, federation=federation)
+    finally:
+        federation.dismiss()
+        await asyncio.gather(fleet.stop(STOP_SECONDS), enrolment.stop(STOP_SECONDS))
+        await federation.close()
+
+
+def _new_server(gate: Gate) -> grpc.aio.Server:
+    return grpc.aio.server(interceptors=[ErrorInterceptor(gate)], options=SERVER_OPTIONS)
+
+
+def _open_ports(
+    settings: ServeSettings, authority: Authority | None, fleet: grpc.aio.Server, enrolment: grpc.aio.Server
+) -> Ports:
+    if authority is None:
+        return Ports(fleet=_bind(fleet, settings.host, settings.fleet_port, None), enrolment=None)
+    own = () if settings.host in EVERYWHERE else (settings.host,)
+    held = authority.server_credentials((*settings.names, *own))
+    pair = [(held.key, held.certificate)]
+    mutual = grpc.ssl_server_credentials(pair, root_certificates=held.ca, require_client_auth=True)
+    return Ports(
+        fleet=_bind(fleet, settings.host, settings.fleet_port, mutual),
+        enrolment=_bind(enrolment, settings.host, settings.enrolment_port, grpc.ssl_server_credentials(pair)),
+    )
+
+
+def _bind(server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None) -> int:
+    address = f"{_bracketed(host)}:{port}"
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise AlreadyExists(
+            f"cannot listen on {address}: the port is taken, or the host is not this machine"
+        ) from error
+
+
+def _admission(settings: ServeSettings, directory: StateDirectory, authority: Authority, ports: Ports) -> Enrolment:
+    """Enrolment at the ports that were opened, and the operator's identity for them."""
+    name = _bracketed(settings.public_name)
+    own = "127.0.0.1" if settings.host in EVERYWHERE else _bracketed(settings.host)
+    authority.keep_operator(directory.root / "operator", f"{own}:{ports.fleet}")
+    return Enrolment(
+        authority=authority,
+        registry=directory.store.registry,
+        address=f"{name}:{ports.enrolment}",
+        certificate_life=timedelta(days=settings.certificate_days),
+    )
+
+
+def _add_services(
+    server: grpc.aio.Server, federation: Federation, enrolment: Enrolment | None, *, insecure: bool
+) -> None:
+    callers = Callers(insecure)
+    fleet_pb2_grpc.add_FleetServicer_to_server(FleetService(federation.devices, callers, enrolment), server)
+    control_pb2_grpc.add_ControlServicer_to_server(ControlService(federation.operators, callers, enrolment), server)
+
+
+async def _add_health(server: grpc.aio.Server) -> None:
+    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its types leave it out
+    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

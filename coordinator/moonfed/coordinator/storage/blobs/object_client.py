@@ -1,0 +1,125 @@
+"""An object store by URL, through fsspec: whole files in, whole files out, by key. What goes wrong is one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from moonfed.coordinator.storage.transient_errors import as_full_disk
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+
+MARKER = "moonfed"  # an object that says whose the place is; writing it at the start shows that we may
+
+
+class Objects:
+    """The objects under one URL, such as s3://bucket/prefix. Blocking, from any thread.
+
+    Credentials and endpoints are the environment's (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like), never the URL's.
+    """
+
+    def __init__(self, url: str) -> None:
+        if "@" in url:  # there may be a secret before it
+            raise InvalidInput("blobs is a URL with credentials; they belong into the environment")
+        if not url.partition("://")[2].strip("/"):
+            raise InvalidInput(f"blobs is {url!r}; it must be like s3://BUCKET/PREFIX")
+        self.url = url.rstrip("/")
+        self._files, self._root = _open(self.url)
+        with self._found():
+            self.write(b"what moonfed's coordinators keep\n", MARKER)
+
+    def put(self, path: Path, key: str) -> None:
+        """Stores a whole file; it is durable when this returns."""
+        with self._explained():
+            self._files.put_file(str(path), self._key(key))
+
+    def write(self, content: bytes, key: str) -> None:
+        """Stores some bytes; they are durable when this returns."""
+        with self._explained():
+            self._files.pipe_file(self._key(key), content)
+
+    def get(self, key: str, path: Path) -> None:
+        """Fetches an object into a file; NotFound."""
+        with self._explained():
+            self._files.get_file(self._key(key), str(path))
+
+    def read(self, key: str) -> bytes:
+        """A small object's bytes; NotFound."""
+        with self._explained():
+            content: bytes = self._files.cat_file(self._key(key))
+        return content
+
+    def size(self, key: str) -> int:
+        """An object's length in bytes; NotFound."""
+        with self._explained():
+            return int(self._files.info(self._key(key))["size"])
+
+    def delete(self, key: str) -> None:
+        """Deletes an object; it is no matter if it is not there."""
+        try:
+            with self._explained():
+                self._files.rm_file(self._key(key))
+        except NotFound:
+            pass
+
+    def listed(self, prefix: str) -> Iterator[tuple[str, int, float | None]]:
+        """The objects whose key begins with a folder: key, size, and when it was stored, if the store tells."""
+        with self._explained():
+            found: dict[str, dict[str, Any]] = self._files.find(self._key(prefix), detail=True)
+        for name, entry in found.items():
+            key = name.removeprefix(self._root).lstrip("/")
+            yield key, int(entry["size"]), _stored(entry)
+
+    def _key(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    @contextmanager
+    def _found(self) -> Iterator[None]:
+        """Where nothing is looked for, it is the place itself that is not there."""
+        try:
+            yield
+        except NotFound as error:
+            raise Unavailable(
+                f"the object store {self.url} cannot be used: there is no such bucket, or none that we may see"
+            ) from error
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except MoonfedError:
+            raise
+        except FileNotFoundError as error:
+            raise NotFound(f"there is no such object in {self.url}") from error
+        except Exception as error:  # each kind of store has errors of its own
+            if full := as_full_disk(error):  # this machine's
+                raise full from error
+            reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+            raise Unavailable(f"the object store {self.url} cannot be used: {reason}") from error
+
+
+def _open(url: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+
+        files, root = fsspec.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
+    except ImportError:
+        scheme = url.partition("://")[0]
+        raise InvalidInput(
+            f"blobs is {url!r}, which needs fsspec's package for {scheme}: for s3 pip install 'moonfed[s3]'"
+        ) from None
+    except ValueError as error:
+        raise InvalidInput(f"blobs is {url!r}; it must be like s3://BUCKET/PREFIX ({error})") from error
+    return files, root.rstrip("/")
+
+
+def _stored(entry: dict[str, Any]) -> float | None:
+    for name in ("LastModified", "mtime", "created", "updated", "last_modified"):
+        when = entry.get(name)
+        if isinstance(when, datetime):
+            return when.timestamp()
+        if isinstance(when, (int, float)):
+            return float(when)
+    return None

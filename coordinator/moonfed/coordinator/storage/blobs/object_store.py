@@ -1,0 +1,142 @@
+"""Blobs in an object store, with copies on this machine of those that are in use."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from moonfed.blobs import DIGEST, BlobRef, ref_of_bytes, ref_of_file
+from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.errors import Corrupt, NotFound
+from moonfed.files import write_durably
+
+COPIES_BYTES = 4 << 30  # of copies that are kept at least; beyond that the least recently used ones go
+COPY_SECONDS = 3600.0  # for which a copy stays however many there are: somebody may be reading it
+
+
+class ObjectBlobs:
+    """Blobs as objects `blobs/ab/abcd…`; copies in `ROOT/copies/`, incoming files in `ROOT/incoming/`."""
+
+    def __init__(self, objects: Objects, root: Path, *, copies_bytes: int = COPIES_BYTES) -> None:
+        self._objects, self._copies_bytes = objects, copies_bytes
+        self._copies, self._incoming = root / "copies", root / "incoming"
+        for directory in (self._copies, self._incoming):
+            directory.mkdir(parents=True, exist_ok=True)
+        self._busy: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # one download of a blob at a time
+        self._checked: set[str] = set()  # copies from before the start are checked when they are used first
+
+    def incoming(self, ref: BlobRef) -> Path:
+        """The file of this machine that a blob is received into; `put_file` it when it is whole."""
+        return self._incoming / ref.sha256
+
+    def has(self, ref: BlobRef) -> bool:
+        """Whether the whole blob is stored."""
+        try:
+            return self._objects.size(_key(ref.sha256)) == ref.size
+        except NotFound:
+            return False
+
+    def find(self, sha256: str) -> BlobRef:
+        """The blob of that name; raises NotFound."""
+        try:
+            if DIGEST.fullmatch(sha256):
+                return BlobRef(sha256, self._objects.size(_key(sha256)))
+        except NotFound:
+            pass
+        raise NotFound(f"there is no blob {sha256!r}")
+
+    def put_bytes(self, content: bytes) -> BlobRef:
+        """Stores some bytes; storing them again changes nothing."""
+        ref = ref_of_bytes(content)
+        if not self.has(ref):
+            path = self._incoming / f"{ref.sha256}.{threading.get_ident()}"
+            write_durably(path, content)
+            self.put_file(path, ref)
+        return ref
+
+    def put_file(self, path: Path, ref: BlobRef) -> None:
+        """Takes over a file that was already checked; it becomes the copy of this machine."""
+        self._objects.put(path, _key(ref.sha256))
+        with self._busy[ref.sha256]:
+            os.replace(path, self._copies / ref.sha256)
+            self._checked.add(ref.sha256)
+        self._trim()
+
+    def read(self, ref: BlobRef) -> bytes:
+        """The bytes of a small blob; raises NotFound, or Corrupt if they are not what their name says."""
+        try:
+            content = self._objects.read(_key(ref.sha256))
+        except NotFound:
+            raise NotFound(f"there is no blob {ref.sha256!r}") from None
+        if ref_of_bytes(content) != ref:
+            raise self._corrupt(ref)
+        return content
+
+    def local(self, ref: BlobRef) -> Path:
+        """A file of this machine with the blob's bytes, to be opened soon; raises NotFound, or Corrupt."""
+        return self._copy(ref, anew=False)
+
+    def verified_path(self, ref: BlobRef) -> Path:
+        """The same after its bytes were checked; a damaged copy is fetched once more."""
+        return self._copy(ref, anew=True)
+
+    def delete(self, sha256: str) -> None:
+        """Deletes a blob and its copy; it is no matter if it is not there."""
+        self._objects.delete(_key(sha256))
+        (self._copies / sha256).unlink(missing_ok=True)
+
+    def unused_since(self, seconds: float) -> Iterator[BlobRef]:
+        """The blobs that were stored longer ago; what was left of receiving others goes."""
+        newest = time.time() - seconds
+        for path in self._incoming.iterdir():
+            if path.stat().st_mtime < newest:
+                path.unlink(missing_ok=True)
+        for key, size, stored in self._objects.listed("blobs"):
+            name = key.rpartition("/")[2]
+            if DIGEST.fullmatch(name) and stored is not None and stored < newest:
+                yield BlobRef(name, size)
+
+    def _copy(self, ref: BlobRef, *, anew: bool) -> Path:
+        path = self._copies / ref.sha256
+        with self._busy[ref.sha256]:
+            if not path.is_file() or ((anew or ref.sha256 not in self._checked) and ref_of_file(path) != ref):
+                self._fetch(ref, path)
+            self._checked.add(ref.sha256)
+            os.utime(path)  # when it was used last
+        self._trim()
+        return path
+
+    def _fetch(self, ref: BlobRef, path: Path) -> None:
+        temporary = self._incoming / f"{ref.sha256}.{threading.get_ident()}"
+        try:
+            self._objects.get(_key(ref.sha256), temporary)
+            if ref_of_file(temporary) != ref:
+                raise self._corrupt(ref)
+            os.replace(temporary, path)
+        except NotFound:
+            raise NotFound(f"there is no blob {ref.sha256!r}") from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _trim(self) -> None:
+        """Deletes the copies that were used longest ago, as long as there are too many bytes of them."""
+        entries = sorted((entry.stat().st_mtime, entry) for entry in self._copies.iterdir())
+        total = sum(entry.stat().st_size for _, entry in entries)
+        newest = time.time() - COPY_SECONDS
+        for used, entry in entries:
+            if total <= self._copies_bytes or used > newest:
+                return
+            total -= entry.stat().st_size
+            entry.unlink(missing_ok=True)
+
+    def _corrupt(self, ref: BlobRef) -> Corrupt:
+        where = f"{self._objects.url}/{_key(ref.sha256)}"
+        return Corrupt(f"the stored blob {ref.sha256[:12]} has another sha256: {where} is damaged")
+
+
+def _key(sha256: str) -> str:
+    return f"blobs/{sha256[:2]}/{sha256}"

@@ -1,0 +1,92 @@
+"""Which database a place for blobs belongs to: each names the other, so no coordinator works with half of a state.
+
+A second coordinator on a database would find none of the models in a directory of its own, and one on another database
+would sweep away what it knows nothing of.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import sqlalchemy as sql
+
+from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.db import tables
+from moonfed.coordinator.storage.db.transactions import Transactions
+from moonfed.errors import NotFound, WrongState
+from moonfed.files import write_durably
+
+_NAME = "database"  # of the file or object beside the blobs
+
+
+class Place(Protocol):
+    """A place for blobs, and what was written there of the database that they belong to."""
+
+    where: str  # to tell people
+
+    def read(self) -> str | None:
+        """What was written; None: nothing yet."""
+
+    def write(self, text: str) -> None:
+        """Writes it durably."""
+
+
+class DirectoryPlace:
+    """A directory of this machine."""
+
+    def __init__(self, directory: Path) -> None:
+        self.where, self._file = f"the directory {directory}", directory / _NAME
+
+    def read(self) -> str | None:
+        """What was written; None: nothing yet."""
+        return self._file.read_text() if self._file.is_file() else None
+
+    def write(self, text: str) -> None:
+        """Writes it durably."""
+        write_durably(self._file, text.encode())
+
+
+class ObjectPlace:
+    """An object store."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.where, self._objects = objects.url, objects
+
+    def read(self) -> str | None:
+        """What was written; None: nothing yet."""
+        try:
+            return self._objects.read(_NAME).decode(errors="replace")
+        except NotFound:
+            return None
+
+    def write(self, text: str) -> None:
+        """Writes it durably."""
+        self._objects.write(text.encode(), _NAME)
+
+
+def name_database(connection: sql.Connection) -> None:
+    """Gives a new database a name that no other has, as a part of a transaction."""
+    connection.execute(sql.insert(tables.blob_place).values(database=uuid4().hex, claimed=False))
+
+
+def claim(transactions: Transactions, place: Place) -> None:
+    """Sees to it that the database and the place for its blobs belong together; the first place is taken.
+
+    Raises WrongState if the database's blobs are elsewhere, or the place is another database's.
+    """
+    with transactions.write() as connection:
+        row = connection.execute(sql.select(tables.blob_place).with_for_update()).one()
+        ours, found = f"what the moonfed coordinators on database {row.database} keep\n", place.read()
+        if found is None and not row.claimed:
+            place.write(ours)  # a kill before the commit: it is found again
+        elif found not in (None, ours) and not row.claimed:
+            raise WrongState(f"{place.where} holds the blobs of another database: give another --blobs")
+        elif found != ours:
+            raise WrongState(
+                f"the blobs of this database are not in {place.where}: give all coordinators on one database the "
+                "same --blobs, which must be an object store if there are several"
+            )
+        if not row.claimed:
+            connection.execute(sql.update(tables.blob_place).values(claimed=True))

@@ -1,0 +1,91 @@
+"""Blobs that are about to be referred to: between a blob's arrival and the commit that needs it, it must not go."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Hashable
+
+import sqlalchemy as sql
+
+from moonfed.blobs import DIGEST
+from moonfed.coordinator.storage.db import tables
+from moonfed.coordinator.storage.db.clock import NOW
+from moonfed.coordinator.storage.db.transactions import Transactions
+from moonfed.coordinator.storage.db.upsert import insert_or_replace
+
+_log = logging.getLogger(__name__)
+PIN_SECONDS = 3600.0  # for which the pin of a coordinator that died still counts
+_columns = tables.pins.c
+
+
+class SharedPins:
+    """What the coordinators on one database have pinned. PostgreSQL's only. Blocking."""
+
+    def __init__(self, transactions: Transactions, replica: str) -> None:
+        self._transactions, self._replica = transactions, replica
+
+    def add(self, digests: Collection[str]) -> None:
+        """Pins blobs here; waits for the end of whatever is being done to one of them, wherever."""
+        with self._transactions.write() as connection:
+            for sha256 in sorted(digests):
+                connection.execute(sql.select(sql.func.pg_advisory_xact_lock_shared(_lock_of(sha256))))
+            until = connection.execute(sql.select(NOW + PIN_SECONDS)).scalar_one()
+            connection.execute(sql.delete(tables.pins).where(_columns.until <= NOW))
+            rows = [{"replica": self._replica, "sha256": sha256, "until": until} for sha256 in sorted(digests)]
+            insert_or_replace(connection, tables.pins, rows)
+
+    def drop(self, digests: Collection[str]) -> None:
+        """Nobody here needs these pins any more; if that cannot be said, they end by themselves."""
+        ours = sql.and_(_columns.replica == self._replica, _columns.sha256.in_(sorted(digests)))
+        try:
+            with self._transactions.write() as connection:
+                connection.execute(sql.delete(tables.pins).where(ours))
+        except sql.exc.OperationalError as error:
+            _log.warning("blobs stay for up to %g s longer than needed: %s", PIN_SECONDS, error.orig)
+
+    def unless_pinned(self, sha256: str, work: Callable[[], None]) -> None:
+        """Does something to a blob that nobody has pinned, while nobody can."""
+        pinned = sql.select(_columns.sha256).where(_columns.sha256 == sha256, _columns.until > NOW)
+        with self._transactions.write() as connection:
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_lock_of(sha256))))
+            if connection.execute(pinned).first() is None:
+                work()
+
+
+class Pins:
+    """The pinned blobs of this process, by whoever is about to refer to them; `shared`: others must know of them."""
+
+    def __init__(self, shared: SharedPins | None = None) -> None:
+        self._shared, self._lock = shared, threading.Lock()
+        self._pinned: dict[Hashable, set[str]] = {}
+
+    def add(self, owner: Hashable, digests: Collection[str]) -> None:
+        """Pins blobs; to be called before they are put, or found to be there."""
+        named = {sha256 for sha256 in digests if DIGEST.fullmatch(sha256)}  # a caller's other words name no blob
+        with self._lock:
+            self._pinned.setdefault(owner, set()).update(named)
+            if self._shared:
+                self._shared.add(named)
+
+    def drop(self, owner: Hashable) -> None:
+        """The owner refers to its blobs now, or never will."""
+        with self._lock:
+            ended = self._pinned.pop(owner, set()).difference(*self._pinned.values())
+            if self._shared and ended:
+                self._shared.drop(ended)
+
+    def unless_pinned(self, sha256: str, work: Callable[[], None]) -> None:
+        """Does something to a blob that nobody has pinned, while nobody can."""
+        with self._lock:
+            if any(sha256 in digests for digests in self._pinned.values()):
+                return
+            if self._shared:
+                self._shared.unless_pinned(sha256, work)
+            else:
+                work()
+
+
+def _lock_of(sha256: str) -> int:
+    """A lock of the server's for that blob: it takes 63 bits, which may be another's too at the cost of waiting."""
+    return int(sha256[:15], 16)

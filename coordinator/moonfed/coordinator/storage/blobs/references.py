@@ -1,0 +1,73 @@
+"""Which blobs are needed, and by what: rows that keep a blob from going. Each function is part of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import sqlalchemy as sql
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.storage.db import tables
+from moonfed.manifest import MODEL
+
+_columns = tables.blob_refs.c
+
+
+def add(connection: sql.Connection, run: str, round_: int, blobs: Mapping[str, BlobRef]) -> None:
+    """A run's round, its bundle or its beginning refers to these blobs, by role."""
+    values = [
+        {"run": run, "round": round_, "role": role, "sha256": ref.sha256, "size": ref.size}
+        for role, ref in blobs.items()
+    ]
+    if values:
+        connection.execute(sql.insert(tables.blob_refs), values)
+
+
+def by_round(connection: sql.Connection, run: str, first: int, last: int) -> dict[int, dict[str, BlobRef]]:
+    """What is kept of the global states from one round to another, by round and role."""
+    query = sql.select(tables.blob_refs).where(_columns.run == run, _columns.round.between(first, last))
+    found: dict[int, dict[str, BlobRef]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.round, {})[row.role] = BlobRef(row.sha256, row.size)
+    return found
+
+
+def any_to(connection: sql.Connection, sha256: str) -> bool:
+    """Whether anything refers to the blob of that name."""
+    return connection.execute(sql.select(_columns.run).where(_columns.sha256 == sha256).limit(1)).first() is not None
+
+
+def prune(connection: sql.Connection, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
+    """Forgets the older global states of a run: how many models, and the blobs that nothing refers to any more.
+
+    The `needed` newest ones stay whole; of others nothing stays beside the model (what server rules remember,
+    prototypes, the encoded model).
+    """
+    newest = connection.execute(sql.select(sql.func.max(_columns.round)).where(_columns.run == run)).scalar() or 0
+    in_rounds = sql.and_(_columns.run == run, _columns.round > tables.INITIAL)
+    beside = sql.and_(_columns.role != MODEL, _columns.round <= newest - needed)
+    old = sql.and_(_columns.role == MODEL, _columns.round <= newest - max(retention.last, needed))
+    if retention.every:
+        old = sql.and_(old, _columns.round % retention.every != 0)
+    models = connection.execute(sql.select(sql.func.count()).select_from(tables.blob_refs).where(in_rounds, old))
+    return models.scalar_one(), release(connection, sql.and_(in_rounds, sql.or_(beside, old)))
+
+
+def replace(
+    connection: sql.Connection, run: str, round_: int, roles: Collection[str], blobs: Mapping[str, BlobRef]
+) -> list[BlobRef]:
+    """Other blobs take the place of these roles' in a round's global state; those that nothing refers to any more."""
+    which = sql.and_(_columns.run == run, _columns.round == round_, _columns.role.in_(sorted(roles)))
+    released = release(connection, which)
+    add(connection, run, round_, blobs)
+    return [ref for ref in released if not any_to(connection, ref.sha256)]
+
+
+def release(connection: sql.Connection, which: sql.ColumnElement[bool]) -> list[BlobRef]:
+    """Deletes these rows; the blobs that nothing refers to any more."""
+    query = sql.select(_columns.sha256, _columns.size).where(which).distinct()
+    blobs = [BlobRef(row.sha256, row.size) for row in connection.execute(query)]
+    if blobs:
+        connection.execute(sql.delete(tables.blob_refs).where(which))
+    return [ref for ref in blobs if not any_to(connection, ref.sha256)]

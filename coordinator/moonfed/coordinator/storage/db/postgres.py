@@ -1,0 +1,78 @@
+"""The coordinator's database on a PostgreSQL server. Several coordinators may share it: a run is its lease holder's."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from importlib.util import find_spec
+from typing import Any
+
+import sqlalchemy as sql
+
+from moonfed.coordinator.storage.db.schema import is_new, prepare
+from moonfed.coordinator.storage.db.tables import NAME
+from moonfed.coordinator.storage.store import Store
+from moonfed.errors import Corrupt, InvalidInput, Unavailable
+
+CONNECT_SECONDS = 10
+_PREPARING = 0x6D6F6F6E  # a lock of the server's: two coordinators may start at the same time
+_DURABLE = (  # an acknowledged update survives a power loss, whatever the server's default is
+    "SELECT set_config('synchronous_commit', 'on', false)"
+    " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+)
+
+
+def open_store(url: str, *, used_before: bool) -> Store:
+    """The store in that database, with its tables made if there are none.
+
+    `used_before`: whether they must be there. Raises InvalidInput for a URL of something else, Unavailable if the
+    server cannot be reached, Corrupt if the tables have gone, and VersionMismatch for another release's schema. No
+    error tells a password.
+    """
+    address = parse_url(url)
+    shown = address.render_as_string(hide_password=True).replace("+psycopg", "")
+    engine = sql.create_engine(address, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
+    sql.event.listen(engine, "connect", _configure)
+    try:
+        with engine.begin() as connection:
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_PREPARING)))
+            if used_before and is_new(connection):
+                raise Corrupt(
+                    f"{shown} has none of moonfed's tables, though the state directory was in use: restore the "
+                    "database from a backup, or give another --state to start anew"
+                )
+            prepare(connection, shown)
+    except sql.exc.OperationalError as error:
+        engine.dispose()
+        reason = "; ".join(line.strip() for line in str(error.orig).splitlines() if line.strip())
+        raise Unavailable(f"the database {shown} cannot be used: {reason}") from None
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine, holder=_holder())
+
+
+def parse_url(url: str) -> sql.URL:
+    """The address of a PostgreSQL database; InvalidInput, which does not repeat a password."""
+    try:
+        address = sql.make_url(url)
+    except sql.exc.ArgumentError:
+        raise InvalidInput("database is no URL; it must be like postgresql://USER@HOST/NAME") from None
+    if address.drivername != "postgresql":
+        shown = address.render_as_string(hide_password=True)
+        raise InvalidInput(f"database is {shown!r}; it must be like postgresql://USER@HOST/NAME")
+    if find_spec("psycopg") is None:
+        raise InvalidInput("database is PostgreSQL's, which needs psycopg: pip install 'moonfed[postgres]'")
+    return address.set(drivername="postgresql+psycopg")
+
+
+def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    connection.execute(_DURABLE)
+    connection.commit()
+
+
+def _holder() -> str:
+    """What this process calls itself in leases: for people, and different for every start."""
+    tail = f"-{os.getpid()}-{secrets.token_hex(4)}"
+    return socket.gethostname()[: NAME - len(tail)] + tail

@@ -1,0 +1,117 @@
+"""Rows of the database to records, and what of a record goes into a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sql
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
+from moonfed.coordinator.rounds.settings import Settings
+
+
+def key(attempt: AttemptId) -> dict[str, Any]:
+    """The columns that name an attempt."""
+    return {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
+
+
+def same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
+    """Whether a table's row is about that attempt."""
+    return sql.and_(*(table.c[name] == value for name, value in key(attempt).items()))
+
+
+def ref_columns(name: str, ref: BlobRef) -> dict[str, Any]:
+    """A blob as two columns."""
+    return {f"{name}_sha256": ref.sha256, f"{name}_size": ref.size}
+
+
+def _ref(row: sql.RowMapping, name: str) -> BlobRef:
+    return BlobRef(row[f"{name}_sha256"], row[f"{name}_size"])
+
+
+def blobs_document(blobs: Mapping[str, BlobRef]) -> dict[str, list[Any]]:
+    """Blobs by role as JSON values."""
+    return {role: [ref.sha256, ref.size] for role, ref in blobs.items()}
+
+
+def read_blobs(document: Mapping[str, Any]) -> dict[str, BlobRef]:
+    """Reads what `blobs_document` wrote."""
+    return {role: BlobRef(sha256, size) for role, (sha256, size) in document.items()}
+
+
+def run_record(row: sql.RowMapping) -> RunRecord:
+    """A row of runs."""
+    return RunRecord(
+        run=row["run"],
+        created=row["created"],
+        status=row["status"],
+        settings=Settings.from_document(row["settings"]),
+        manifest=_ref(row, "manifest"),
+        method=row["method"],
+        initial=_ref(row, "initial"),
+    )
+
+
+def _attempt(row: sql.RowMapping) -> AttemptId:
+    return AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
+
+
+def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Mapping[str, float]) -> RoundRecord:
+    """A row of rounds, with what is kept of its global state and the metrics of its model."""
+    committed = row["status"] == "committed"
+    return RoundRecord(
+        id=_attempt(row),
+        status=row["status"],
+        cohort=tuple(row["cohort"]),
+        counted=tuple(row["counted"]),
+        reason=row["reason"],
+        blobs=blobs if committed else {},
+        seconds=row["seconds"],
+        metrics=metrics if committed else {},
+        offences=tuple(Offence(device=device, what=what) for device, what in row["offences"]),
+        bases=row["bases"],
+    )
+
+
+def answer_row(answer: Answer) -> dict[str, Any]:
+    """An answer as a row."""
+    return {
+        **key(answer.id),
+        "device": answer.device,
+        "outcome": answer.outcome,
+        "reason": answer.reason,
+        "samples": answer.samples,
+        "steps": answer.steps,
+        "metrics": dict(answer.metrics),
+        "blobs": blobs_document(answer.blobs),
+        "decoded": blobs_document(answer.decoded),
+    }
+
+
+def answer(row: sql.RowMapping) -> Answer:
+    """A row of answers."""
+    return Answer(
+        id=_attempt(row),
+        device=row["device"],
+        outcome=row["outcome"],
+        reason=row["reason"],
+        samples=row["samples"],
+        steps=row["steps"],
+        metrics=row["metrics"],
+        blobs=read_blobs(row["blobs"]),
+        decoded=read_blobs(row["decoded"]),
+    )
+
+
+def device_record(row: sql.RowMapping) -> DeviceRecord:
+    """A row of devices."""
+    return DeviceRecord(
+        device=row["device"],
+        enrolled=row["enrolled"],
+        last_seen=row["last_seen"],
+        certificate_expires=row["certificate_expires"],
+        platform=row["platform"],
+    )

@@ -1,0 +1,58 @@
+"""The coordinator's database in a file of its state directory: SQLite with durable settings, checked when opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+
+from moonfed.coordinator.storage.db.schema import prepare
+from moonfed.coordinator.storage.store import Store
+from moonfed.errors import Corrupt
+
+DATABASE_FILE = "coordinator.db"
+
+
+def open_store(path: Path) -> Store:
+    """The store in that file, created if there is none. One process uses it at a time.
+
+    Raises Corrupt, with instructions, for a damaged database, and VersionMismatch for another release's schema.
+    """
+    engine = sql.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False})
+    sql.event.listen(engine, "connect", _configure)
+    sql.event.listen(engine, "begin", _begin)
+    try:
+        with engine.begin() as connection:
+            _check(connection, path)
+            prepare(connection, str(path))
+    except sql.exc.DatabaseError as error:
+        engine.dispose()
+        raise Corrupt(_instructions(path, str(error.orig))) from error
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine)
+
+
+def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    connection.isolation_level = None  # else sqlite3 begins transactions by itself, and none for CREATE TABLE
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: sql.Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _check(connection: sql.Connection, path: Path) -> None:
+    problem = connection.execute(sql.text("PRAGMA quick_check(1)")).scalar_one()
+    if problem != "ok":
+        raise Corrupt(_instructions(path, str(problem)))
+
+
+def _instructions(path: Path, problem: str) -> str:
+    return (
+        f"the database {path} is damaged ({problem}): restore it and its -wal file from a backup, "
+        "or move the whole state directory away to start anew"
+    )

@@ -1,0 +1,29 @@
+"""What was measured of global models, by name. Each function is part of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sqlalchemy as sql
+
+from moonfed.coordinator.storage.db import tables
+from moonfed.coordinator.storage.db.upsert import insert_or_replace
+
+_columns = tables.metrics.c
+
+
+def put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Mapping[str, float]) -> None:
+    """Keeps metrics of a round's model; those of the same name are replaced."""
+    values = [{"run": run, "round": round_, "name": name, "value": value} for name, value in sorted(metrics.items())]
+    insert_or_replace(connection, tables.metrics, values)
+
+
+def metrics_by_round(connection: sql.Connection, run: str, first: int, last: int) -> dict[int, dict[str, float]]:
+    """Those of the global models from one round to another, by round and name."""
+    query = sql.select(_columns.round, _columns.name, _columns.value).where(
+        _columns.run == run, _columns.round.between(first, last)
+    )
+    found: dict[int, dict[str, float]] = {}
+    for row in connection.execute(query.order_by(_columns.round, _columns.name)):
+        found.setdefault(row.round, {})[row.name] = row.value
+    return found

@@ -1,0 +1,115 @@
+"""Which replicas are alive, and which devices attend where: what the coordinators on one database tell each other.
+
+A replica that stops beating is dead, and so is what it has said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sql
+
+from moonfed.coordinator.storage.db import tables
+from moonfed.coordinator.storage.db.clock import NOW
+from moonfed.coordinator.storage.db.transactions import Transactions
+from moonfed.coordinator.storage.db.upsert import insert_or_replace
+
+_replicas, _columns = tables.replicas.c, tables.attendances.c
+_MICROSECONDS = sql.cast(NOW * 1e6, sql.BigInteger)
+Places = Mapping[str, "Place"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a device attends. `since` tells its attendances apart."""
+
+    replica: str
+    since: int
+    introduction: Mapping[str, Any]  # as JSON values
+
+
+class Attendances:
+    """What one replica says and hears. Every method is one transaction. Blocking."""
+
+    def __init__(self, transactions: Transactions, replica: str | None) -> None:
+        self._transactions, self._replica = transactions, replica
+
+    def beat(self, seconds: float) -> bool:
+        """This replica is alive for so long; whether what it said still stands. Forgets the dead."""
+        with self._transactions.write() as connection:
+            dead = sql.select(_replicas.replica).where(_replicas.expires <= NOW, _replicas.replica != self._replica)
+            connection.execute(sql.delete(tables.replicas).where(_replicas.replica.in_(dead)))
+            alive = sql.select(_replicas.replica)
+            stood = connection.execute(alive.where(_replicas.replica == self._replica)).first() is not None
+            row = {"replica": self._replica, "expires": connection.execute(sql.select(NOW + seconds)).scalar_one()}
+            insert_or_replace(connection, tables.replicas, [row])
+            connection.execute(sql.delete(tables.attendances).where(_columns.replica.not_in(alive)))
+        return stood
+
+    def tell(self, arrived: Mapping[str, Mapping[str, Any]], left: Mapping[str, int]) -> dict[str, int]:
+        """These devices attend here, each with its introduction, and those no more, each since when; the new `since`.
+
+        The newest attendance of a device stands, wherever it is.
+        """
+        with self._transactions.write() as connection:
+            since = connection.execute(sql.select(_MICROSECONDS)).scalar_one()
+            for device in sorted(left):  # all in one order, so that no two replicas wait for each other
+                which = sql.and_(_columns.device == device, _columns.since == left[device])
+                connection.execute(sql.delete(tables.attendances).where(which, _columns.replica == self._replica))
+            rows = [
+                {
+                    "device": device,
+                    "replica": self._replica,
+                    "introduction": arrived[device],
+                    "since": since,
+                    "signed": 0.0,
+                }
+                for device in sorted(arrived)
+            ]
+            insert_or_replace(connection, tables.attendances, rows)
+        return dict.fromkeys(arrived, since)
+
+    def stamp(self) -> tuple[int, int]:
+        """What changes whenever an attendance begins or ends: their number, and the sum of when they began."""
+        total = sql.func.coalesce(sql.func.sum(_columns.since), 0)
+        with self._transactions.read() as connection:
+            count, since = connection.execute(sql.select(sql.func.count(), total)).one()
+        return count, int(since)
+
+    def places(self) -> Places:
+        """All attending devices."""
+        with self._transactions.read() as connection:
+            found = connection.execute(sql.select(tables.attendances))
+            return {
+                row.device: Place(replica=row.replica, since=row.since, introduction=row.introduction) for row in found
+            }
+
+    def sign(self, devices: Collection[str]) -> None:
+        """These devices, which attend here, have shown progress."""
+        here = sql.and_(_columns.replica == self._replica, _columns.device.in_(sorted(devices)))
+        with self._transactions.write() as connection:
+            locked = sql.select(_columns.device).where(here).order_by(_columns.device).with_for_update()
+            connection.execute(locked)
+            connection.execute(sql.update(tables.attendances).where(here).values(signed=NOW))
+
+    def signed_after(self, moment: float) -> tuple[set[str], float]:
+        """The devices that attend elsewhere and have shown progress since, and the newest such moment."""
+        query = sql.select(_columns.device, _columns.signed).where(
+            _columns.replica != self._replica, _columns.signed > moment
+        )
+        with self._transactions.read() as connection:
+            found = connection.execute(query).all()
+        return {row.device for row in found}, max((row.signed for row in found), default=moment)
+
+    def leave(self) -> None:
+        """This replica stops: what it said is void at once."""
+        with self._transactions.write() as connection:
+            forget_in(connection, self._replica or "")
+
+
+def forget_in(connection: sql.Connection, replica: str) -> None:
+    """A replica has ended, as a part of a transaction: what it said is void."""
+    connection.execute(sql.delete(tables.attendances).where(_columns.replica == replica))
+    connection.execute(sql.delete(tables.replicas).where(_replicas.replica == replica))

@@ -1,0 +1,80 @@
+"""Where a run stood when the coordinator ended, from what is on record.
+
+An asynchronous run's buffer is what no committed round has counted.
+"""
+
+from __future__ import annotations
+
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, BufferedState, asynchronous
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.storage.store import Store
+
+
+def recovered_state(store: Store, run: str) -> State:
+    """Where a run stood when the coordinator ended, in the middle of a round or between two."""
+    settings = store.run(run).settings
+    if settings.asynchronous:
+        return _recovered_buffer(store, run, settings)
+    last = store.latest_round(run)
+    if last is None:
+        return State()
+    if last.status == "committed":
+        return State(committed=last.id.round)
+    committed = last.id.round - 1
+    if last.status == "abandoned":
+        return State(committed=committed, attempt=last.id.attempt + 1)
+    answers = store.answers.of(last.id)
+    devices = {
+        outcome: frozenset(answer.device for answer in answers if answer.outcome == outcome)
+        for outcome in ("accepted", "refused", "declined")
+    }
+    current = OpenRound(
+        round=last.id.round,
+        attempt=last.id.attempt,
+        cohort=last.cohort,
+        reported=devices["accepted"],
+        refused=devices["refused"],
+        declined=devices["declined"],
+        overdue=last.status == "reducing",  # it has closed, and is to be reduced once more
+    )
+    return State(committed=committed, attempt=last.id.attempt, open=current)
+
+
+def _recovered_buffer(store: Store, run: str, settings: Settings) -> BufferedState:
+    """The buffer, and who is at work with which model: that of the newest round that the device was drawn in."""
+    last = store.latest_round(run)
+    if last is None:
+        return BufferedState()
+    if last.status == "abandoned":  # as the run was being stopped
+        return BufferedState(committed=last.id.round - 1, stopping=True)
+    committed = last.id.round - (last.status == "open")
+    oldest = max(1, committed + 1 - asynchronous(settings).max_staleness)
+    found = (
+        store.round(AttemptId(run=run, round=round_, attempt=ATTEMPT)) for round_ in range(oldest, last.id.round + 1)
+    )
+    rounds = [record for record in found if record]
+    counted = {(device, begun) for record in rounds for device, begun in record.bases.items()}
+    tasks: dict[str, int] = {}
+    buffer: dict[str, int] = {}
+    spent: dict[str, set[str]] = {"refused": set(), "declined": set()}  # in the open round
+    for record in rounds:
+        outcomes = {answer.device: answer.outcome for answer in store.answers.of(record.id)}
+        for device in record.cohort:
+            tasks.pop(device, None)
+            outcome = outcomes.get(device)
+            if outcome is None:
+                tasks[device] = record.id.round
+            elif outcome == "accepted" and (device, record.id.round) not in counted:
+                buffer[device] = record.id.round
+            elif outcome != "accepted" and record.id.round == committed + 1:
+                spent[outcome].add(device)
+    return BufferedState(
+        committed=committed,
+        open=OpenRound(round=last.id.round, attempt=ATTEMPT, cohort=()) if last.status == "open" else None,
+        tasks=tasks,
+        buffer=buffer,
+        refused=frozenset(spent["refused"]),
+        declined=frozenset(spent["declined"]),
+    )

@@ -1,0 +1,91 @@
+"""One look at all running runs, for replicas that follow what the others do with them. PostgreSQL's only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sql
+
+from moonfed.coordinator.storage.db import tables
+from moonfed.coordinator.storage.db.clock import NOW
+from moonfed.coordinator.storage.db.transactions import Transactions
+from moonfed.coordinator.storage.db.upsert import insert_or_ignore
+from moonfed.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """Where a running run stands: whatever changes about it changes this."""
+
+    holder: str  # of its lease; empty: nobody
+    stopping: bool  # as an operator asked
+    round: int = 0  # the newest one; 0: none yet
+    attempt: int = 0
+    status: str = ""
+    accepted: int = 0  # its answers
+    refused: int = 0
+    declined: int = 0
+
+
+class Pulses:
+    """Every method is one transaction. Blocking."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def look(self) -> dict[str, Pulse]:
+        """All running runs."""
+        with self._transactions.read() as connection:
+            rows = connection.execute(_LOOK).all()
+        return {
+            row.run: Pulse(
+                holder=row.holder or "",
+                stopping=row.stop is not None,
+                round=row.round or 0,
+                attempt=row.attempt or 0,
+                status=row.status or "",
+                accepted=row.accepted,
+                refused=row.refused,
+                declined=row.declined,
+            )
+            for row in rows
+        }
+
+    def ask_to_stop(self, run: str) -> None:
+        """An operator wants the run to end; NotFound."""
+        with self._transactions.write() as connection:
+            try:
+                insert_or_ignore(connection, tables.stops, [{"run": run}])
+            except sql.exc.IntegrityError as error:
+                raise NotFound(f"there is no run {run!r}") from error
+
+
+def _look() -> sql.Select[tuple[object, ...]]:
+    runs, rounds, answers, leases, stops = tables.runs, tables.rounds, tables.answers, tables.leases, tables.stops
+    newest = (
+        sql.select(rounds.c.round, rounds.c.attempt, rounds.c.status)
+        .where(rounds.c.run == runs.c.run)
+        .order_by(rounds.c.round.desc(), rounds.c.attempt.desc())
+        .limit(1)
+        .lateral("newest")
+    )
+    outcomes = ("accepted", "refused", "declined")
+    answered = (
+        sql.select(*(sql.func.count().filter(answers.c.outcome == outcome).label(outcome) for outcome in outcomes))
+        .where(answers.c.run == runs.c.run, answers.c.round == newest.c.round, answers.c.attempt == newest.c.attempt)
+        .lateral("answered")
+    )
+    held = sql.and_(leases.c.run == runs.c.run, leases.c.expires > NOW)
+    return (
+        sql.select(runs.c.run, leases.c.holder, stops.c.run.label("stop"), newest, answered)
+        .select_from(
+            runs.outerjoin(leases, held)
+            .outerjoin(stops, stops.c.run == runs.c.run)
+            .outerjoin(newest, sql.true())
+            .outerjoin(answered, sql.true())
+        )
+        .where(runs.c.status == "running")
+    )
+
+
+_LOOK = _look()

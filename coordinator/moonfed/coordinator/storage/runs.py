@@ -1,0 +1,87 @@
+"""Runs, with the bundle and the beginning that each refers to. Each function is part of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sqlalchemy as sql
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.records import RunRecord
+from moonfed.coordinator.storage.blobs import references
+from moonfed.coordinator.storage.db import row_mapping, tables
+from moonfed.errors import AlreadyExists, NotFound
+from moonfed.manifest import MANIFEST_FILE, MODEL
+
+_columns = tables.runs.c
+
+
+def add(
+    connection: sql.Connection, record: RunRecord, bundle: Mapping[str, BlobRef], beside: Mapping[str, BlobRef]
+) -> None:
+    """A new run; AlreadyExists if its name is taken. `bundle`, `beside`: see `Store.add_run`."""
+    row = {
+        "run": record.run,
+        "created": record.created,
+        "status": record.status,
+        "settings": record.settings.to_document(),
+        "method": record.method,
+        **row_mapping.ref_columns("manifest", record.manifest),
+        **row_mapping.ref_columns("initial", record.initial),
+    }
+    try:
+        connection.execute(sql.insert(tables.runs).values(row))
+    except sql.exc.IntegrityError as error:
+        raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
+    references.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **bundle})
+    references.add(connection, record.run, tables.INITIAL, {MODEL: record.initial, **beside})
+
+
+def all_runs(connection: sql.Connection) -> list[RunRecord]:
+    """All runs, oldest first."""
+    found = connection.execute(sql.select(tables.runs).order_by(_columns.created, _columns.run))
+    return [row_mapping.run_record(row) for row in found.mappings()]
+
+
+def one(connection: sql.Connection, run: str) -> RunRecord:
+    """That run; NotFound."""
+    row = connection.execute(sql.select(tables.runs).where(_columns.run == run)).mappings().first()
+    if row is None:
+        raise _no_run(run)
+    return row_mapping.run_record(row)
+
+
+def status_held(connection: sql.Connection, run: str) -> str:
+    """The run's status, which nobody else changes before the transaction ends; NotFound."""
+    query = sql.select(_columns.status).where(_columns.run == run).with_for_update()
+    status: str | None = connection.execute(query).scalar()
+    if status is None:
+        raise _no_run(run)
+    return status
+
+
+def end(connection: sql.Connection, run: str, status: str) -> None:
+    """The run is finished or stopped."""
+    connection.execute(sql.update(tables.runs).where(_columns.run == run).values(status=status))
+
+
+def delete(connection: sql.Connection, run: str) -> list[BlobRef]:
+    """Deletes all rows of a run; the blobs that nothing refers to any more."""
+    released = references.release(connection, tables.blob_refs.c.run == run)
+    for table in tables.OF_A_RUN:
+        connection.execute(sql.delete(table).where(table.c.run == run))
+    return released
+
+
+def without_bundle(connection: sql.Connection) -> list[RunRecord]:
+    """Those of whose bundle only the manifest is known to be referred to: an older release recorded them."""
+    columns = tables.blob_refs.c
+    files = sql.select(columns.role).where(
+        columns.run == _columns.run, columns.round == tables.BUNDLE, columns.role != MANIFEST_FILE
+    )
+    found = connection.execute(sql.select(tables.runs).where(~files.exists()))
+    return [row_mapping.run_record(row) for row in found.mappings()]
+
+
+def _no_run(run: str) -> NotFound:
+    return NotFound(f"there is no run {run!r}")

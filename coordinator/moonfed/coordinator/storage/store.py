@@ -1,0 +1,253 @@
+"""The coordinator's memory: runs, rounds and metrics, in one SQL database; beside them answers, devices and more.
+
+Every method is one transaction and returns when it is durable; the modules that it calls, one for a table, are the
+parts of transactions. Nothing here knows what a round means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import sqlalchemy as sql
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
+from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
+from moonfed.coordinator.storage import online_devices, participants, receipts, rounds, runs
+from moonfed.coordinator.storage.blobs import references
+from moonfed.coordinator.storage.blobs.ownership import Place, claim
+from moonfed.coordinator.storage.blobs.pins import SharedPins
+from moonfed.coordinator.storage.db import tables
+from moonfed.coordinator.storage.db.transactions import Transactions
+from moonfed.coordinator.storage.devices import Registry
+from moonfed.coordinator.storage.leases import Leases
+from moonfed.coordinator.storage.metrics import metrics_by_round, put_metrics
+from moonfed.coordinator.storage.online_devices import Attendances
+from moonfed.coordinator.storage.receipts import Answers
+from moonfed.coordinator.storage.run_summaries import Pulses
+from moonfed.errors import WrongState
+
+RECEIPT_ROUNDS = 20  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
+
+
+class Store:
+    """A database whose schema is already there; `sqlite` and `postgres` beside this module open one.
+
+    `holder`: what this coordinator is called where others share the database; it then changes only its own runs.
+    """
+
+    def __init__(self, engine: sql.Engine, holder: str | None = None) -> None:
+        self._transactions = Transactions(engine)
+        self.leases = Leases(self._transactions, holder)
+        self.registry = Registry(self._transactions)
+        self.answers = Answers(self._transactions, self.leases)
+        self.attendances = Attendances(self._transactions, holder)
+        self.pulses = Pulses(self._transactions)
+        self.pins = SharedPins(self._transactions, holder) if holder else None
+
+    def close(self) -> None:
+        """Gives the database's files back."""
+        self._transactions.close()
+
+    def claim_blobs(self, place: Place) -> None:
+        """Sees to it that this database and that place for blobs belong together; else WrongState."""
+        claim(self._transactions, place)
+
+    def inherit(self, holder: str) -> None:
+        """Takes over the leases of a coordinator that has ended; whoever attended there does so no more."""
+        with self._transactions.write() as connection:
+            self.leases.inherit_in(connection, holder)
+            online_devices.forget_in(connection, holder)
+
+    # Runs
+
+    def add_run(
+        self,
+        record: RunRecord,
+        bundle: Mapping[str, BlobRef] | None = None,
+        beside: Mapping[str, BlobRef] | None = None,
+    ) -> None:
+        """Keeps a new run, and that it refers to a bundle's files; AlreadyExists if the name is taken.
+
+        `beside`: what its initial global state has beside the model, by role.
+        """
+        with self._transactions.write() as connection:
+            runs.add(connection, record, bundle or {}, beside or {})
+            self.leases.take_in(connection, record.run)
+
+    def initial_state(self, run: str) -> dict[str, BlobRef]:
+        """The global state that a run starts from, by role."""
+        return self.global_state(run, tables.INITIAL)
+
+    def global_state(self, run: str, round_: int) -> dict[str, BlobRef]:
+        """What is kept of a round's global state, by role; round 0 stands for what the run starts from."""
+        with self._transactions.read() as connection:
+            return references.by_round(connection, run, round_, round_).get(round_, {})
+
+    def runs(self) -> list[RunRecord]:
+        """All runs, oldest first."""
+        with self._transactions.read() as connection:
+            return runs.all_runs(connection)
+
+    def run(self, run: str) -> RunRecord:
+        """One run; NotFound."""
+        with self._transactions.read() as connection:
+            return runs.one(connection, run)
+
+    def end_run(self, run: str, status: str) -> None:
+        """The run is finished or stopped."""
+        with self._transactions.write() as connection:
+            self.leases.require(connection, run)
+            runs.end(connection, run, status)
+
+    def delete_run(self, run: str) -> list[BlobRef]:
+        """Forgets a run that has ended with all its rounds; the blobs that nothing refers to any more.
+
+        Raises NotFound, or WrongState while it runs.
+        """
+        with self._transactions.write() as connection:
+            if runs.status_held(connection, run) == "running":
+                raise WrongState(f"run {run!r} is running; stop it before it is deleted")
+            return runs.delete(connection, run)
+
+    def prune_run(self, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
+        """Forgets old global models: how many, and the blobs that nothing refers to any more; NotFound.
+
+        `needed`: how many of the newest global states must stay whole.
+        """
+        with self._transactions.write() as connection:
+            runs.status_held(connection, run)
+            return references.prune(connection, run, retention.at_least(needed), needed)
+
+    # Rounds
+
+    def open_round(self, attempt: AttemptId, cohort: Sequence[str]) -> None:
+        """A round has opened with this cohort; doing so again changes nothing."""
+        with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
+            rounds.add(connection, attempt, cohort)
+            participants.drawn(connection, attempt.run, cohort)
+
+    def join_round(self, attempt: AttemptId, device: str) -> None:
+        """One more device begins with the open round's model."""
+        with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
+            rounds.join(connection, attempt, device)
+            participants.drawn(connection, attempt.run, [device])
+
+    def begin_reducing(self, attempt: AttemptId) -> None:
+        """The round takes no more answers, whoever receives them; doing so again changes nothing."""
+        with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
+            rounds.begin_reducing(connection, attempt)
+
+    def commit_round(
+        self,
+        attempt: AttemptId,
+        counted: Sequence[str],
+        blobs: Mapping[str, BlobRef],
+        *,
+        metrics: Mapping[str, float],
+        metrics_before: Mapping[str, float],
+        offences: Sequence[Offence] = (),
+        bases: Mapping[str, int] | None = None,
+        retention: Retention = KEEP_ALL,
+        needed: int = 1,
+    ) -> list[BlobRef]:
+        """The round's global state by role, who is in it, its metrics and more of the model before it, all at once.
+
+        `bases`: the rounds that an asynchronous round's updates began with, by device. Returns the blobs of older
+        global states that nothing refers to any more: `retention` does not keep them, and the `needed` newest are
+        others.
+        """
+        found = [[offence.device, offence.what] for offence in offences]
+        changes = {"counted": list(counted), "offences": found, "bases": dict(bases or {})}
+        with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
+            rounds.close(connection, attempt, "committed", changes)
+            participants.counted(connection, attempt, counted, bases)
+            references.add(connection, attempt.run, attempt.round, blobs)
+            put_metrics(connection, attempt.run, attempt.round, metrics)
+            put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
+            receipts.forget(connection, attempt.run, attempt.round - max(RECEIPT_ROUNDS, needed))
+            return references.prune(connection, attempt.run, retention.at_least(needed), needed)[1]
+
+    def replace_global_state(
+        self,
+        committed: AttemptId,
+        roles: Collection[str],
+        blobs: Mapping[str, BlobRef],
+        under_way: AttemptId | None,
+        reason: str,
+    ) -> list[BlobRef]:
+        """Other blobs take the place of some roles' in a committed round's global state; those that nothing needs now.
+
+        `under_way`: the attempt that began with that state, which is abandoned. The reason is kept with both.
+        """
+        with self._transactions.write() as connection:
+            self.leases.require(connection, committed.run)
+            if under_way:
+                rounds.close(connection, under_way, "abandoned", {"reason": reason})
+            rounds.note(connection, committed, reason)
+            return references.replace(connection, committed.run, committed.round, roles, blobs)
+
+    def abandon_round(self, attempt: AttemptId, reason: str) -> None:
+        """The round came to nothing; doing so again changes nothing."""
+        with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
+            rounds.close(connection, attempt, "abandoned", {"reason": reason})
+
+    def round(self, attempt: AttemptId) -> RoundRecord | None:
+        """One attempt at a round."""
+        with self._transactions.read() as connection:
+            return rounds.one(connection, attempt)
+
+    def latest_round(self, run: str, status: str | None = None) -> RoundRecord | None:
+        """The newest attempt at a round of a run, or the newest of that status."""
+        with self._transactions.read() as connection:
+            return rounds.latest(connection, run, status)
+
+    def past_rounds(self, run: str, after: AttemptId | None, limit: int) -> list[RoundRecord]:
+        """The next so many committed and abandoned attempts after that one, in order."""
+        with self._transactions.read() as connection:
+            return rounds.past(connection, run, after, limit)
+
+    def participants(self, run: str) -> set[str]:
+        """The devices that were in the cohort of any attempt at a round of the run."""
+        with self._transactions.read() as connection:
+            return participants.all_of(connection, run)
+
+    def latest_counted(self, run: str) -> dict[str, AttemptId]:
+        """For each device the latest attempt whose model has its update."""
+        with self._transactions.read() as connection:
+            return participants.latest_counted(connection, run)
+
+    # Blobs
+
+    def refers_to(self, sha256: str) -> bool:
+        """Whether any run needs the blob of that name."""
+        with self._transactions.read() as connection:
+            return references.any_to(connection, sha256)
+
+    def add_bundle(self, run: str, files: Mapping[str, BlobRef]) -> None:
+        """Keeps that a run refers to a bundle's files: one that an older release recorded without them."""
+        with self._transactions.write() as connection:
+            references.add(connection, run, tables.BUNDLE, files)
+
+    def runs_without_bundle(self) -> list[RunRecord]:
+        """The runs of which only the manifest is known to be referred to: those that an older release recorded."""
+        with self._transactions.read() as connection:
+            return runs.without_bundle(connection)
+
+    # Metrics
+
+    def put_metrics(self, run: str, round_: int, metrics: Mapping[str, float]) -> None:
+        """Keeps metrics of a global model; those of the same name are replaced."""
+        with self._transactions.write() as connection:
+            put_metrics(connection, run, round_, metrics)
+
+    def metrics(self, run: str, round_: int) -> dict[str, float]:
+        """The metrics of a global model, by name; round 0 stands for the initial weights."""
+        with self._transactions.read() as connection:
+            return metrics_by_round(connection, run, round_, round_).get(round_, {})

@@ -1,0 +1,43 @@
+"""What the log is told of errors: one line of what passes by itself, a traceback of what must be looked into."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from moonfed.coordinator.storage.transient_errors import as_passing
+from moonfed.errors import MoonfedError
+
+SILENT_SECONDS = 10.0  # in which one line stands for all calls that wait: a fleet makes a hundred a second
+_log = logging.getLogger(__name__)
+
+
+class CallTroubles:
+    """Tells the log which calls failed; those of a fleet that waits for one and the same thing only now and then."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._told = clock, -SILENT_SECONDS
+
+    def failed(self, caller: str, error: Exception) -> None:
+        """A call failed; nothing is said of what its caller was told about itself, such as a wrong tensor."""
+        if told := _beneath(error):
+            if self._clock() - self._told >= SILENT_SECONDS:
+                self._told = self._clock()
+                _log.warning("calls are told to come back later, such as one of %s: %s", caller, told)
+        elif not isinstance(error, MoonfedError):
+            _log.error("a call of %s failed", caller, exc_info=error)
+
+
+def tell(log: logging.Logger, what: str, error: Exception) -> None:
+    """Something of the coordinator's own failed: `what`, and why."""
+    if told := as_passing(error):
+        log.error("%s: %s", what, told)
+    else:
+        log.error(what, exc_info=error)
+
+
+def _beneath(error: Exception) -> MoonfedError | None:
+    """What passes by itself if it is the disk's or a server's; None if it is about the caller, such as its quota."""
+    told = as_passing(error)
+    return told if told is not error or error.__cause__ else None

@@ -1,0 +1,62 @@
+"""Tasks that outlive the call that started them, so that a caller who goes away leaves nothing half done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from moonfed.coordinator.support.error_log import tell
+from moonfed.errors import MoonfedError
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs blocking work; whoever is cancelled meanwhile still leaves after its end, with nothing left under way."""
+    thread = start_in_thread(work, *args, **kwargs)
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.wait([thread])
+        raise
+
+
+def start_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+    """Begins blocking work; without a task and a context of its own, which cost as much as a small piece of work."""
+    return asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+
+
+class Background:
+    """Running tasks; what fails unexpectedly is logged."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts work that goes on by itself."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for work that goes on even if the waiting caller is cancelled."""
+        return await asyncio.shield(self.spawn(work))
+
+    async def close(self) -> None:
+        """Cancels what still runs and waits for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception) and not isinstance(error, MoonfedError):  # ours reach their caller
+            tell(_log, "a task failed", error)

@@ -1,0 +1,45 @@
+"""Encodings end where the spool and begin where the blobs do: all arithmetic between them is on float32 files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.encoded_models import decode_model, encode_model
+from moonfed.encodings import ENCODED_MODEL, PLAIN, Encoding, Encodings
+from moonfed.files import sync_file
+from moonfed.manifest import MODEL, Manifest
+from moonfed.tensors import file_size
+
+
+def decoded_bytes(manifest: Manifest, encodings: Encodings) -> int:
+    """What decoding an update takes of the disk."""
+    return file_size(manifest.tensors) if encodings.updates_encoded else 0
+
+
+def decode_update(
+    state: StateDirectory, files: Mapping[str, Path], manifest: Manifest, encodings: Encodings, begun_with: BlobRef
+) -> dict[str, Path]:
+    """What an encoded update's files, by role, stand for: the model, durably beside the received file. Blocking.
+
+    `begun_with`: the global model of the update's round. Changes are added to it, not to what devices made of it: so
+    nothing that was rounded away on the way down is lost to the run. Raises InvalidInput, or SchemaMismatch naming the
+    tensor, for a file that is no such model.
+    """
+    if not encodings.updates_encoded:
+        return {}
+    decoded = files[MODEL].with_name(f"{files[MODEL].name}.decoded")
+    base = state.blobs.verified_path(begun_with) if encodings.changes else None
+    decode_model(files[MODEL], decoded, manifest.tensors, encodings.up, begun_with=base)
+    sync_file(decoded)
+    return {MODEL: decoded}
+
+
+def encode_global_model(model: Path, target: Path, manifest: Manifest, down: Encoding) -> dict[str, Path]:
+    """Writes a checked global model as devices get it: the file, by role; none if they get its own. Blocking."""
+    if down == PLAIN:
+        return {}
+    encode_model(model, target, manifest.tensors, down)
+    return {ENCODED_MODEL: target}

@@ -1,0 +1,99 @@
+"""Takes updates that wait at the same time together: few fsyncs and one transaction make all of them durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from moonfed.coordinator.records import Answer, AttemptId
+from moonfed.coordinator.storage.state_directory import StateDirectory
+
+Outcome = bool | Exception  # True: it counts from now on; False: it did before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Arrival:
+    """An update whose files, by role, were checked and are durable where they lie."""
+
+    answer: Answer
+    checked: Mapping[str, Path]
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def end(self, problem: Exception | None) -> None:
+        """It counts, or this is why it does not."""
+        if self.done.done():  # who waited has gone
+            return
+        if problem:
+            self.done.set_exception(problem)
+        else:
+            self.done.set_result(None)
+
+
+class Intake:
+    """The updates of one run on their way from their checks to their receipts.
+
+    `is_new` says whether an update has yet to be kept; it raises what is to be said of one that is not wanted. An
+    asynchronous run takes one at a time: each may begin the next round, which may not want the others any more.
+    """
+
+    def __init__(self, directory: StateDirectory, is_new: Callable[[Answer], bool], *, asynchronous: bool) -> None:
+        self._directory, self._is_new, self._asynchronous = directory, is_new, asynchronous
+        self._waiting: list[Arrival] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, arrival: Arrival) -> None:
+        """One more waits."""
+        self._waiting.append(arrival)
+
+    async def keep(self) -> list[Arrival]:
+        """Keeps those that wait and may come together; those that count from now on. The others of these have ended.
+
+        Whoever calls this lets nothing else happen to the run meanwhile.
+        """
+        arrivals = self._next()
+        taken = set(arrivals)
+        self._waiting = [arrival for arrival in self._waiting if arrival not in taken]
+        outcomes = await asyncio.to_thread(self._keep, arrivals) if arrivals else {}
+        for arrival, outcome in outcomes.items():
+            if outcome is not True:
+                arrival.end(outcome or None)
+        return [arrival for arrival, outcome in outcomes.items() if outcome is True]
+
+    def _next(self) -> list[Arrival]:
+        """Of one device one at a time: the first stands."""
+        if self._asynchronous:
+            return self._waiting[:1]
+        batch: dict[tuple[AttemptId, str], Arrival] = {}
+        for arrival in self._waiting:
+            batch.setdefault((arrival.answer.id, arrival.answer.device), arrival)
+        return list(batch.values())
+
+    def _keep(self, arrivals: Sequence[Arrival]) -> dict[Arrival, Outcome]:
+        outcomes = {arrival: self._place(arrival) for arrival in arrivals}
+        placed = [arrival for arrival, outcome in outcomes.items() if outcome is True]
+        return {**outcomes, **self._record(placed)} if placed else outcomes
+
+    def _place(self, arrival: Arrival) -> Outcome:
+        try:
+            if not self._is_new(arrival.answer):
+                return False
+            self._directory.put_update(arrival.answer.id, arrival.answer.device, arrival.checked)
+        except Exception as problem:
+            return problem
+        return True
+
+    def _record(self, placed: Sequence[Arrival]) -> dict[Arrival, Outcome]:
+        store, answers = self._directory.store, [arrival.answer for arrival in placed]
+        try:
+            self._directory.sync_updates((answer.id, answer.device) for answer in answers)
+            if self._asynchronous:  # such an answer may come after its round has closed
+                store.answers.put(answers[0])
+                return {}
+            problems = store.answers.take_all(answers)
+        except Exception as problem:  # none of these updates is known to be durable
+            return dict.fromkeys(placed, problem)
+        return {arrival: problem or True for arrival, problem in zip(placed, problems, strict=True)}

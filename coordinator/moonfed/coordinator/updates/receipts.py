@@ -1,0 +1,36 @@
+"""A device's answer as an event: of its round, and for those who watch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from moonfed.coordinator.records import Answer, EventKind, Outcome
+from moonfed.coordinator.rounds.events import Declined, UpdateAccepted, UpdateRefused
+from moonfed.coordinator.rounds.state import OpenRound
+
+Answered = UpdateAccepted | UpdateRefused | Declined
+KINDS: Mapping[Outcome, EventKind] = {
+    "accepted": "update_received",
+    "refused": "update_refused",
+    "declined": "device_declined",
+}
+
+
+def event_of(answer: Answer) -> Answered:
+    """What an answer is to the state machine."""
+    round_, attempt, device = answer.id.round, answer.id.attempt, answer.device
+    match answer.outcome:
+        case "accepted":
+            return UpdateAccepted(round=round_, attempt=attempt, device=device, samples=answer.samples)
+        case "refused":
+            return UpdateRefused(round=round_, attempt=attempt, device=device)
+        case "declined":
+            return Declined(round=round_, attempt=attempt, device=device)
+    assert_never(answer.outcome)
+
+
+def unheard(current: OpenRound, answer: Answer) -> bool:
+    """Whether the open round does not know yet of an answer that another replica took."""
+    known = {"accepted": current.reported, "refused": current.refused, "declined": current.declined}
+    return answer.device not in known[answer.outcome]

@@ -1,0 +1,114 @@
+"""Checks of a submitted update, all of them before any arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.aggregation.model_files import SLICE, ranges, read
+from moonfed.coordinator.aggregation.prototypes import COUNTS
+from moonfed.coordinator.records import MAX_SAMPLES, AttemptId
+from moonfed.encoded_models import largest_file
+from moonfed.encodings import PLAIN, Encoding
+from moonfed.errors import InvalidInput, ResourceExhausted, SchemaMismatch
+from moonfed.manifest import CLASS_MEANS, MODEL, Manifest, Roles
+from moonfed.tensors import TensorSpec, model_size, open_model, require_finite, split
+
+MAX_STEPS = 1_000_000_000
+MAX_METRICS, MAX_METRIC_NAME = 64, 64
+MAX_METRIC = 1e12  # far from where a weighted sum of a whole fleet's would overflow
+HOLDOUT_SAMPLES = "holdout_samples"  # the metric that the other held-out ones are weighted by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateHeader:
+    """What a device says of its update before it sends the bytes."""
+
+    id: AttemptId
+    device: str
+    blobs: Mapping[str, BlobRef]  # by role
+    samples: int
+    steps: int
+    metrics: Mapping[str, float]
+    encoding: Encoding = PLAIN  # of the model
+
+
+def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> None:
+    """Refuses what can be refused before a byte was sent. `wanted`: how the run wants models encoded.
+
+    Raises InvalidInput for roles that nobody asked for or that are missing, for another encoding and for senseless
+    numbers; ResourceExhausted for a file that is larger than any with its role's tensors.
+    """
+    roles = update_roles(manifest)
+    if sorted(header.blobs) != sorted(roles):
+        raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(roles)}")
+    if header.encoding != wanted:
+        raise InvalidInput(f"encoding is {str(header.encoding)!r}; this run wants {str(wanted)!r}")
+    for role, limit in largest_files(manifest, wanted).items():
+        if header.blobs[role].size > limit:
+            raise ResourceExhausted(f"the update's {role} has {header.blobs[role].size} bytes; {limit} are allowed")
+    _check_range("samples", header.samples, MAX_SAMPLES)
+    _check_range("steps", header.steps, MAX_STEPS)
+    check_metrics(header.metrics)
+
+
+def largest_files(manifest: Manifest, wanted: Encoding) -> dict[str, int]:
+    """Bytes that an update's files may have at most, by role."""
+    roles = update_roles(manifest).items()
+    return {role: largest_file(specs, wanted if role == MODEL else PLAIN) for role, specs in roles}
+
+
+def check_files(files: Mapping[str, Path], manifest: Manifest) -> None:
+    """Raises SchemaMismatch, naming role and tensor, unless all files hold what the manifest asks for."""
+    for role, specs in update_roles(manifest).items():
+        _check_file(role, files[role], specs)
+
+
+def _check_file(role: str, path: Path, specs: Sequence[TensorSpec]) -> None:
+    try:
+        check_model(path, specs)
+        if role == CLASS_MEANS:
+            _check_counts(path, specs)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"{role}: {error}") from error
+
+
+def update_roles(manifest: Manifest) -> Roles:
+    """What an update consists of: the tensors of each role."""
+    return {MODEL: manifest.tensors, **manifest.uplink}
+
+
+def check_model(path: Path, specs: Sequence[TensorSpec]) -> None:
+    """Raises SchemaMismatch, naming the tensor, unless the file holds exactly these tensors with finite values."""
+    vector, size = open_model(path, specs), model_size(specs)
+    if not all(np.isfinite(read(path, size, *part)).all() for part in ranges(size, SLICE)):  # read: a map would be ours
+        require_finite(vector, specs)
+
+
+def _check_counts(path: Path, specs: Sequence[TensorSpec]) -> None:
+    """Counts are numbers of samples; a class with none is not shared."""
+    counts = split(open_model(path, specs), specs)[COUNTS]
+    wrong = (counts < 0) | (counts != np.floor(counts))
+    if wrong.any():
+        raise SchemaMismatch(f"tensor {COUNTS!r} holds {counts[wrong][0]}; it must hold whole numbers from 0")
+
+
+def check_metrics(metrics: Mapping[str, float]) -> None:
+    """Refuses metrics that are no usable numbers, or too many."""
+    if len(metrics) > MAX_METRICS:
+        raise InvalidInput(f"metrics has {len(metrics)} entries; at most {MAX_METRICS} are allowed")
+    for name, value in metrics.items():
+        if not 0 < len(name) <= MAX_METRIC_NAME or not name.isprintable():
+            raise InvalidInput(f"the metric's name {name!r} must have 1 to {MAX_METRIC_NAME} printable characters")
+        least, most = (0, MAX_SAMPLES) if name == HOLDOUT_SAMPLES else (-MAX_METRIC, MAX_METRIC)
+        if not least <= value <= most:
+            raise InvalidInput(f"metric {name!r} is {value}; it must be a number from {least:g} to {most:g}")
+
+
+def _check_range(name: str, value: int, limit: int) -> None:
+    if not 1 <= value <= limit:
+        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {limit}")

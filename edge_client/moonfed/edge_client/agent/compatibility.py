@@ -1,0 +1,81 @@
+"""Whether this device can run a plan, and what it tells the coordinator about itself; torch is not imported for it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+from moonfed.edge_client.resources.available_memory import ROOT
+from moonfed.edge_client.resources.platform_info import cuda_of_torch, hardware
+from moonfed.errors import VersionMismatch
+from moonfed.manifest import Manifest
+from moonfed.version import PLAN_INTERFACE
+
+
+def torch_version() -> str:
+    """Of the installed torch, without importing it; empty if there is none."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def describe_platform(accelerator: str, threads: int | None = None, root: Path = ROOT) -> dict[str, str]:
+    """Who this device is, as a coordinator's list of devices shows it; what cannot be known is left out.
+
+    `threads`: for training; None: torch's choice, which is one for each core unless the environment says less.
+    `root`: of the file system.
+    """
+    software = {
+        "python": platform.python_version(),
+        "torch": torch_version(),
+        "cuda": cuda_of_torch(_torch_folder()),
+        "accelerator": accelerator,
+        "threads": str(threads or _usual_threads()),
+    }
+    return {**hardware(root), **{name: word for name, word in software.items() if word}}
+
+
+def _torch_folder() -> Path:
+    """Where the installed torch lies, without importing it; nowhere if there is none."""
+    try:
+        return Path(str(importlib.metadata.distribution("torch").locate_file("torch")))
+    except importlib.metadata.PackageNotFoundError:
+        return Path("torch is not installed")
+
+
+def _usual_threads() -> int:
+    """Torch's choice, without asking it.
+
+    MKL, which most torch for x86 is built with, follows MKL_NUM_THREADS, else like OpenMP the first number of
+    OMP_NUM_THREADS; neither takes more than there are cores.
+    """
+    cores = len(_cores())
+    for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        first = os.environ.get(variable, "").split(",")[0].strip()
+        if first.isascii() and first.isdigit() and int(first) > 0:
+            return min(int(first), cores)
+    return cores
+
+
+def _cores() -> set[int]:
+    """Those that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))  # not Linux
+
+
+def require_runnable(manifest: Manifest) -> None:
+    """Raises VersionMismatch, naming both versions, if this device cannot run the bundle's plan."""
+    if manifest.plan.interface != PLAN_INTERFACE:
+        raise VersionMismatch(f"the plan's interface is {manifest.plan.interface}; this device runs {PLAN_INTERFACE}")
+    installed = torch_version()
+    if _numbers(installed) < _numbers(manifest.plan.minimum_torch):
+        raise VersionMismatch(f"the plan needs torch {manifest.plan.minimum_torch}; this device has {installed}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Major and minor of a version such as 2.5.0a0+872d972e41.nv24.08."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -1,0 +1,169 @@
+"""Enrolment: exchanges a join token for an identity, and keeps identities so that a crash leaves the old or the new.
+
+A coordinator gives a name to a key. So a key is on disk before a certificate for it is asked for, and is used again if
+the answer never got here: a device that loses its power in between does not lose its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from moonfed import transport
+from moonfed.connection_diagnosis import explain_enrolment_unavailable
+from moonfed.edge_client.state.round_store import writing
+from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
+from moonfed.files import sync_directory, write_durably
+from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.join_token import PREFIX, JoinToken, parse_token
+from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
+from moonfed.version import CONTRACT_VERSION
+
+IDENTITY = "identity"  # in the state directory
+PENDING_KEY = "pending-key.pem"  # beside it: of a request whose answer is not here yet
+ATTEMPTS = 4
+
+
+def read_token(text_or_file: str) -> JoinToken:
+    """A join token from the command line, or from the file that it names."""
+    if text_or_file.strip().startswith(PREFIX):
+        return parse_token(text_or_file)
+    with suppress(OSError, ValueError):  # there is no such file, or it is not text
+        return parse_token(Path(text_or_file).read_text())
+    raise InvalidInput(
+        f"the join token must start with {PREFIX!r} or name a file that holds one; {text_or_file!r} does neither"
+    )
+
+
+def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, proxy: str = "") -> Identity:
+    """Has a key of this device certified and saves the identity in STATE/identity; the key never leaves this device.
+
+    An identity whose certificate has expired is enrolled again, with its name and its key. An empty `name` stands for
+    that identity's, or the host's. `address` replaces the token's; `proxy` is an HTTP proxy's URL.
+    Raises InvalidInput for an `address` that is none, AlreadyExists if STATE holds a valid identity
+    or one of another name, Untrusted for a token that the coordinator does not accept or a server that the token's
+    authority did not sign, Unavailable if nobody answers.
+    """
+    if address:
+        transport.parse_address(address, "coordinator")
+    expired = _expired_identity(state, name)
+    name = name or (expired.name if expired else socket.gethostname())
+    address = address or token.address
+    with writing(state):
+        keys = _candidates(state, expired)
+    key, reply = _ask_for_each(keys, name, token, address, proxy)
+    host, _ = transport.parse_address(address)
+    fleet = f"[{host}]:{reply.fleet_port}" if ":" in host else f"{host}:{reply.fleet_port}"
+    with writing(state):
+        return keep_identity(state, address=fleet, ca=token.ca, certificate=reply.certificate, key=key_bytes(key))
+
+
+def read_identity(state: Path) -> Identity:
+    """The identity in a state directory; NotFound says what is missing."""
+    if not (state / IDENTITY).exists():
+        raise NotFound(
+            f"{state} holds no identity; enrol this device first, with: moonfed-client enrol TOKEN --state {state}"
+        )
+    return load_identity(state / IDENTITY)
+
+
+def pending_key(state: Path) -> EllipticCurvePrivateKey:
+    """The key to ask a certificate for: one whose certificate may be on its way since a crash, or a new one."""
+    file = state / PENDING_KEY
+    with suppress(FileNotFoundError, ValueError):  # none, or damaged
+        return _private_key(file.read_bytes())
+    key = new_key()
+    state.mkdir(parents=True, exist_ok=True)
+    write_durably(file, key_bytes(key), mode=0o600)
+    return key
+
+
+def keep_identity(state: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> Identity:
+    """Makes STATE/identity hold exactly this.
+
+    It is a link to a directory of its own: a key and its certificate change in one step, and a device that loses its
+    power in that moment still has a pair that fits.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    directory = state / f"{IDENTITY}-{hashlib.sha256(certificate).hexdigest()[:16]}"
+    save_identity(directory, address=address, ca=ca, certificate=certificate, key=key)
+    link = state / f".{IDENTITY}.{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(directory.name)
+    os.replace(link, state / IDENTITY)
+    sync_directory(state)
+    (state / PENDING_KEY).unlink(missing_ok=True)
+    for old in state.glob(f"{IDENTITY}-*"):
+        if old != directory:
+            shutil.rmtree(old, ignore_errors=True)
+    return read_identity(state)
+
+
+def _expired_identity(state: Path, name: str) -> Identity | None:
+    """What STATE holds, if it is no longer of use as it is; None if it holds nothing."""
+    if not (state / IDENTITY).exists():
+        return None
+    held = read_identity(state)
+    with suppress(Untrusted):
+        held.require_valid()
+        raise AlreadyExists(
+            f"{state} already holds the identity of {held.name!r}; run with it, or name another directory with --state"
+        )
+    if name not in ("", held.name):
+        raise AlreadyExists(
+            f"{state} holds the expired identity of {held.name!r}; enrol it again under that name, "
+            "or name another directory with --state"
+        )
+    return held
+
+
+def _candidates(state: Path, expired: Identity | None) -> list[EllipticCurvePrivateKey]:
+    """The keys by which the coordinator may know this device, or else a new one."""
+    own = [_private_key(expired.key)] if expired else []
+    return [pending_key(state), *own] if not own or (state / PENDING_KEY).exists() else own
+
+
+def _private_key(pem: bytes) -> EllipticCurvePrivateKey:
+    key = load_pem_private_key(pem, password=None)
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise ValueError("not one of our keys")
+    return key
+
+
+def _ask_for_each(
+    keys: list[EllipticCurvePrivateKey], name: str, token: JoinToken, address: str, proxy: str
+) -> tuple[EllipticCurvePrivateKey, enrolment_pb2.EnrolReply]:
+    """The first key that the coordinator certifies: it knows the name by one of them, and we cannot tell by which."""
+    *others, last = keys
+    for key in others:
+        with suppress(AlreadyExists):
+            return key, _ask(key, name, token, address, proxy)
+    return last, _ask(last, name, token, address, proxy)
+
+
+def _ask(
+    key: EllipticCurvePrivateKey, name: str, token: JoinToken, address: str, proxy: str
+) -> enrolment_pb2.EnrolReply:
+    transport.parse_address(address)
+    request = enrolment_pb2.EnrolRequest(
+        secret=token.secret,
+        device=name,
+        signing_request=signing_request(key, name),
+        contract_version=CONTRACT_VERSION,
+    )
+    channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(token.ca), transport.client_options(proxy))
+    with channel:
+        return transport.call(
+            enrolment_pb2_grpc.EnrolmentStub(channel).Enrol,
+            request,
+            attempts=ATTEMPTS,
+            explain=lambda: explain_enrolment_unavailable(address, token.ca, proxy),
+        )

@@ -1,0 +1,252 @@
+"""What a device does with an assignment: fetch, check, train in the child, submit; or decline with a reason.
+
+And with a run that has ended: fetch the finished model, drop the run's state.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.edge_client.agent.assignment import Assignment, Ended, Inbox
+from moonfed.edge_client.agent.compatibility import require_runnable
+from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.progress import Watch, when_to_come_back
+from moonfed.edge_client.agent.redact import without_paths
+from moonfed.edge_client.agent.training_window import Window
+from moonfed.edge_client.agent.transfers import REFUSALS, Closed, Superseded, Transfers
+from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, keep_finished, tidy_finished
+from moonfed.edge_client.state.gc import drop_run, tidy
+from moonfed.edge_client.state.round_store import RunState, StoredRound, run_directory
+from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed
+from moonfed.manifest import MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
+
+IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
+
+log = logging.getLogger(__name__)
+
+
+class Work:
+    """One thread that works on assignments and ended runs, one after the other, while another thread attends."""
+
+    def __init__(
+        self, settings: WorkerSettings, link: Link, child: Child, inbox: Inbox, window: Window | None = None
+    ) -> None:
+        """`window`: outside it nothing is fetched or trained; what is trained is submitted at any time."""
+        state = Path(settings.state)
+        self._settings, self._between = settings, str(window) if window else ""
+        self._runs, self._finished = state / "runs", state / "finished"
+        self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
+        self._globals = BlobDirectory(state / "models")  # global models and state, each of use in one round
+        self._link, self._child, self._inbox = link, child, inbox
+        self._transfers = Transfers(link, inbox, window)
+        self._failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Starts the thread, which ends with the process."""
+        threading.Thread(target=self._run, name="work", daemon=True).start()
+
+    def require_running(self) -> None:
+        """Raises TrainingFailed if the thread has ended by surprise: a device must not attend and never train."""
+        if self._failure is not None:
+            raise TrainingFailed(
+                f"the device's work ended unexpectedly, with {type(self._failure).__name__}: {self._failure}; "
+                "start the device again"
+            ) from self._failure
+
+    def end(self) -> None:
+        """Ends the child; nothing is declined, so that the coordinator may wait for this device to come back."""
+        self._transfers.ending.set()
+        self._child.end()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            if not self._transfers.ending.is_set():
+                log.exception("the device's work ended unexpectedly")
+            self._failure = error
+            self._link.close()  # ends the attendance; the session then asks require_running
+
+    def _work(self) -> None:
+        self._tidy()
+        while not self._transfers.ending.is_set():
+            task = self._inbox.take(IDLE_SECONDS)
+            if task is None:
+                self._child.end()
+                self._tidy()
+            elif isinstance(task, Ended):
+                self._end_run(task)
+            else:
+                self._take_part(task)
+
+    def _take_part(self, assignment: Assignment) -> None:
+        try:
+            self._deliver(assignment)
+        except Superseded as reason:
+            log.info("%s: dropped: %s", assignment, reason)
+        except MoonfedError as error:
+            self._decline(assignment, str(error))
+        except Exception as error:  # whatever it is, the next round may go better
+            if not self._transfers.ending.is_set():
+                log.exception("%s: unexpected trouble on this device", assignment)
+            self._decline(assignment, f"unexpected trouble on the device: {type(error).__name__}")
+
+    def _end_run(self, ended: Ended) -> None:
+        """The state goes last: until then the device names the run when it attends, and is told again that it ended."""
+        try:
+            run_directory(self._runs, ended.run)
+            if ended.manifest and ended.model:
+                self._keep_finished(ended, ended.manifest, ended.model)
+        except (Superseded, Closed) as reason:
+            log.info("run %s has ended; its model is fetched later: %s", ended.run, reason)
+            return
+        except (MoonfedError, OSError) as error:
+            log.warning("run %s has ended, and this device does not keep its model: %s", ended.run, error)
+        self._drop(ended.run)
+        kept = any(finished.run == ended.run for finished in finished_models(self._finished))
+        log.info(
+            "run %s has ended%s", ended.run, "; its model is kept for predictions" if kept else "; nothing is kept"
+        )
+
+    def _keep_finished(self, ended: Ended, manifest: BlobRef, model: BlobRef) -> None:
+        manifest_file = self._transfers.fetch(manifest, self._blobs, needed=False)
+        plan = Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE]
+        self._keep_globals([model])
+        files = {
+            MANIFEST_FILE: manifest_file,
+            PLAN_FILE: self._transfers.fetch(plan, self._blobs, needed=False),
+            MODEL_FILE: self._transfers.fetch(model, self._globals, needed=False),
+        }
+        keep_finished(self._finished, ended.run, ended.rounds, manifest=manifest, model=model, files=files)
+
+    def _drop(self, run: str) -> None:
+        try:
+            self._keep_globals([])
+            drop_run(self._runs, run, self._blobs.root)
+        except (InvalidInput, OSError) as error:
+            log.warning("what run %s left cannot be removed from the disk: %s", run, error)
+
+    def _deliver(self, assignment: Assignment) -> None:
+        run = RunState(self._runs, assignment.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
+        run.forget_others(assignment.round, assignment.attempt)
+        stored = self._find(assignment, run)
+        if stored:
+            log.info("%s: assigned again; it is already trained", assignment)
+        else:
+            log.info("%s: assigned", assignment)
+            stored = self._train(assignment, run)
+        self._submit(assignment, stored)
+
+    def _find(self, assignment: Assignment, run: RunState) -> StoredRound | None:
+        return run.find(assignment.round, assignment.attempt, self._digest(assignment))
+
+    def _digest(self, assignment: Assignment) -> str:
+        return assignment.digest(self._settings.max_steps, self._settings.max_seconds, self._between)
+
+    def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
+        watch = Watch(assignment, self._link, self._inbox)
+        job = self._prepare(assignment, watch.wants_files)
+        watch.begin_training()
+        if not self._child.train(job, watch.wants):
+            raise Superseded("training was stopped")
+        self._keep_globals([])  # they have served
+        stored = self._find(assignment, run)
+        if stored is None:
+            raise Corrupt("the trained model cannot be read back; the disk may be damaged")
+        log.info("%s: trained on %d samples in %d steps, loss %.4f", assignment, stored.update.samples,
+                 stored.update.steps, stored.update.metrics["loss"])  # fmt: skip
+        return stored
+
+    def _prepare(self, assignment: Assignment, wanted: Callable[[], bool] = lambda: True) -> Job:
+        """Fetches what training needs; raises VersionMismatch if this device cannot run the plan.
+
+        `wanted`: whether the round still wants this device.
+        """
+        manifest_file = self._transfers.fetch(assignment.manifest, self._blobs)
+        os.utime(manifest_file)  # for tidy
+        manifest = Manifest.from_bytes(manifest_file.read_bytes())
+        require_runnable(manifest)
+        _require_known_roles(assignment, manifest)
+        plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, wanted=wanted)
+        os.utime(plan_file)
+        self._keep_globals(assignment.blobs.values())
+        files = {
+            role: self._transfers.fetch(ref, self._globals, wanted=wanted) for role, ref in assignment.blobs.items()
+        }
+        return Job(
+            run=assignment.run,
+            round=assignment.round,
+            attempt=assignment.attempt,
+            epochs=assignment.epochs,
+            batch_size=assignment.batch_size,
+            hyperparameters=assignment.hyperparameters,
+            seed=assignment.seed,
+            digest=self._digest(assignment),
+            manifest_file=str(manifest_file),
+            plan_file=str(plan_file),
+            files={role: str(file) for role, file in files.items()},
+            views=assignment.views,
+            max_steps=self._settings.max_steps,
+            max_seconds=self._seconds_left(),
+            began=time.monotonic(),
+            counted_round=assignment.counted_round,
+            counted_attempt=assignment.counted_attempt,
+            downlink_encoding=str(assignment.encodings.down),
+            uplink_encoding=str(assignment.encodings.up),
+        )
+
+    def _seconds_left(self) -> float | None:
+        """For local training that begins now: of the device's budget, and until its window closes."""
+        left = [
+            seconds for seconds in (self._settings.max_seconds, self._transfers.seconds_open()) if seconds is not None
+        ]
+        return min(left, default=None)
+
+    def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
+        try:
+            self._transfers.submit(assignment, stored)
+        except TooLate as error:
+            log.info("%s: too late: %s%s", assignment, error, when_to_come_back(error))
+            return
+        except REFUSALS as error:
+            if not self._transfers.ending.is_set():
+                log.warning("%s: the coordinator refused the update: %s", assignment, error)
+            return
+        log.info("%s: submitted", assignment)
+
+    def _decline(self, assignment: Assignment, reason: str) -> None:
+        if self._transfers.ending.is_set():
+            return
+        log.warning("%s: declined: %s", assignment, reason)
+        try:
+            self._link.decline(assignment, without_paths(reason, [self._settings.data, self._settings.state]))
+        except Exception as error:  # the round then ends without this device, at its deadline
+            log.warning("%s: the coordinator could not be told: %s", assignment, error)
+
+    def _tidy(self) -> None:
+        try:
+            tidy(self._runs, self._blobs.root)
+            tidy_finished(self._finished)
+        except OSError as error:
+            log.warning("what is no longer used cannot be removed from the disk: %s", error)
+
+    def _keep_globals(self, wanted: Iterable[BlobRef]) -> None:
+        names = {ref.sha256 for ref in wanted}
+        for file in self._globals.root.glob("*/*"):
+            if file.name not in names:
+                file.unlink()
+
+
+def _require_known_roles(assignment: Assignment, manifest: Manifest) -> None:
+    unknown = sorted(set(assignment.blobs) - {MODEL, *manifest.downlink})
+    if unknown:
+        allowed = ", ".join([MODEL, *manifest.downlink])
+        raise InvalidInput(f"the assignment has a blob {unknown[0]!r}; the manifest's downlink knows {allowed}")

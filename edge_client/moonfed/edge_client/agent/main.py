@@ -1,0 +1,108 @@
+"""The process that `moonfed-client run` becomes. Its settings are in the environment.
+
+A command line's library costs 19 MB that a device would carry for months, so cli.py replaces itself by this program
+once the command line is understood. It imports no torch and no numpy either; those are the training child's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from moonfed.command_line import INTERRUPTED, errors_as_exit_codes
+from moonfed.edge_client.agent.training_window import Window
+from moonfed.edge_client.settings import DeviceSettings
+from moonfed.edge_client.state.round_store import writing
+from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.errors import WrongState
+
+if TYPE_CHECKING:
+    from moonfed.edge_client.agent.connection import Link
+
+NAME = "moonfed-client"
+
+
+def main() -> None:
+    """Attends until a signal or something final ends it."""
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with errors_as_exit_codes(NAME):
+        settings = DeviceSettings.from_environment()
+        with _sole_user(Path(settings.state)):
+            _attend(settings)
+
+
+def _attend(settings: DeviceSettings) -> None:
+    from moonfed.edge_client.agent.session import Session
+    from moonfed.edge_client.agent.worker_process import Child
+
+    link = _open_link(settings)
+    worker = WorkerSettings(
+        state=settings.state,
+        device=link.device,
+        data=settings.data,
+        accelerator=settings.accelerator,
+        holdout=settings.holdout,
+        threads=settings.threads,
+        precision=settings.precision,
+        memory_format=settings.memory_format,
+        max_steps=settings.max_steps,
+        max_seconds=settings.max_seconds,
+        max_memory=settings.max_memory,
+        labels=settings.labels,
+    )
+    window = Window.parse(settings.between) if settings.between else None
+    Session(worker, link, Child(worker), window).run()
+
+
+def _open_link(settings: DeviceSettings) -> Link:
+    from moonfed.edge_client.agent.connection import Link
+    from moonfed.edge_client.agent.enrolment import read_identity
+    from moonfed.transport import parse_address
+
+    if settings.coordinator:
+        parse_address(settings.coordinator, "coordinator")
+    identity = None if settings.insecure else read_identity(Path(settings.state))
+    return Link(
+        settings.coordinator or (identity.address if identity else ""),
+        identity.name if identity else settings.plain_name,
+        identity,
+        proxy=settings.proxy,
+        max_bandwidth=settings.max_bandwidth,
+    )
+
+
+@contextmanager
+def _sole_user(state: Path) -> Iterator[None]:
+    """Holds STATE's lock; WrongState if another process runs with this directory."""
+    with writing(state):
+        state.mkdir(parents=True, exist_ok=True)
+        lock = (state / "lock").open("w")
+    with lock as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise WrongState(f"another {NAME} runs with the state directory {state}") from error
+        yield
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Ends the session from wherever it is; SIGTERM is how services are stopped, so it is no failure."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is quick, and must not be cut short
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.write(2, f"{NAME}: stopped\n".encode())  # sys.stderr may be in the midst of a line, and takes no other then
+    sys.exit(INTERRUPTED if number == signal.SIGINT else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Watches a device's work for one round: tells the operator and the coordinator, hears whether to stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from moonfed.edge_client.agent.assignment import Assignment, Inbox
+from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.worker_process import Sign
+from moonfed.errors import MoonfedError, NotFound, TooLate, WrongState
+
+REPORT_SECONDS = 2.0  # between two reports to the coordinator
+ASK_SECONDS = 10.0  # between two while files are fetched: the parts of a file are signs of progress themselves
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Decides whether the round is still wanted, while its files are fetched and at each sign of life of the child."""
+
+    def __init__(self, assignment: Assignment, link: Link, inbox: Inbox) -> None:
+        self._assignment, self._link, self._inbox = assignment, link, inbox
+        self._epoch = 0
+        self._next_report = time.monotonic() + ASK_SECONDS
+        self._stopped = False
+
+    def wants_files(self) -> bool:
+        """Whether to go on fetching what training begins with; called again and again meanwhile."""
+        return self._report(0.0, ASK_SECONDS)
+
+    def begin_training(self) -> None:
+        """The child is about to be asked."""
+        self._next_report = 0.0
+
+    def wants(self, sign: Sign | None) -> bool:
+        """Whether training is to go on; takes the child's newest sign of life, if there is a new one."""
+        if self._inbox.superseded():
+            return False
+        if sign is None:
+            return True
+        if sign.epoch > self._epoch:
+            self._epoch = sign.epoch
+            loss = "" if sign.loss is None else f", loss {sign.loss:.4f}"
+            log.info("%s: epoch %d of %d%s", self._assignment, sign.epoch, self._assignment.epochs, loss)
+        return self._report(sign.fraction, REPORT_SECONDS)
+
+    def _report(self, fraction: float, pause_seconds: float) -> bool:
+        if self._stopped or time.monotonic() < self._next_report or not self._link.attending.is_set():
+            return not self._stopped
+        self._next_report = time.monotonic() + pause_seconds
+        reason: MoonfedError | None
+        try:
+            reason = self._link.report(self._assignment, fraction)
+        except (WrongState, NotFound) as error:  # the round has closed, or the run has ended
+            reason = error
+        except MoonfedError as error:
+            log.debug("a report failed: %s", error)
+            return True
+        if reason:
+            log.info("%s: the coordinator says stop: %s%s", self._assignment, reason, when_to_come_back(reason))
+            self._stopped = True
+        return not self._stopped
+
+
+def when_to_come_back(reason: MoonfedError) -> str:
+    """What the coordinator guesses of that, as the rest of a sentence."""
+    seconds = reason.come_back_seconds if isinstance(reason, TooLate) else 0.0
+    return f"; it may want this device again in about {seconds:.0f} s" if seconds else ""

@@ -1,0 +1,122 @@
+"""Fetching and submitting, again and again, for as long as it is wanted and the device's training window is open."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.edge_client.agent.assignment import Assignment, Inbox
+from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.training_window import Window, now
+from moonfed.edge_client.state.round_store import StoredRound
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    Denied,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    Untrusted,
+    VersionMismatch,
+    WrongState,
+)
+from moonfed.transport import Backoff
+
+Result = TypeVar("Result")
+Kinds = tuple[type[MoonfedError], ...]
+AWAY: Kinds = (Unavailable, Untrusted)  # the attending thread tells the operator, and whether it is final
+REFUSALS: Kinds = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
+# Of a fetch, beside refusals: bytes that need a fresh copy, and a full disk of this device.
+UNFETCHED: Kinds = (*REFUSALS, Corrupt, ResourceExhausted)
+log = logging.getLogger(__name__)
+
+
+class Superseded(Exception):
+    """The current task is no longer wanted."""
+
+
+class Closed(WrongState):
+    """The device's training window has closed."""
+
+
+class Transfers:
+    """What the work thread brings and sends for the inbox's current task."""
+
+    def __init__(self, link: Link, inbox: Inbox, window: Window | None = None) -> None:
+        """`window`: outside it nothing is fetched; what is trained is submitted at any time."""
+        self.ending = threading.Event()  # set when the device shuts down
+        self._link, self._inbox, self._window = link, inbox, window
+
+    def fetch(
+        self, ref: BlobRef, blobs: BlobDirectory, *, needed: bool = True, wanted: Callable[[], bool] = lambda: True
+    ) -> Path:
+        """Brings a blob into the directory; its checked file. Raises Superseded, Closed, or one of UNFETCHED.
+
+        What is not `needed` is given up, with the coordinator's error, if that has trouble of its own. `wanted`: asked
+        on the way; what is not any more is given up too.
+        """
+
+        def fetch() -> Path:
+            self.seconds_open()
+            if not wanted():
+                raise Superseded("the round no longer wants this device")
+            return self._link.fetch(ref, blobs, lambda: self._wanted() and self._is_open() and wanted())
+
+        try:
+            return self._patiently(fetch, UNFETCHED, needed=needed)
+        except Corrupt as error:  # on the way, or on this disk: a fresh copy mends both
+            log.warning("%s; fetching it again", error)
+            blobs.path(ref.sha256).unlink(missing_ok=True)
+            return self._patiently(fetch, UNFETCHED, needed=needed)
+
+    def submit(self, assignment: Assignment, stored: StoredRound) -> None:
+        """Returns when the coordinator has the update. Raises Superseded, or one of REFUSALS."""
+        self._patiently(lambda: self._link.submit(assignment, stored, self._wanted), REFUSALS)
+
+    def seconds_open(self) -> float | None:
+        """Until the window closes, None if there is none; raises Closed outside it."""
+        if self._window is None:
+            return None
+        seconds = self._window.seconds_until_close(now())
+        if seconds == 0:
+            raise Closed(f"the training window of this device, {self._window}, has closed")
+        return seconds
+
+    def _is_open(self) -> bool:
+        return self._window is None or self._window.contains(now())
+
+    def _patiently(self, action: Callable[[], Result], final: Kinds, *, needed: bool = True) -> Result:
+        """Tries until it succeeds, the trouble is a final one, or the coordinator wants something newer.
+
+        A coordinator's trouble passes: its disk has room again, it is restarted, a problem of its own is mended.
+        """
+        backoff, told = Backoff(), ""
+        while True:
+            try:
+                return action()
+            except final:
+                raise
+            except MoonfedError as error:
+                if not needed and not isinstance(error, AWAY):
+                    raise
+                if not isinstance(error, AWAY) and str(error) != told:
+                    told = str(error)
+                    log.warning("trying again, because the coordinator cannot serve this device at present: %s", told)
+            self._wait(backoff.next())
+            while not self._link.attending.is_set():
+                self._wait(1.0)
+
+    def _wanted(self) -> bool:
+        return not (self._inbox.superseded() or self.ending.is_set())
+
+    def _wait(self, seconds: float) -> None:
+        if self._inbox.superseded(seconds):
+            raise Superseded("there is newer word on its run")
+        if self.ending.is_set():
+            raise Superseded("this device is shutting down")

@@ -1,0 +1,79 @@
+"""Handing in an update: a header, its blobs' parts from where the coordinator's resume says, a commit, a receipt."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from moonfed import transport
+from moonfed.blobs import BlobRef
+from moonfed.edge_client.agent.throttle import Throttle
+from moonfed.errors import Corrupt, Unavailable
+from moonfed.v1 import blob_pb2, fleet_pb2
+
+Offsets = Mapping[str, int]
+
+
+class Sending:
+    """The parts of one update on their way, at a bounded rate if there is a throttle."""
+
+    def __init__(self, files: Mapping[BlobRef, Path], throttle: Throttle | None = None) -> None:
+        self.done = threading.Event()  # once all parts are sent
+        self._files, self._throttle = files, throttle
+        self._over = threading.Event()
+
+    def parts(self, offsets: Offsets) -> Iterator[blob_pb2.Part]:
+        """What the coordinator lacks; ends early if `stop` is called meanwhile."""
+        size = self._throttle.part_size if self._throttle else transport.PART_SIZE
+        for part in transport.parts(self._files, offsets, size):
+            yield part
+            if self._throttle and self._over.wait(self._throttle.take(len(part.data))):
+                return
+        self.done.set()
+
+    def stop(self) -> None:
+        """Lets go of whoever waits in `parts`."""
+        self._over.set()
+
+
+def submit(
+    method: Callable[..., Iterable[fleet_pb2.SubmitReply]], header: fleet_pb2.SubmitHeader, sending: Sending
+) -> None:
+    """Returns when the coordinator has the update for good; doing it again is harmless.
+
+    Raises grpc.RpcError from `method`, Unavailable if the stream ends early, Corrupt for a receipt of something else.
+    """
+    resume: queue.SimpleQueue[Offsets | None] = queue.SimpleQueue()
+    try:
+        for reply in method(_requests(header, sending, resume)):
+            if reply.HasField("resume"):
+                resume.put(dict(reply.resume.offsets))
+            else:
+                _check_receipt(reply.receipt, header)
+                return
+        raise Unavailable("the coordinator ended the upload without a receipt")
+    finally:
+        resume.put(None)  # lets go of gRPC's thread, which may still wait in _requests
+        sending.stop()
+
+
+def _requests(
+    header: fleet_pb2.SubmitHeader, sending: Sending, resume: queue.SimpleQueue[Offsets | None]
+) -> Iterator[fleet_pb2.SubmitRequest]:
+    yield fleet_pb2.SubmitRequest(header=header)
+    offsets = resume.get()
+    if offsets is None:
+        return
+    for part in sending.parts(offsets):
+        yield fleet_pb2.SubmitRequest(part=part)
+    if not sending.done.is_set():
+        return
+    yield fleet_pb2.SubmitRequest(commit=blob_pb2.Commit())
+
+
+def _check_receipt(receipt: fleet_pb2.Receipt, header: fleet_pb2.SubmitHeader) -> None:
+    sent = {role: blob.sha256 for role, blob in header.blobs.items()}
+    if dict(receipt.sha256) != sent:
+        raise Corrupt(f"the coordinator's receipt is for {dict(receipt.sha256)}; {sent} was sent")

@@ -1,0 +1,219 @@
+"""The program moonfed-client: enrols a device, and runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from moonfed.command_line import new_app, print_json, run_program
+from moonfed.edge_client.settings import DeviceSettings
+from moonfed.labels import parse_labels
+from moonfed.proxy import insist_on_proxy, parse_proxy
+from moonfed.sizes import parse_size
+
+NAME = "moonfed-client"
+HELP = """A device of a moonfed federation: trains on data that never leave it.
+
+\b
+Enrol once, with the join token that the coordinator's operator gave you, then run:
+  moonfed-client enrol moonfed-join-1.eyJ… --name camera-7
+  moonfed-client run --data pictures/
+  moonfed-client predict picture.jpg       # once a run has finished
+"""
+STATE = typer.Option(Path("moonfed-device"), "--state", help="Directory for the device's identity, plans and models.")
+PROXY = typer.Option(
+    "",
+    metavar="http://HOST:PORT",
+    help="An HTTP proxy (CONNECT) to the coordinator. Default: the environment's, if any.",
+)
+
+app = new_app(HELP)
+
+
+@app.command("enrol")
+def enrol_command(
+    token: str = typer.Argument(..., metavar="TOKEN_OR_FILE", help="A join token, or a file that holds one."),
+    name: str = typer.Option("", help="The device's name in the fleet. Default: the host's."),
+    coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the join token's address."),
+    proxy: str = PROXY,
+    state: Path = STATE,
+    json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Exchange a join token for this device's certificate; also when that has expired.
+
+    \b
+    Examples:
+      moonfed-client enrol moonfed-join-1.eyJ… --name camera-7
+      moonfed-client enrol token.txt --state /var/lib/moonfed
+    """  # noqa: D301 - click's mark for text that is not to be wrapped
+    from moonfed.edge_client.agent.enrolment import enrol, read_token
+
+    if proxy:
+        parse_proxy(proxy)
+        os.environ.update(insist_on_proxy())
+    identity = enrol(read_token(token), name, state, coordinator or None, proxy)
+    if json:
+        print_json(
+            {
+                "device": identity.name,
+                "coordinator": identity.address,
+                "expires": identity.expires.isoformat(),
+                "state": str(state),
+            }
+        )
+    else:
+        print(f"{identity.name} is enrolled at {identity.address}; start it with: {NAME} run --state {state} --data …")
+
+
+@app.command("run")
+def run_command(
+    data: str = typer.Option(..., metavar="FOLDER|FILE.npz|module:callable", help="This device's samples; see above."),
+    state: Path = STATE,
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
+    threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
+    precision: str = typer.Option(
+        "float32", metavar="float32|bfloat16|float16", help="The lower ones are faster where the hardware has them."
+    ),
+    memory_format: str = typer.Option(
+        None, metavar="contiguous|channels-last", help="Of convolutions. Default: what is fastest on most hardware."
+    ),
+    max_steps: int = typer.Option(
+        None, "--max-steps", metavar="N", help="Optimiser steps in one round, at most. Default: all that it asks for."
+    ),
+    max_seconds: float = typer.Option(
+        None, metavar="S", help="Seconds of local training in one round, at most; what was done by then is submitted."
+    ),
+    max_memory: str = typer.Option(
+        None, metavar="SIZE", help="Memory for local training, such as 4GB; a round that needs more is declined."
+    ),
+    between: str = typer.Option(
+        "", metavar="HH:MM-HH:MM", help="Attend and train only then, in this device's local time. Default: always."
+    ),
+    max_bandwidth: str = typer.Option(
+        None, metavar="SIZE", help="Bytes per second, in each direction, such as 500KB. Default: all there is."
+    ),
+    label: list[str] = typer.Option(
+        None, metavar="NAME=VALUE", help="What runs may pick this device by; may be repeated."
+    ),
+    proxy: str = PROXY,
+    holdout: float = typer.Option(0.0, help="Fraction of the samples that only scores the model a round begins with."),
+    insecure: bool = typer.Option(False, "--insecure", help="Without TLS, to a coordinator on this machine only."),
+    coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the enrolled address."),
+    name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
+) -> None:
+    """Attend the coordinator, train when asked to, submit updates; until stopped.
+
+    \b
+    Data:
+      pictures/            one folder of images per class, named like the bundle's classes
+      samples.npz          inputs (uint8 [N, height, width, channels] or float32 [N, width]) and labels [N]
+      my_module:load       load(input_spec, class_names) returns (inputs, labels), anew for each round
+
+    \b
+    Examples:
+      moonfed-client run --data pictures/ --device cuda --holdout 0.1
+      moonfed-client run --data samples.npz --state /var/lib/moonfed
+      moonfed-client run --data samples.npz --max-steps 50 --max-memory 4GB
+      moonfed-client run --data samples.npz --between 22:00-06:00 --max-bandwidth 500KB
+      moonfed-client run --data samples.npz --label site=berlin --label camera=hd
+      moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
+    """  # noqa: D301
+    settings = DeviceSettings(
+        state=str(state.resolve()),
+        data=data,
+        accelerator=device,
+        threads=threads,
+        holdout=holdout,
+        insecure=insecure,
+        coordinator=coordinator,
+        name=name,
+        precision=precision,
+        memory_format=memory_format,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
+        max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
+        between=between,
+        max_bandwidth=None if max_bandwidth is None else parse_size("max-bandwidth", max_bandwidth, "500KB or 2MB"),
+        proxy=proxy,
+        labels=parse_labels(label or ()),
+    )
+    environment = {**os.environ, **settings.to_environment(), **(insist_on_proxy() if proxy else {})}
+    os.execve(sys.executable, [sys.executable, "-m", "moonfed.edge_client.agent.main"], environment)  # noqa: S606
+
+
+@app.command("predict")
+def predict_command(
+    paths: list[Path] = typer.Argument(
+        None, metavar="PATH…", help="Images, folders of images, or an .npz file with inputs."
+    ),
+    run: str = typer.Option(
+        "", help="The run whose model to use. Default: the newest finished run's; a device keeps the last two."
+    ),
+    state: Path = STATE,
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to compute on."),
+    threads: int = typer.Option(None, help="CPU threads. Default: torch's choice."),
+    json: bool = typer.Option(False, "--json", help="Print all probabilities as JSON."),
+) -> None:
+    """Classify with a finished run's model, which the device has fetched; also while the device runs.
+
+    \b
+    Examples:
+      moonfed-client predict picture.jpg
+      moonfed-client predict pictures/ --run digits --json
+      moonfed-client predict samples.npz --state /var/lib/moonfed
+    """  # noqa: D301
+    from moonfed.edge_client.predict import predict, print_predictions
+
+    predictions = predict(paths or [], state, run=run, accelerator=device, threads=threads)
+    if json:
+        print_json(predictions.to_document())
+    else:
+        print_predictions(predictions)
+
+
+@app.command("profile")
+def profile_command(
+    bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: its directory, or a .zip of it."),
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
+    threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
+    precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="As for `run`."),
+    memory_format: str = typer.Option(None, metavar="contiguous|channels-last", help="As for `run`."),
+    samples: int = typer.Option(5000, metavar="N", help="Samples of the round that is foretold."),
+    batch_size: int = typer.Option(None, metavar="B", help="Default: the bundle's."),
+    epochs: int = typer.Option(None, metavar="E", help="Default: the bundle's."),
+    max_memory: str = typer.Option(None, metavar="SIZE", help="As for `run`, such as 4GB."),
+    json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Measure a bundle's steps and memory on this device, and say whether it can take part.
+
+    The samples are made up, so nothing but the bundle is needed. The exit code is 0 if the device can take part.
+
+    \b
+    Examples:
+      moonfed-client profile digits-bundle
+      moonfed-client profile bundle.zip --device cuda --samples 20000 --max-memory 4GB --json
+    """  # noqa: D301
+    from moonfed.edge_client.profile.measure import ProfileSettings, profile
+    from moonfed.edge_client.profile.report import print_profile, print_progress
+
+    settings = ProfileSettings(
+        bundle=bundle,
+        accelerator=device,
+        threads=threads,
+        precision=precision,
+        memory_format=memory_format,
+        samples=samples,
+        batch_size=batch_size,
+        epochs=epochs,
+        max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
+    )
+    print_profile(profile(settings, print_progress), as_json=json)
+
+
+def main() -> NoReturn:
+    """Runs the program."""
+    run_program(app, NAME, extra="images")

@@ -1,0 +1,38 @@
+"""A function of yours that returns samples: `module:callable`."""
+
+from __future__ import annotations
+
+from moonfed.edge_client.data.samples import Sign
+from moonfed.errors import InvalidInput
+from moonfed.manifest import InputSpec
+from moonfed.samples import RawSamples, check_samples
+from moonfed.user_code import call_theirs, load_callable
+
+
+class FunctionSource:
+    """Calls `function(input_spec, class_names)`; it returns `(inputs, labels)`, arrays as an .npz file would hold.
+
+    It is called anew for every round, in the training process, so it may return data that have changed; what is costly
+    to read it should keep in a variable of its module. Modules in the working directory are found.
+    """
+
+    decodes = False
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def check(self) -> None:
+        """Raises InvalidInput unless the function can be imported."""
+        load_callable("data", self.text)
+
+    def fingerprint(self) -> None:
+        """Nobody can know what a function will return."""
+        return
+
+    def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
+        """What the function returns, checked."""
+        sign()
+        result = call_theirs("data", self.text, load_callable("data", self.text), spec, classes)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise InvalidInput(f"{self.text} returned {type(result).__name__}; it must return (inputs, labels)")
+        return check_samples(result[0], result[1], spec, classes, self.text)

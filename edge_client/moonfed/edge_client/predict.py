@@ -1,0 +1,163 @@
+"""`moonfed-client predict`: classifies with a finished model that this device has fetched."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from moonfed.edge_client.data.folder import image_files
+from moonfed.edge_client.state.finished_models import Finished, find_finished
+from moonfed.edge_client.worker.trainer import require_accelerator
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.images import decode_image, require_pillow
+from moonfed.manifest import Manifest
+from moonfed.plan import TorchScriptPlan, load_plan
+from moonfed.samples import Inputs, check_inputs, has_labels, read_inputs, read_npz
+from moonfed.tensors import open_model, split
+
+BATCH = 64  # samples at once
+OF_A_DEVICE = ("identity", "lock", "finished")  # a state directory has one of these at least
+
+log = logging.getLogger(__name__)
+Probabilities = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """What a model says of some samples."""
+
+    model: Finished
+    classes: tuple[str, ...]
+    names: list[str]  # N: files, or places in an .npz file
+    probabilities: Probabilities  # [N, C]
+    accuracy: float | None  # where the samples have labels
+
+    def lines(self) -> Iterator[tuple[str, str, float]]:
+        """Name, most probable class and its probability, for each sample."""
+        for name, row in zip(self.names, self.probabilities, strict=True):
+            best = int(row.argmax())
+            yield name, self.classes[best], float(row[best])
+
+    def to_document(self) -> dict[str, object]:
+        """For scripts."""
+        return {
+            "run": self.model.run,
+            "rounds": self.model.rounds,
+            "classes": list(self.classes),
+            "predictions": [
+                {"name": name, "class": best, "confidence": confidence, "probabilities": row.tolist()}
+                for (name, best, confidence), row in zip(self.lines(), self.probabilities, strict=True)
+            ],
+            **({} if self.accuracy is None else {"accuracy": self.accuracy}),
+        }
+
+
+def predict(
+    paths: Sequence[Path], state: Path, *, run: str = "", accelerator: str = "cpu", threads: int | None = None
+) -> Predictions:
+    """Classifies images, folders of images, or the inputs of one .npz file.
+
+    Raises NotFound if STATE holds no finished model (of that run) or there is no such directory or file, InvalidInput
+    for a STATE that is no device's and samples that the model does not take, Corrupt for a damaged model.
+    """
+    if threads is not None and threads < 1:
+        raise InvalidInput(f"threads is {threads}; it must be a whole number from 1")
+    if accelerator not in ("cpu", "cuda"):
+        raise InvalidInput(f"device is {accelerator!r}; it must be 'cpu' or 'cuda'")
+    _require_state(state)
+    model = find_finished(state / "finished", run)
+    manifest = model.read_manifest()
+    names, inputs, labels = _read(paths, manifest)
+    require_accelerator(accelerator)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    probabilities = _probabilities(_loaded(model, manifest, accelerator), inputs)
+    accuracy = None if labels is None else float(np.mean(probabilities.argmax(axis=1) == labels))
+    return Predictions(
+        model=model, classes=manifest.classes, names=names, probabilities=probabilities, accuracy=accuracy
+    )
+
+
+def print_predictions(predictions: Predictions) -> None:
+    """One line for each sample, aligned; what the model is, first."""
+    model = predictions.model
+    print(f"model of run {model.run} after {model.rounds} round{'s' if model.rounds != 1 else ''}")
+    width = max(map(len, predictions.names), default=0)
+    longest = max(map(len, predictions.classes), default=0)
+    for name, best, confidence in predictions.lines():
+        print(f"{name:{width}}  {best:{longest}}  {confidence:.3f}")
+    if predictions.accuracy is not None:
+        print(f"accuracy {predictions.accuracy:.4f} on {len(predictions.names)} samples")
+
+
+def _require_state(state: Path) -> None:
+    if not state.exists():
+        raise NotFound(f"state is {str(state)!r}; there is no such directory")
+    if not any((state / name).exists() for name in OF_A_DEVICE):
+        raise InvalidInput(
+            f"state is {str(state)!r}, which is not a directory that `moonfed-client` keeps its state in"
+        )
+
+
+def _read(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, npt.NDArray[np.int64] | None]:
+    """Names, inputs, and labels if there are any."""
+    if not paths:
+        raise InvalidInput("PATH is missing; give images, folders of images, or an .npz file with inputs")
+    tables = [path for path in paths if path.suffix == ".npz"]
+    if not tables:
+        return _read_images(paths, manifest)
+    if len(paths) > 1:
+        raise InvalidInput(f"PATH is {str(tables[0])!r} and others; an .npz file is classified alone")
+    file = tables[0]
+    if has_labels(file):
+        samples = read_npz(file, manifest.input, manifest.classes)
+        return _places(file, len(samples)), samples.inputs, samples.labels
+    inputs = read_inputs(file, manifest.input)
+    return _places(file, len(inputs)), inputs, None
+
+
+def _places(file: Path, count: int) -> list[str]:
+    if count == 0:
+        raise InvalidInput(f"{file} has no samples; at least one is needed")
+    return [f"{file.name}[{number}]" for number in range(count)]
+
+
+def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, None]:
+    """A file that is named must be an image; a folder may hold others."""
+    require_pillow()
+    names, images = [], []
+    for path in paths:
+        if not path.exists():
+            raise NotFound(f"PATH is {str(path)!r}; there is no such file or folder")
+        for file in image_files(path) if path.is_dir() else [path]:
+            image = decode_image(file, manifest.input)
+            if image is not None:
+                names.append(str(file))
+                images.append(image)
+            elif path.is_dir():
+                log.warning("%s cannot be read as an image and is left out", file)
+            else:
+                raise InvalidInput(f"PATH is {str(path)!r}, which cannot be read as an image")
+    if not images:
+        raise InvalidInput(f"PATH is {str(paths[0])!r}; there are no readable images in it")
+    return names, check_inputs(np.stack(images), manifest.input, "the images"), None
+
+
+def _loaded(model: Finished, manifest: Manifest, accelerator: str) -> TorchScriptPlan:
+    weights = np.array(open_model(model.model_file, manifest.tensors))
+    plan = load_plan(model.plan_file, accelerator)
+    tensors = [torch.from_numpy(values) for values in split(weights, manifest.tensors).values()]
+    plan.begin_round(tensors, [], {}, manifest.hyperparameters)
+    return plan
+
+
+def _probabilities(plan: TorchScriptPlan, inputs: Inputs) -> Probabilities:
+    with torch.no_grad():
+        batches = [plan.predict(batch).cpu() for batch in torch.split(torch.from_numpy(inputs), BATCH)]
+    return torch.cat(batches).float().numpy()

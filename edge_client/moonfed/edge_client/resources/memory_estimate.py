@@ -1,0 +1,195 @@
+"""How much memory a round of local training takes, and whether this device has it: sizes only, nothing is allocated.
+
+A round that would not fit is declined before it begins; `moonfed-client profile` asks the same beforehand. What is
+counted follows from the manifest, the samples and the settings. The factors were measured: see docs/devices.md.
+Legend: N samples, B a batch's samples, C classes, D width of a representation, k previous models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+from moonfed.edge_client.resources.available_memory import Available
+from moonfed.edge_client.resources.placement import Memory, Place
+from moonfed.errors import ResourceExhausted
+from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Manifest, Roles
+from moonfed.schema import TensorSpec, model_size
+from moonfed.sizes import human
+
+FLOAT = 4  # bytes
+LABEL = 8  # an int64
+PROGRAM_BYTES = 48_000_000  # the plan's code and the kernels' own working memory, above bare torch
+MIXED_BYTES = 16_000_000  # more kernels, in mixed precision
+# Times what the backward pass needs in float32: gradients of activations come and go. In mixed precision most are half.
+ACTIVATIONS, MIXED_ACTIVATIONS = 1.5, 1.0
+# The heap keeps room between freed pieces, unless they are so large that each is a mapping of its own: so many times
+# the activations and the model, and no more than so many bytes.
+HEAP_ACTIVATIONS, HEAP_ACTIVATIONS_AT_MOST = 2.5, 128_000_000
+HEAP_MODEL, HEAP_MODEL_AT_MOST = 6, 64_000_000
+OPTIMISER = {"learning_rate", "momentum", "weight_decay"}  # hyperparameters that every plan has
+SAMPLES, REFERENCES = "samples", "references"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Bytes by what they are for, in host memory and on the accelerator; on the CPU all of them are in host memory."""
+
+    host: Mapping[str, int]
+    accelerator: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def host_bytes(self) -> int:
+        """All that lie in host memory."""
+        return sum(self.host.values())
+
+    @property
+    def accelerator_bytes(self) -> int:
+        """All that lie on an accelerator."""
+        return sum(self.accelerator.values())
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.host_bytes + self.accelerator_bytes
+
+    def parts(self) -> dict[str, int]:
+        """Bytes by what they are for, wherever they lie."""
+        names = dict.fromkeys([*self.host, *self.accelerator])
+        return {name: self.host.get(name, 0) + self.accelerator.get(name, 0) for name in names}
+
+    def placed(self, available: Available) -> Need:
+        """What is needed once it is decided what lies where, as `Memory.place` does.
+
+        Samples that do not fit on the accelerator are in host memory already; references go there, or are not kept.
+        """
+        host, accelerator = dict(self.host), dict(self.accelerator)
+        room = Memory(host=available.host, accelerator=available.accelerator)
+        if available.accelerator is not None and room.place(accelerator.get(SAMPLES, 0)) is not Place.ACCELERATOR:
+            del accelerator[SAMPLES]
+        place = room.place(self.parts().get(REFERENCES, 0), accelerator.get(SAMPLES, 0))
+        if place is Place.STEP:
+            for memory in (host, accelerator):
+                memory.pop(REFERENCES, None)
+        elif place is Place.HOST and available.accelerator is not None:
+            host[REFERENCES] = accelerator.pop(REFERENCES, 0)
+        return Need(host=host, accelerator=accelerator)
+
+
+def round_bytes(
+    manifest: Manifest,
+    *,
+    samples: int,
+    batch_size: int,
+    epochs: int,
+    views: int = 0,
+    held_out: int = 0,
+    precision: str = "float32",
+    accelerator: str = "cpu",
+    runtime: int = 0,
+) -> Need:
+    """An upper bound of what one round takes, seldom twice of it.
+
+    `batch_size`, `epochs`, `views`: the assignment's. `held_out`: samples that only evaluate. `precision`: of
+    moonfed.plan.PRECISIONS; the lower two keep copies of the weights beside the float32 ones. `runtime`: bytes that the
+    process holds with torch and without plan and data.
+    """
+    model, trained = _bytes(manifest.tensors), _bytes(manifest.parameters)
+    received, kept = _roles_bytes(manifest.downlink), _roles_bytes(manifest.device_state)
+    batch, mixed = min(batch_size, max(samples, 1)), precision != "float32"
+    activations = manifest.plan.activation_bytes * batch
+    passes = MIXED_ACTIVATIONS if mixed else ACTIVATIONS
+    training = {
+        "model": model + (model // 2 if mixed else 0),
+        "gradients and momenta": 2 * trained,
+        "method": received + kept + _anchors(manifest) * trained,
+        "frozen encoders": manifest.plan.frozen_encoders * (model + model // 2),
+        "activations": int(passes * activations + min(HEAP_ACTIVATIONS * activations, HEAP_ACTIVATIONS_AT_MOST)),
+        "results": model + _roles_bytes(manifest.uplink) + kept,
+    }
+    program = PROGRAM_BYTES + (MIXED_BYTES if mixed else 0)
+    files = {
+        "torch and plan": runtime + program + min(HEAP_MODEL * model, HEAP_MODEL_AT_MOST),
+        "received": model * (1 + manifest.previous_models) + received + kept,
+        SAMPLES: (samples + held_out) * sample_bytes(manifest),
+        REFERENCES: _copies(manifest, epochs, views) * samples * reference_bytes(manifest),
+    }
+    if accelerator == "cpu":
+        return Need(host={**files, **training})
+    data = {name: files[name] for name in (SAMPLES, REFERENCES)}
+    return Need(host=files | {"results": training["results"], REFERENCES: 0}, accelerator={**training, **data})
+
+
+def sample_bytes(manifest: Manifest) -> int:
+    """One raw sample with its label."""
+    value = 1 if manifest.input.kind == "image" else FLOAT
+    return prod(manifest.input.shape) * value + LABEL
+
+
+def reference_bytes(manifest: Manifest) -> int:
+    """What one sample's references take at most: 1 + k representations of width D; 0 for a method without any."""
+    if manifest.plan.frozen_encoders == 0:
+        return 0
+    return manifest.plan.frozen_encoders * representation_width(manifest) * FLOAT
+
+
+def representation_width(manifest: Manifest) -> int:
+    """D, or an upper bound of it.
+
+    Prototypes and class means are [C, D]; else the output layer's weight tells, if it is a matrix [C, D]. What else an
+    output layer may be, the backward pass needs its input, so D is at most what a step keeps of each sample.
+    """
+    shared = [*manifest.downlink.get(PROTOTYPES, ()), *manifest.uplink.get(CLASS_MEANS, ())]
+    outputs = [spec for spec in manifest.tensors if spec.name.startswith("output_layer.")]
+    matrices = [spec.shape for spec in (*shared, *outputs) if len(spec.shape) == 2]
+    if matrices and matrices[0][0] == len(manifest.classes):
+        return matrices[0][1]
+    return ceil(manifest.plan.activation_bytes / FLOAT)
+
+
+def _anchors(manifest: Manifest) -> int:
+    """Copies of the trained parameters that a method may make beside what it received; the manifest does not say.
+
+    SCAFFOLD keeps where the round began; FedProx does, and sums two gradients. A method that has neither coefficients
+    nor roles, such as FedAvg, keeps nothing.
+    """
+    if set(manifest.hyperparameters) - OPTIMISER:
+        return 3
+    return 1 if manifest.downlink or manifest.device_state else 0
+
+
+def _copies(manifest: Manifest, epochs: int, views: int) -> int:
+    """Of the data, whose references are kept: one without augmentation, else the views; none if no epoch comes back."""
+    copies = views if manifest.augmentation != "none" else 1
+    return copies if copies < epochs else 0
+
+
+def _bytes(specs: tuple[TensorSpec, ...]) -> int:
+    return model_size(specs) * FLOAT
+
+
+def _roles_bytes(roles: Roles) -> int:
+    return sum(_bytes(specs) for specs in roles.values())
+
+
+def require_fits(need: Need, available: Available, limit: int | None) -> None:
+    """Raises ResourceExhausted, saying what is needed and what there is, if a round must not be begun.
+
+    `limit`: what the device gives to local training, on host and accelerator together; None: all that is available.
+    """
+    need = need.placed(available)
+    if limit is not None and need.total > limit:
+        raise _exhausted(need.total, need.parts(), f"this device gives it {human(limit)} (--max-memory)")
+    if available.shared and available.host is not None and need.total > available.host:
+        raise _exhausted(need.total, need.parts(), f"this device has {human(available.host)} available")
+    if available.host is not None and need.host_bytes > available.host:
+        raise _exhausted(need.host_bytes, need.host, f"this device has {human(available.host)} available")
+    if available.accelerator is not None and need.accelerator_bytes > available.accelerator:
+        there = f"this device's accelerator has {human(available.accelerator)} available"
+        raise _exhausted(need.accelerator_bytes, need.accelerator, there)
+
+
+def _exhausted(total: int, parts: Mapping[str, int], there: str) -> ResourceExhausted:
+    listed = ", ".join(f"{name} {human(part)}" for name, part in parts.items() if part)
+    return ResourceExhausted(f"the round needs about {human(total)} ({listed}); {there}")

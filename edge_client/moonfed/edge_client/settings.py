@@ -1,0 +1,105 @@
+"""What `moonfed-client run` is told on its command line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from moonfed.edge_client.agent.training_window import Window
+from moonfed.errors import InvalidInput
+from moonfed.labels import check_labels
+from moonfed.proxy import parse_proxy
+
+PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
+MEMORY_FORMATS = ("contiguous", "channels-last")
+SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
+# For glibc: the process that attends for months hands memory back after a round. Others take the defaults: training
+# threads would wait for each other in one arena.
+FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
+LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator gives up an upload that stands still for two minutes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSettings:
+    """Checked when built; InvalidInput names the option."""
+
+    state: str
+    data: str  # FOLDER, FILE.npz or module:callable
+    accelerator: str  # cpu or cuda
+    threads: int | None  # torch's; None: its own choice
+    holdout: float  # fraction of the samples that only evaluate
+    insecure: bool
+    coordinator: str  # host:port; empty: the identity's
+    name: str  # empty: the identity's, or without TLS the host's
+    precision: str = "float32"  # of PRECISIONS
+    memory_format: str | None = None  # of MEMORY_FORMATS; None: what is known to be fastest
+    max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
+    max_seconds: float | None = None  # of local training in one round
+    max_memory: int | None = None  # bytes that local training may take
+    between: str = ""  # HH:MM-HH:MM in local time; empty: always
+    max_bandwidth: int | None = None  # bytes per second, in each direction
+    proxy: str = ""  # http://[USER:PASSWORD@]HOST:PORT; empty: the environment's, if any
+    labels: Mapping[str, str] = field(default_factory=dict)  # what runs may pick this device by
+
+    def __post_init__(self) -> None:
+        require_choices(self.accelerator, self.precision, self.memory_format)
+        for option, value in (("threads", self.threads), ("max-steps", self.max_steps)):
+            if value is not None and value < 1:
+                raise InvalidInput(f"{option} is {value}; it must be a whole number from 1")
+        if self.max_seconds is not None and not (self.max_seconds > 0 and math.isfinite(self.max_seconds)):
+            raise InvalidInput(f"max-seconds is {self.max_seconds:g}; it must be a finite number greater than 0")
+        if self.max_memory is not None and self.max_memory < 1:
+            raise InvalidInput(f"max-memory is {self.max_memory}; it must be at least one byte")
+        if self.max_bandwidth is not None and self.max_bandwidth < LEAST_BANDWIDTH:
+            raise InvalidInput(
+                f"max-bandwidth is {self.max_bandwidth} bytes per second; it must be at least {LEAST_BANDWIDTH}"
+            )
+        if self.between:
+            Window.parse(self.between)
+        if self.proxy:
+            parse_proxy(self.proxy)
+        check_labels(self.labels)
+        if not 0 <= self.holdout < 1:
+            raise InvalidInput(f"holdout is {self.holdout}; it must be at least 0 and less than 1")
+        if self.insecure and not self.coordinator:
+            raise InvalidInput("coordinator is missing; --insecure needs --coordinator HOST:PORT")
+        if self.name and not self.insecure:
+            raise InvalidInput(
+                f"name is {self.name!r}; it goes with --insecure only, an enrolled device has its name already"
+            )
+
+    @property
+    def plain_name(self) -> str:
+        """The device's name where no certificate names it."""
+        return self.name or socket.gethostname()
+
+    def to_environment(self) -> dict[str, str]:
+        """For the process that `run` becomes. Everybody may read a process's arguments, and a proxy has a password."""
+        return {**FRUGAL, SETTINGS_VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls) -> DeviceSettings:
+        """What `to_environment` left, which is removed: it is not for the training child."""
+        for variable in FRUGAL:
+            os.environ.pop(variable, None)
+        return cls(**json.loads(os.environ.pop(SETTINGS_VARIABLE)))
+
+
+def require_choices(accelerator: str, precision: str, memory_format: str | None) -> None:
+    """Raises InvalidInput for something that a plan cannot run on or in."""
+    for option, choice, choices in (
+        ("device", accelerator, ("cpu", "cuda")),
+        ("precision", precision, PRECISIONS),
+        ("memory-format", memory_format or MEMORY_FORMATS[0], MEMORY_FORMATS),
+    ):
+        if choice not in choices:
+            raise InvalidInput(f"{option} is {choice!r}; it must be {_either(choices)}")
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}"

@@ -1,0 +1,73 @@
+"""What a device removes from its disk: runs that have ended, and what was used longest ago.
+
+This module is used by the light parent process, so it imports neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from moonfed.edge_client.state.round_store import RUN_ID, read_rounds, run_directory
+from moonfed.errors import InvalidInput
+from moonfed.manifest import PLAN_FILE, Manifest
+
+RUNS_KEPT = 8  # directories of runs; the ones used longest ago go first
+RUNS_NAMED = 4 * RUNS_KEPT  # to the coordinator, at most, between two times of tidying
+BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; the ones used longest ago go first
+
+
+def kept_runs(runs: Path) -> list[str]:
+    """The runs of which this device keeps state, the ones used last first, at most `RUNS_NAMED`."""
+    found = [path for path in runs.glob("*") if RUN_ID.fullmatch(path.name)]
+    return [path.name for path in _newest_first(found)[:RUNS_NAMED]]
+
+
+def drop_run(runs: Path, run: str, blobs: Path) -> None:
+    """Removes what a run left in STATE/runs, and the manifests and plans in STATE/blobs that no other run has."""
+    shutil.rmtree(run_directory(runs, run), ignore_errors=True)
+    used: set[str] = set()
+    for directory in runs.glob("*"):
+        for manifest in {stored.update.manifest for stored in read_rounds(directory)}:
+            used |= {manifest, *_plans(blobs / manifest[:2] / manifest)}
+    for blob in blobs.glob("*/*"):
+        if blob.name not in used:
+            blob.unlink(missing_ok=True)
+
+
+def _plans(manifest_file: Path) -> list[str]:
+    """The plan that a stored manifest names."""
+    with suppress(OSError, InvalidInput):  # it was tidied away, or is damaged
+        return [Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE].sha256]
+    return []
+
+
+def tidy(runs: Path, blobs: Path) -> None:
+    """Removes what a killed process left half-written in STATE/runs, and the runs and blobs used longest ago.
+
+    Not while the child trains: what it writes is half-written, too.
+    """
+    for leftover in runs.glob("*/.*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    for run in _used_longest_ago(runs.glob("*"), RUNS_KEPT):
+        shutil.rmtree(run, ignore_errors=True)
+    for blob in _used_longest_ago(blobs.glob("*/*"), BLOBS_KEPT):
+        blob.unlink(missing_ok=True)
+
+
+def _used_longest_ago(paths: Iterable[Path], kept: int) -> list[Path]:
+    return _newest_first(paths)[kept:]
+
+
+def _newest_first(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=_changed, reverse=True)
+
+
+def _changed(path: Path) -> int:
+    """In nanoseconds; 0 for what another thread has just removed."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

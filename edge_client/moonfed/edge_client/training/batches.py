@@ -1,0 +1,157 @@
+"""What a round's steps are fed with: samples, draws and references, batch by batch, in the same buffers.
+
+Legend: N samples, B a batch's samples, R random draws per sample, j previous models at hand, D width of a
+representation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from moonfed.edge_client.training.data_placement import Memory, Place, Samples
+from moonfed.edge_client.training.rng import RoundSettings, sample_draws, steps_in_round, steps_per_epoch
+from moonfed.edge_client.training.row_gather import FetchedRows, ResidentRows, uploaded
+from moonfed.plan import Plan
+
+
+class Batch(NamedTuple):
+    """A step's arguments in their order: buffers on the accelerator, which the next batch overwrites."""
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    references: torch.Tensor
+    draws: torch.Tensor
+
+
+class Feed:
+    """The batches of one round."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        data: Samples,
+        settings: RoundSettings,
+        device: torch.device,
+        memory: Memory,
+        sign: Callable[[], None],
+        in_time: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`memory`: what was free before the data were placed. `sign` is called for every bit of work done.
+
+        `in_time`: whether the round has seconds left; references are not computed beyond them.
+        """
+        self._data, self._device = data, device
+        self._copies = _Copies(plan, data, settings, device, memory, sign, in_time)
+        self._resident, self._fetched = ResidentRows(device), FetchedRows(device)
+        self._batch: Batch | None = None
+
+    @property
+    def batch(self) -> Batch:
+        """The buffers: the same ones from the first epoch's begin to the round's end."""
+        assert self._batch is not None  # noqa: S101 - an epoch has begun
+        return self._batch
+
+    def begin(self, epoch: int, batches: torch.Tensor) -> None:
+        """Before an epoch, counted from 1, of batches [steps, B] on the CPU; may compute references first."""
+        draws, references = self._copies.of(epoch)
+        sources = Batch(inputs=self._data.inputs, labels=self._data.labels, references=references, draws=draws)
+        if self._batch is None:
+            width = batches.shape[1]
+            self._batch = Batch(*(s.new_empty((width, *s.shape[1:]), device=self._device) for s in sources))
+        pairs = [(source, buffer) for source, buffer in zip(sources, self._batch, strict=True) if buffer.numel()]
+        self._resident.begin([pair for pair in pairs if pair[0].device == pair[1].device], batches)
+        self._fetched.begin([pair for pair in pairs if pair[0].device != pair[1].device], batches)
+
+    def fill(self) -> None:
+        """Puts the epoch's next batch into the buffers."""
+        self._resident.fill()
+        self._fetched.fill()
+
+
+class _Copies:
+    """The round's augmented copies of the data, each as its draws [N, R] and references [N, …].
+
+    A copy that comes back in a later epoch is kept with its references, which are frozen: all data without
+    augmentation, else a view, from its first use on. The references of a fresh copy are left to the step, which
+    augments anyway; so are all of them in a round whose steps want no more of them than there would be to keep.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        data: Samples,
+        settings: RoundSettings,
+        device: torch.device,
+        memory: Memory,
+        sign: Callable[[], None],
+        in_time: Callable[[], bool],
+    ) -> None:
+        self._plan, self._data, self._settings, self._device, self._sign = plan, data, settings, device, sign
+        self._memory, self._in_time = memory, in_time
+        self._per_sample = plan.draws_per_sample()
+        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        samples, batch_size = len(data), settings.batch_size
+        steps = steps_in_round(samples, settings)
+        epochs = -(-steps // steps_per_epoch(samples, batch_size))
+        self._count = min(epochs, settings.views) if self._per_sample else 1  # of copies that the round uses
+        self._come_back = steps * min(batch_size, samples) > self._count * samples
+
+    def of(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draws and references for an epoch, counted from 1; references are empty if the step is to compute them."""
+        if self._per_sample and not self._settings.views:
+            return self._draws(epoch), torch.empty(len(self._data), 0)
+        view = (epoch - 1) % self._settings.views if self._per_sample else 0
+        if view not in self._kept:
+            draws = self._draws(view)
+            self._kept[view] = draws, self._references(draws)
+        return self._kept[view]
+
+    def _references(self, draws: torch.Tensor) -> torch.Tensor:
+        if not self._come_back:
+            return torch.empty(len(self._data), 0)
+        size = self._settings.batch_size
+        return compute_references(self._plan, self._data, draws, size, self._sign, self._home, self._in_time)
+
+    def _draws(self, number: int) -> torch.Tensor:
+        draws = sample_draws(len(self._data), self._per_sample, self._settings, number)
+        return uploaded(draws, self._device)
+
+    def _home(self, size: int) -> torch.device | None:
+        """Where references of that many bytes lie, and those of the views to come; None leaves them to the step."""
+        place = self._memory.place(self._count * size, self._data.bytes_on(self._device))
+        return {Place.ACCELERATOR: self._device, Place.HOST: torch.device("cpu"), Place.STEP: None}[place]
+
+
+def compute_references(
+    plan: Plan,
+    data: Samples,
+    draws: torch.Tensor,
+    batch_size: int,
+    sign: Callable[[], None] = lambda: None,
+    home: Callable[[int], torch.device | None] = lambda _: torch.device("cpu"),
+    in_time: Callable[[], bool] = lambda: True,
+) -> torch.Tensor:
+    """The references of all samples [N, …]; [N, 0] if this round's objective needs none, or they have no home.
+
+    `home`: where references of so many bytes are to lie, or None. `in_time`: whether to go on; [N, 0] if it said no.
+    """
+    kept = nothing = torch.empty(len(data), 0)
+    if plan.reference_count() == 0:
+        return nothing
+    for start in range(0, len(data), batch_size):
+        rows = slice(start, start + batch_size)
+        with torch.no_grad():
+            found = plan.references(data.inputs[rows], draws[rows])
+        if start == 0:
+            device = home(len(data) * found[0].nbytes)
+            if device is None:
+                break
+            kept = found.new_empty((len(data), *found.shape[1:]), device=device)
+        kept[rows] = found
+        sign()
+        if not in_time():
+            return nothing
+    return kept

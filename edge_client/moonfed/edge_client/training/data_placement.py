@@ -1,0 +1,73 @@
+"""Where a round's data lie: on the accelerator if they fit in half of its free memory, else in host memory.
+
+References that take more than half of what is free there as well are left to the step. All of it follows from sizes,
+and is decided once per round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from moonfed.edge_client.resources.available_memory import ROOT, held_memory, host_available
+from moonfed.edge_client.resources.placement import Memory as Memory
+from moonfed.edge_client.resources.placement import Place as Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Raw inputs [N, …] and labels [N] int64; in host memory, unless a `Residence` has moved them."""
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+
+    def __len__(self) -> int:
+        return int(self.labels.shape[0])
+
+    def to(self, device: str | torch.device) -> Samples:
+        """The same samples on `cpu` or `cuda`."""
+        return Samples(inputs=self.inputs.to(device), labels=self.labels.to(device))
+
+    @property
+    def device(self) -> torch.device:
+        """Where they lie."""
+        return self.labels.device
+
+    def bytes_on(self, device: torch.device) -> int:
+        """What they take of that device's memory."""
+        return self.inputs.nbytes + self.labels.nbytes if self.device.type == device.type else 0
+
+
+def free_memory(device: torch.device, held: int = 0) -> Memory:
+    """What is free now; `held`: bytes on the accelerator that the round's own data take already."""
+    if device.type != "cuda":
+        return Memory(host=_host_memory())
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # kept by torch for its tensors
+    return Memory(host=_host_memory(), accelerator=free + unused + held)
+
+
+def _host_memory() -> int | None:
+    room = host_available()
+    return None if room is None else max(0, room - held_memory(ROOT, "RssAnon"))
+
+
+class Residence:
+    """Keeps samples on the accelerator if that is their place, from round to round."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._source: Samples | None = None
+        self._moved: Samples | None = None
+
+    def of(self, data: Samples) -> Samples:
+        """The samples where the next round is to find them; `data`, in host memory, are one object while they last."""
+        if self._moved is not None and self._source is data:
+            return self._moved
+        self._source = self._moved = None  # not the old and the new there at once
+        size = data.bytes_on(data.device)
+        if self._device.type == "cpu" or free_memory(self._device).place(size) is not Place.ACCELERATOR:
+            return data
+        self._source, self._moved = data, data.to(self._device)
+        return self._moved

@@ -1,0 +1,151 @@
+"""One round of local training on one device: pure, on the plan interface, without files or network.
+
+Legend: N samples, B a batch's samples.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from moonfed.edge_client.training.batches import Feed
+from moonfed.edge_client.training.budget import Budget
+from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, Graphs, launcher, own_stream
+from moonfed.edge_client.training.data_placement import Samples as Samples
+from moonfed.edge_client.training.data_placement import free_memory
+from moonfed.edge_client.training.rng import RoundSettings as RoundSettings
+from moonfed.edge_client.training.rng import derived_seed, epoch_batches, steps_in_round
+from moonfed.errors import InvalidInput
+from moonfed.plan import Plan
+
+Model = Sequence[torch.Tensor]  # tensors in the manifest's order
+
+
+class Stopped(Exception):
+    """A progress callback raises it to end local training early; nothing of the round is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A sign of life, given after every batch of work."""
+
+    fraction: float  # of the round's steps, or of the time it has, 0 to 1
+    epoch: int = 0  # from 1; 0 for work that is no step: references, the holdout, surveys
+    loss: float | None = None  # mean over an epoch's steps, when one has just ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """How good a model is on some samples."""
+
+    loss: float  # mean cross-entropy
+    accuracy: float  # 0 to 1
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a round of local training leaves."""
+
+    results: Mapping[str, list[torch.Tensor]]  # by role; `model` is among them
+    samples: int
+    steps: int  # that were taken
+    loss: float  # mean over the round's steps
+    metrics: Mapping[str, float]  # what the method measured
+    holdout: Evaluation | None  # of the incoming global model
+
+
+def train_round(
+    plan: Plan,
+    data: Samples,
+    *,
+    model: Model,
+    previous_models: Sequence[Model],
+    received: Mapping[str, Sequence[torch.Tensor]],
+    settings: RoundSettings,
+    holdout: Samples | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+    accelerator: torch.device | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    started: float | None = None,
+    graphs: Graphs | None = CUDA_GRAPHS,
+) -> Trained:
+    """Trains the global model on this device's data; raises what `progress` raises, such as Stopped.
+
+    `previous_models`: this device's own, newest first. `received`: global state and the device's own, by role.
+    `holdout` scores the incoming global model before it is trained. `accelerator`: where the plan runs; by default
+    where the data lie. `started`: when the budget of seconds began to run, by the clock; by default now. `graphs`: what
+    captures steps on CUDA; None launches each of them kernel by kernel.
+    """
+    if len(data) == 0:
+        raise InvalidInput("the data have no samples; at least one is needed")
+    accelerator = accelerator or data.device
+    budget = Budget(steps_in_round(len(data), settings), settings.max_seconds, clock, started)
+    total = 0.0
+
+    def sign() -> None:
+        progress(Progress(fraction=budget.fraction()))
+
+    with own_stream(accelerator):
+        # What the round begins with: the global model, scored and looked at before its first step.
+        plan.begin_round(model, previous_models, received, settings.hyperparameters)
+        score = evaluate(plan, holdout, settings.batch_size, sign) if holdout else None
+        if plan.wants_survey(False):
+            survey(plan, data, settings.batch_size, budget.taken, sign)
+        # Steps: whole epochs, until the device's budget is spent.
+        memory = free_memory(accelerator, data.bytes_on(accelerator))
+        feed = Feed(plan, data, settings, accelerator, memory, sign, budget.in_time)
+        losses = torch.zeros((), device=accelerator)
+        timed = settings.max_seconds is not None
+        launch = launcher(lambda: losses.add_(plan.step(*feed.batch)), budget.steps, accelerator, graphs, timed)
+        for epoch in range(1, settings.epochs + 1):
+            if not budget.allows_step():
+                break
+            before = budget.taken
+            batches = epoch_batches(len(data), settings, epoch)[: budget.steps - before]
+            feed.begin(epoch, batches)
+            # What else is random inside the plan, such as dropout, repeats with the order of the samples.
+            torch.manual_seed(derived_seed(settings, epoch))
+            losses.zero_()
+            for _ in range(len(batches)):
+                if not budget.allows_step():
+                    break
+                feed.fill()
+                launch()
+                budget.taken += 1
+                progress(Progress(fraction=budget.fraction(), epoch=epoch))
+            loss = float(losses)  # the only wait for the accelerator in an epoch
+            total += loss
+            if budget.taken > before:
+                progress(Progress(fraction=budget.fraction(), epoch=epoch, loss=loss / (budget.taken - before)))
+        # What the round leaves: the trained model, looked at once more if the method asks for it.
+        if plan.wants_survey(True):
+            survey(plan, data, settings.batch_size, budget.taken, sign)
+        return Trained(
+            results=plan.end_round(budget.taken),
+            samples=len(data),
+            steps=budget.taken,
+            loss=total / budget.taken,
+            metrics=plan.metrics(),
+            holdout=score,
+        )
+
+
+def survey(plan: Plan, data: Samples, batch_size: int, steps: int, sign: Callable[[], None] = lambda: None) -> None:
+    """Shows all samples to the plan once, in their own order, after so many steps of the round."""
+    for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
+        plan.survey(inputs, labels, steps)
+        sign()
+
+
+def evaluate(plan: Plan, data: Samples, batch_size: int, sign: Callable[[], None] = lambda: None) -> Evaluation:
+    """Scores the plan's present model; `data` must not be empty."""
+    sums = []
+    for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
+        sums.append(plan.evaluate(inputs, labels))
+        sign()
+    loss, correct = torch.stack(sums).sum(0, dtype=torch.float64).tolist()
+    return Evaluation(loss=loss / len(data), accuracy=correct / len(data), samples=len(data))

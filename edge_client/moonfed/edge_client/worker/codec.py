@@ -1,0 +1,54 @@
+"""The model of a round as it travels: decoded before it is trained, encoded before it is handed in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, Write
+from moonfed.edge_client.worker.messages import Job
+from moonfed.encoded_models import decode_model, encode_model
+from moonfed.encodings import ENCODED_MODEL, PLAIN
+from moonfed.manifest import MODEL, Manifest
+
+
+def decoded_model(job: Job, manifest: Manifest, scratch: Path) -> Path:
+    """The float32 file of the global model that the round begins with; SchemaMismatch if it does not fit."""
+    received, encoding = Path(job.files[MODEL]), job.encodings.down
+    if encoding == PLAIN:
+        return received
+    decode_model(received, scratch / "begun_with", manifest.tensors, encoding)
+    return scratch / "begun_with"
+
+
+def encoded_update(
+    write_model: Write, begun_with: Path, state: RunState, job: Job, manifest: Manifest, scratch: Path
+) -> Mapping[str, Write]:
+    """Encodes what `write_model` writes; writers of the trained model, of its encoding and of what that lost, by role.
+
+    What was lost of the last counted update is added to the change before it is rounded, so that it arrives in the end;
+    of an update that did not count nothing arrived, and what that lost is forgotten with it.
+    """
+    encodings, files = job.encodings, {role: scratch / role for role in (MODEL, ENCODED_MODEL)}
+    if encodings.up.lossy:
+        files[MODEL_ERROR] = scratch / MODEL_ERROR
+    write_model(files[MODEL])
+    encode_model(
+        files[MODEL],
+        files[ENCODED_MODEL],
+        manifest.tensors,
+        encodings.up,
+        begun_with=begun_with if encodings.changes else None,
+        error=_error(state, job) if encodings.up.lossy else None,
+        new_error=files.get(MODEL_ERROR),
+    )
+    return {role: _moves(file) for role, file in files.items()}
+
+
+def _error(state: RunState, job: Job) -> Path | None:
+    return state.device_state(job.counted_round, job.counted_attempt, [MODEL_ERROR]).get(MODEL_ERROR)
+
+
+def _moves(file: Path) -> Write:
+    return lambda place: os.replace(file, place)

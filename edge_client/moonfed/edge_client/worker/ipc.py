@@ -1,0 +1,69 @@
+"""The worker's end of the two pipes to its parent; `worker.messages` defines the messages."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import Any
+
+from moonfed.edge_client.worker.messages import decode, encode
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Parent:
+    """The parent, as the child sees it. Standard input and output are put out of reach of plans and user code."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "wb", buffering=0)
+        self._in = os.fdopen(os.dup(0), "rb")
+        os.dup2(2, 1)  # whatever prints, prints to the log
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        self._lock = threading.Lock()
+        self._commands: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
+        self.stop_asked = threading.Event()
+        threading.Thread(target=self._listen, name="parent", daemon=True).start()
+
+    def say(self, kind: str, **fields: object) -> None:
+        """Sends one message."""
+        with self._lock:
+            self._out.write(encode(kind, **fields))
+
+    def next_command(self) -> tuple[str, dict[str, Any]]:
+        """Waits for `check` or `train`, with its fields."""
+        return self._commands.get()
+
+    def _listen(self) -> None:
+        for line in self._in:
+            kind, fields = decode(line)
+            if kind == "stop":
+                self.stop_asked.set()
+            else:
+                self.stop_asked.clear()  # it was meant for the job before
+                self._commands.put((kind, fields))
+        os._exit(0)  # the parent has gone: nobody wants what the main thread does
+
+
+class Notes(logging.Handler):
+    """Makes log records lines in the parent's log."""
+
+    def __init__(self, parent: Parent) -> None:
+        super().__init__()
+        self._parent = parent
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends the record to the parent."""
+        self._parent.say("note", level=record.levelno, text=self.format(record))
+
+
+def die_with(parent: int) -> None:
+    """Lets the kernel kill this process when the parent dies; code that never yields would not see its pipe close."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we asked
+        os._exit(0)

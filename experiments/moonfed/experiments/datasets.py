@@ -1,0 +1,217 @@
+"""The data sets of the papers, and small ones that scikit-learn brings along, as plain arrays of raw samples.
+
+Images stay uint8 [N, height, width, channels], features float32 [N, width]: preprocessing belongs to the plan and
+to the ONNX graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.manifest import InputSpec
+
+Images = npt.NDArray[np.uint8]
+Inputs = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+TINY_IMAGENET_FOLDER = "tiny-imagenet-200"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """Raw samples [N, ...] with labels [N] that index `classes`."""
+
+    name: str
+    train_inputs: Inputs
+    train_labels: Labels
+    test_inputs: Inputs
+    test_labels: Labels
+    classes: tuple[str, ...]
+
+    @property
+    def input(self) -> InputSpec:
+        """One raw sample."""
+        shape = self.train_inputs.shape[1:]
+        return InputSpec(kind="image" if len(shape) == 3 else "features", shape=shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preprocessing:
+    """Mean and standard deviation, by channel of pixels scaled to 0 to 1, or by feature."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+# Of the authors' public code for CIFAR and Tiny-ImageNet; of the training pixels for the others.
+_PREPROCESSING = {
+    "digits": Preprocessing(mean=(0.306,), deviation=(0.376,)),
+    "cifar10": Preprocessing(
+        mean=(125.3 / 255, 123.0 / 255, 113.9 / 255), deviation=(63.0 / 255, 62.1 / 255, 66.7 / 255)
+    ),
+    "cifar100": Preprocessing(mean=(0.5071, 0.4865, 0.4409), deviation=(0.2673, 0.2564, 0.2762)),
+    "fashion-mnist": Preprocessing(mean=(0.286,), deviation=(0.353,)),
+    "mnist": Preprocessing(mean=(0.1307,), deviation=(0.3081,)),
+    "tiny-imagenet": Preprocessing(mean=(0.5,), deviation=(0.5,)),
+}
+_AUGMENTATION = {"cifar10": "crop-flip", "cifar100": "crop-flip-rotate"}
+
+
+def preprocessing(data: DataSet) -> Preprocessing:
+    """The data set's customary preprocessing; a table's is computed from its training samples."""
+    if data.input.kind == "image":
+        return _PREPROCESSING.get(data.name, Preprocessing(mean=(0.5,), deviation=(0.5,)))
+    values = data.train_inputs.astype(np.float64)
+    deviation = values.std(axis=0)
+    return Preprocessing(
+        mean=tuple(values.mean(axis=0).tolist()),
+        deviation=tuple(np.where(deviation > 0, deviation, 1.0).tolist()),  # a feature that never changes
+    )
+
+
+def augmentation(name: str) -> str:
+    """The augmentation that the papers' experiments use on that data set, by `moonfed.export.augmentation`'s names."""
+    return _AUGMENTATION.get(name, "none")
+
+
+def load_dataset(name: str, root: Path | None, *, download: bool = False) -> DataSet:
+    """Loads a data set by name from below `root`; those of scikit-learn need no root.
+
+    Raises InvalidInput for an unknown name and NotFound where the files are not there and may not be downloaded.
+    """
+    if name not in LOADERS:
+        raise InvalidInput(f"data set is {name!r}; it must be one of {', '.join(LOADERS)}")
+    if root is None and name not in BUNDLED:
+        raise InvalidInput(
+            f"data is not given; data set {name!r} needs --data, the folder that holds its files{_advice(name)}"
+        )
+    return LOADERS[name](root or Path(), download)
+
+
+def _digits() -> DataSet:
+    """1,797 scanned digits of 8×8 pixels (scikit-learn's copy of UCI's test set); every fifth is for testing."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.round(bunch.images * (255 / 16)).astype(np.uint8)[..., None]  # scanned with 17 levels of grey
+    return _every_fifth_for_testing("digits", images, bunch.target, tuple(str(digit) for digit in range(10)))
+
+
+def _table(name: str, loader: str) -> Callable[[Path, bool], DataSet]:
+    """One of scikit-learn's tables: float32 features [N, width]."""
+
+    def load(_root: Path, _download: bool) -> DataSet:
+        from sklearn import datasets
+
+        bunch = getattr(datasets, loader)()
+        classes = tuple(str(name) for name in bunch.target_names)
+        return _every_fifth_for_testing(name, bunch.data.astype(np.float32), bunch.target, classes)
+
+    return load
+
+
+def _every_fifth_for_testing(name: str, inputs: Inputs, target: Labels, classes: tuple[str, ...]) -> DataSet:
+    labels = target.astype(np.int64)
+    order = np.argsort(labels, kind="stable")  # so that every fifth is a fifth of every class
+    test = np.zeros(len(labels), dtype=bool)
+    test[order[::5]] = True
+    return DataSet(
+        name=name,
+        train_inputs=inputs[~test],
+        train_labels=labels[~test],
+        test_inputs=inputs[test],
+        test_labels=labels[test],
+        classes=classes,
+    )
+
+
+def _from_torchvision(name: str, class_name: str) -> Callable[[Path, bool], DataSet]:
+    def load(root: Path, download: bool) -> DataSet:
+        from moonfed.export.torchvision_import import import_torchvision
+
+        kind = getattr(import_torchvision().datasets, class_name)
+        train, test = (_read(name, kind, root, train, download) for train in (True, False))
+        return DataSet(
+            name=name,
+            train_inputs=_nhwc(train.data),
+            train_labels=np.asarray(train.targets, dtype=np.int64),
+            test_inputs=_nhwc(test.data),
+            test_labels=np.asarray(test.targets, dtype=np.int64),
+            classes=tuple(str(label).replace(",", "") for label in train.classes),
+        )
+
+    return load
+
+
+def _read(name: str, kind: Any, root: Path, train: bool, download: bool) -> Any:  # noqa: ANN401 - torchvision is untyped
+    try:
+        return kind(str(root), train=train, download=download)
+    except RuntimeError as error:
+        raise NotFound(f"{root} does not hold {kind.__name__}'s files{_advice(name)}") from error
+
+
+def _advice(name: str) -> str:
+    if name == "tiny-imagenet":
+        return "; unpack its archive there"
+    return f"; `moonfed-experiments partition {name} --download --data FOLDER --output PARTS` fetches them"
+
+
+def _nhwc(images: Any) -> Images:  # noqa: ANN401 - a tensor or an array, as the data set has it
+    array = np.asarray(images, dtype=np.uint8)
+    return array if array.ndim == 4 else array[..., None]
+
+
+def _tiny_imagenet(root: Path, download: bool) -> DataSet:
+    """Tiny-ImageNet as its archive unpacks; its labelled `val` part is the test set, as in the papers."""
+    folder = root if (root / "wnids.txt").is_file() else root / TINY_IMAGENET_FOLDER
+    if not (folder / "wnids.txt").is_file():
+        raise NotFound(
+            f"{root} does not hold Tiny-ImageNet: {TINY_IMAGENET_FOLDER}/wnids.txt is missing{_advice('tiny-imagenet')}"
+        )
+    if download:
+        raise InvalidInput("download is set; Tiny-ImageNet must be downloaded and unpacked by hand")
+    classes = tuple((folder / "wnids.txt").read_text().split())
+    index = {name: label for label, name in enumerate(classes)}
+    train = [(path, index[name]) for name in classes for path in sorted((folder / "train" / name / "images").iterdir())]
+    rows = [line.split("\t") for line in (folder / "val" / "val_annotations.txt").read_text().splitlines()]
+    test = [(folder / "val" / "images" / row[0], index[row[1]]) for row in rows]
+    train_inputs, train_labels = _decode(train)
+    test_inputs, test_labels = _decode(test)
+    return DataSet(
+        name="tiny-imagenet",
+        train_inputs=train_inputs,
+        train_labels=train_labels,
+        test_inputs=test_inputs,
+        test_labels=test_labels,
+        classes=classes,
+    )
+
+
+def _decode(samples: Sequence[tuple[Path, int]]) -> tuple[Images, Labels]:
+    from PIL import Image
+
+    images = np.empty((len(samples), 64, 64, 3), dtype=np.uint8)
+    for position, (path, _) in enumerate(samples):
+        with Image.open(path) as image:
+            images[position] = np.asarray(image.convert("RGB"))
+    return images, np.asarray([label for _, label in samples], dtype=np.int64)
+
+
+LOADERS: dict[str, Callable[[Path, bool], DataSet]] = {
+    "digits": lambda _root, _download: _digits(),
+    "cifar10": _from_torchvision("cifar10", "CIFAR10"),
+    "cifar100": _from_torchvision("cifar100", "CIFAR100"),
+    "fashion-mnist": _from_torchvision("fashion-mnist", "FashionMNIST"),
+    "mnist": _from_torchvision("mnist", "MNIST"),
+    "tiny-imagenet": _tiny_imagenet,
+    "breast-cancer": _table("breast-cancer", "load_breast_cancer"),
+    "wine": _table("wine", "load_wine"),
+    "digits-features": _table("digits-features", "load_digits"),
+}
+BUNDLED = ("digits", "breast-cancer", "wine", "digits-features")  # with scikit-learn

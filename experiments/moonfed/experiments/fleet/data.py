@@ -1,0 +1,76 @@
+"""The samples of all parties in one place: arrays in order of the parties, which any number of workers map.
+
+However many parties and workers there are, the pages are in memory once. A party's samples are one slice, not a copy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.experiments.datasets import DataSet, Inputs, Labels
+from moonfed.experiments.partition import Indices, class_counts
+from moonfed.files import new_directory
+
+COUNTS_FILE = "counts.json"
+Counts = npt.NDArray[np.int64]  # samples by party and class
+
+
+def write_parts(data: DataSet, parts: Sequence[Indices], directory: Path) -> None:
+    """Writes the parties' samples, the test set and the counts; the directory appears whole or not at all."""
+    counts = class_counts(data.train_labels, list(parts), len(data.classes))
+    order = np.concatenate(list(parts))
+    with new_directory(directory) as temporary:
+        inputs = np.lib.format.open_memmap(
+            temporary / "train-inputs.npy",
+            mode="w+",
+            dtype=data.train_inputs.dtype,
+            shape=(len(order), *data.train_inputs.shape[1:]),
+        )
+        start = 0
+        for part in parts:  # never the whole data set twice in memory
+            inputs[start : start + len(part)] = data.train_inputs[part]
+            start += len(part)
+        inputs.flush()
+        np.save(temporary / "train-labels.npy", data.train_labels[order])
+        np.save(temporary / "test-inputs.npy", np.ascontiguousarray(data.test_inputs))
+        np.save(temporary / "test-labels.npy", data.test_labels)
+        (temporary / COUNTS_FILE).write_text(json.dumps(counts.tolist()))
+
+
+def read_counts(directory: Path) -> Counts:
+    """Samples by party and class."""
+    return np.asarray(json.loads((directory / COUNTS_FILE).read_text()), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Samples, mapped from the disk."""
+
+    inputs: Inputs
+    labels: Labels
+
+
+class Parts:
+    """The mapped arrays. They are private copies page by page as soon as somebody writes, which nobody does."""
+
+    def __init__(self, directory: Path) -> None:
+        self._inputs, self._labels = (_map(directory / f"train-{name}.npy") for name in ("inputs", "labels"))
+        self._ends = np.cumsum(read_counts(directory).sum(axis=1))
+        self.test = Part(_map(directory / "test-inputs.npy"), _map(directory / "test-labels.npy"))
+
+    def of(self, party: int) -> Part:
+        """The samples of a party, counted from 1."""
+        end = int(self._ends[party - 1])
+        start = int(self._ends[party - 2]) if party > 1 else 0
+        return Part(self._inputs[start:end], self._labels[start:end])
+
+
+def _map(path: Path) -> Any:  # noqa: ANN401 - an array of the dtype that was written
+    return np.load(path, mmap_mode="c")  # writable, as torch wants it

@@ -1,0 +1,147 @@
+"""Who does the work of a simulation: workers that take jobs, the largest first, whatever they run on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from moonfed.edge_client.worker.messages import Job
+from moonfed.errors import InvalidInput
+
+Kind = Literal["processes", "ray"]
+GATHER_SECONDS = 0.005  # a round's jobs arrive together: a worker that waited takes the largest of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """Where parties train: in processes of this machine, or in actors of a Ray cluster.
+
+    With Ray, the output directory must be on a file system that all of the cluster's machines share. `workers`: by
+    default one for each core. Neither changes what is simulated.
+    """
+
+    kind: Kind = "processes"
+    workers: int = field(default_factory=lambda: available_cores())
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise InvalidInput(f"engine is {self.kind!r}; it must be 'processes' or 'ray'")
+        if self.workers < 1:
+            raise InvalidInput(f"workers is {self.workers}; it must be a whole number from 1")
+        if self.device not in ("cpu", "cuda"):
+            raise InvalidInput(f"device is {self.device!r}; it must be 'cpu' or 'cuda'")
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Worker(Protocol):
+    """One worker, which does one thing at a time."""
+
+    async def do(self, kind: str, fields: Mapping[str, Any]) -> Mapping[str, float]:
+        """Loads the plan, trains a party or scores a model; raises what goes wrong, as a MoonfedError."""
+
+
+class Engine(Protocol):
+    """What the virtual fleet needs."""
+
+    async def train(self, party: int, job: Job, size: int) -> float:
+        """Trains a party, counted from 1, in so many seconds; its update then lies in the party's state.
+
+        `size`: how much work it is; what is larger goes first.
+        """
+
+    async def evaluate(self, model_file: Path) -> Mapping[str, float]:
+        """Accuracy and loss of a model on the whole test set."""
+
+
+@dataclass(order=True)
+class _Request:
+    rank: tuple[int, int]  # the largest first, then in order of arrival
+    kind: str = field(compare=False)
+    fields: Mapping[str, Any] = field(compare=False)
+    answer: asyncio.Future[Mapping[str, float]] = field(compare=False)
+
+
+class Pool:
+    """An engine over workers: each takes the largest job that waits, so that all of them end together."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._requests: asyncio.PriorityQueue[_Request] = asyncio.PriorityQueue()
+        self._numbers = itertools.count()
+        self._tasks = [asyncio.create_task(self._serve(worker)) for worker in workers]
+
+    async def train(self, party: int, job: Job, size: int) -> float:
+        """See `Engine`."""
+        return (await self._ask(size, "train", {"party": party, "job": asdict(job)}))["seconds"]
+
+    async def evaluate(self, model_file: Path) -> Mapping[str, float]:
+        """See `Engine`; it comes last, and so overlaps the end of the next round."""
+        return await self._ask(0, "evaluate", {"model_file": str(model_file)})
+
+    async def close(self) -> None:
+        """Stops giving out work."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _ask(self, size: int, kind: str, fields: Mapping[str, Any]) -> Mapping[str, float]:
+        answer: asyncio.Future[Mapping[str, float]] = asyncio.get_running_loop().create_future()
+        self._requests.put_nowait(_Request((-size, next(self._numbers)), kind, fields, answer))
+        return await answer
+
+    async def _serve(self, worker: Worker) -> None:
+        while True:
+            request = await self._next()
+            if request.answer.done():  # whoever asked has gone
+                continue
+            try:
+                found = await worker.do(request.kind, request.fields)
+            except Exception as error:
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+            else:
+                if not request.answer.done():
+                    request.answer.set_result(found)
+
+    async def _next(self) -> _Request:
+        waited = self._requests.empty()
+        request = await self._requests.get()
+        if waited:
+            self._requests.put_nowait(request)
+            await asyncio.sleep(GATHER_SECONDS)
+            request = await self._requests.get()
+        return request
+
+
+@asynccontextmanager
+async def open_engine(settings: EngineSettings, output: Path, parties: int) -> AsyncIterator[Engine]:
+    """Starts the workers for a simulation in `output`; they are gone when the context ends, however it ends."""
+    number = min(settings.workers, parties)
+    open_workers = _opener(settings.kind)
+    async with AsyncExitStack() as stack:
+        workers = await open_workers(stack, number, output.resolve(), settings.device)
+        await asyncio.gather(*(worker.do("load", {}) for worker in workers))  # torch takes seconds; no round's time
+        pool = Pool(workers)
+        stack.push_async_callback(pool.close)
+        yield pool
+
+
+def _opener(kind: Kind) -> Callable[..., Any]:
+    """The function that starts workers; each kind's module is imported only if it is wanted."""
+    if kind == "ray":
+        from moonfed.experiments.fleet.ray_workers import open_ray_workers
+
+        return open_ray_workers
+    from moonfed.experiments.fleet.worker_processes import open_processes
+
+    return open_processes

@@ -1,0 +1,159 @@
+"""Follows a simulation's run: times its rounds, has every global model scored, and writes the results down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.app import Federation
+from moonfed.coordinator.records import RoundRecord, RunEvent, RunView
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.errors import MoonfedError, Unavailable
+from moonfed.experiments.fleet.engine import Engine
+from moonfed.experiments.fleet.layout import RUN, Layout
+from moonfed.experiments.fleet.results import RoundResult, write_rows
+from moonfed.experiments.simulation import Simulation
+
+SCORES = ("accuracy", "loss", "seconds")  # what we add to a round's metrics
+FAILURES = ("round_abandoned", "update_refused", "device_declined", "device_lost")  # none of them may pass unnoticed
+
+
+class Clock:
+    """Times the open round over all starts of the simulation: what it took before a kill counts too."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._file = layout.clock
+        self._round, self._before, self._started = 0, 0.0, time.monotonic()
+
+    def start(self, round_: int) -> None:
+        """The round is under way, or goes on."""
+        if round_ != self._round:
+            self._round, self._before, self._started = round_, self._kept(round_), time.monotonic()
+
+    def seconds(self) -> float:
+        """The open round's so far."""
+        return self._before + time.monotonic() - self._started
+
+    def keep(self) -> None:
+        """Notes the time for a later start; not durably, since it is but a time."""
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(json.dumps({"round": self._round, "seconds": self.seconds()}))
+        temporary.replace(self._file)
+
+    def _kept(self, round_: int) -> float:
+        try:
+            kept = json.loads(self._file.read_text())
+            return float(kept["seconds"]) if kept["round"] == round_ else 0.0
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0.0
+
+
+class Scorer:
+    """Has the global models scored while the next round trains; what is known lies in the coordinator's store."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        layout: Layout,
+        directory: StateDirectory,
+        federation: Federation,
+        engine: Engine,
+        scored: Callable[[RoundResult], None],
+    ) -> None:
+        self._simulation, self._layout = simulation, layout
+        self._directory, self._federation, self._engine = directory, federation, engine
+        self._scored = scored
+        self._results: dict[int, RoundResult] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def results(self) -> tuple[RoundResult, ...]:
+        """The scored rounds', in order."""
+        return tuple(self._results[round_] for round_ in sorted(self._results))
+
+    async def catch_up(self) -> None:
+        """Takes over what was scored before, and scores the rest."""
+        async for record in self._federation.operators.rounds(RUN):
+            if record.status == "committed" and record.model and record.id.round not in self._tasks:
+                self._recover(record, record.model)
+        self._write()
+
+    def _recover(self, record: RoundRecord, model: BlobRef) -> None:
+        if all(name in record.metrics for name in SCORES):
+            scores = {name: record.metrics[name] for name in SCORES}
+            metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
+            self._results[record.id.round] = RoundResult(round=record.id.round, metrics=metrics, **scores)
+        else:
+            self.score(record.id.round, model, record.seconds)
+
+    def score(self, round_: int, model: BlobRef, seconds: float) -> None:
+        """Scores a round's global model in the background."""
+        if round_ not in self._results and round_ not in self._tasks:
+            self._tasks[round_] = asyncio.create_task(self._score(round_, model, seconds))
+
+    async def _score(self, round_: int, model: BlobRef, seconds: float) -> None:
+        score = await self._engine.evaluate(self._directory.blobs.local(model))
+        known = await asyncio.to_thread(self._directory.store.metrics, RUN, round_)
+        metrics = {name: value for name, value in known.items() if name not in SCORES}
+        scores = {"accuracy": score["accuracy"], "loss": score["loss"], "seconds": seconds}
+        await self._federation.operators.record_metrics(RUN, round_, scores)
+        result = RoundResult(round=round_, metrics=metrics, **scores)
+        self._results[round_] = result
+        self._write()
+        self._scored(result)
+
+    def _write(self) -> None:
+        """From the store's truth, so that a kill at any moment loses no line and repeats none."""
+        write_rows(self._simulation, self._layout, self.results)
+
+    async def finish(self) -> None:
+        """Waits until all models are scored; raises what went wrong."""
+        await asyncio.gather(*self._tasks.values())
+
+    def raise_failure(self) -> None:
+        """Raises what went wrong so far."""
+        for task in self._tasks.values():
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                raise error
+
+    async def close(self) -> None:
+        """Gives up what is under way."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+async def follow(federation: Federation, scorer: Scorer, clock: Clock, opened: Callable[[int, int], None]) -> None:
+    """Until the run has ended and all its models are scored; raises what would keep a simulation from being true.
+
+    `opened` is told each round that opens or goes on, with the number of parties in its cohort.
+    """
+    async for event in _events(federation):
+        scorer.raise_failure()
+        if isinstance(event, RunView):
+            await scorer.catch_up()
+            if current := event.open_round:
+                clock.start(current.round)
+                opened(current.round, len(current.cohort))
+        elif event.kind == "round_opened":
+            clock.start(event.round)
+            opened(event.round, len(event.devices))
+        elif event.kind == "round_committed" and event.model:
+            scorer.score(event.round, event.model, clock.seconds())
+        elif event.kind in FAILURES:
+            who = f"{event.device}: " if event.device else f"round {event.round}: "
+            raise MoonfedError(f"{who}{event.reason or event.kind.replace('_', ' ')}")
+    await scorer.finish()
+
+
+async def _events(federation: Federation) -> AsyncIterator[RunEvent | RunView]:
+    ended = False
+    while not ended:
+        with suppress(Unavailable):  # we fell behind; a new snapshot makes up for what was missed
+            async for event in federation.operators.watch(RUN):
+                yield event
+            ended = True

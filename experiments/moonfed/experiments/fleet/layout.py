@@ -1,0 +1,76 @@
+"""Where everything of one simulation lies, below its output directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from moonfed.manifest import MANIFEST_FILE, PLAN_FILE
+
+RUN = "simulation"  # the run's name, on the coordinator and with every party
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The files of a simulation."""
+
+    root: Path
+
+    @property
+    def recipe(self) -> Path:
+        """What is simulated here."""
+        return self.root / "simulation.json"
+
+    @property
+    def bundle(self) -> Path:
+        """The bundle's directory."""
+        return self.root / "bundle"
+
+    @property
+    def manifest(self) -> Path:
+        """The bundle's manifest."""
+        return self.bundle / MANIFEST_FILE
+
+    @property
+    def plan(self) -> Path:
+        """The bundle's plan."""
+        return self.bundle / PLAN_FILE
+
+    @property
+    def data(self) -> Path:
+        """The samples in order of the parties; see moonfed.experiments.fleet.data."""
+        return self.root / "data"
+
+    @property
+    def coordinator(self) -> Path:
+        """The coordinator's state directory."""
+        return self.root / "coordinator"
+
+    def runs(self, party: str) -> Path:
+        """What a party keeps of its rounds; see moonfed.edge_client.state.round_store."""
+        return self.root / "parties" / party / "runs"
+
+    @property
+    def clock(self) -> Path:
+        """How long the open round has taken so far."""
+        return self.root / "clock.json"
+
+    @property
+    def results(self) -> Path:
+        """One line of JSON for each round, or for each party that trains alone."""
+        return self.root / "results.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The outcome; it is there once the simulation has finished."""
+        return self.root / "summary.json"
+
+    @property
+    def model(self) -> Path:
+        """The last global model."""
+        return self.root / "model.safetensors"
+
+    @property
+    def picture(self) -> Path:
+        """Accuracy by round."""
+        return self.root / "accuracy.png"

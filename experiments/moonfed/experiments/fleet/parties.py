@@ -1,0 +1,175 @@
+"""The parties: each attends the coordinator like a device, and has the engine train what it is assigned."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from moonfed.coordinator.app import Federation
+from moonfed.coordinator.devices.sessions import Assignment, Introduction
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.updates.validation import UpdateHeader
+from moonfed.edge_client.agent.assignment import Assignment as Assigned
+from moonfed.edge_client.state.round_store import RunState, StoredRound
+from moonfed.edge_client.training.rng import steps_per_epoch
+from moonfed.edge_client.worker.messages import Job
+from moonfed.encodings import KNOWN
+from moonfed.errors import Corrupt, MoonfedError
+from moonfed.experiments.fleet.engine import Engine
+from moonfed.experiments.fleet.layout import Layout
+from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """One virtual device."""
+
+    number: int  # from 1
+    samples: int
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+        return f"party-{self.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What all parties share. `delivered` is called with each party whose update was counted."""
+
+    federation: Federation
+    directory: StateDirectory
+    engine: Engine
+    layout: Layout
+    stragglers: float
+    seed: int
+    delivered: Callable[[Party], None]
+
+    async def play(self, party: Party) -> None:
+        """Attends for as long as the coordinator is there; raises what kept the party from delivering an update."""
+        introduction = Introduction(
+            device=party.name,
+            contract_version=CONTRACT_VERSION,
+            plan_interfaces=(PLAN_INTERFACE,),
+            platform={},
+            samples=party.samples,
+            encodings=KNOWN,
+        )
+        async with self.federation.devices.attend(introduction) as session:
+            async for assignment in session.assignments():
+                await self._deliver(party, assignment)
+
+    async def _deliver(self, party: Party, assignment: Assignment) -> None:
+        files = {role: self.directory.blobs.local(ref) for role, ref in assignment.blobs.items()}
+        budget = self._max_steps(party, assignment)
+        stored, _ = await trained(self.engine, self.layout, party, _assigned(assignment), files, budget)
+        update = stored.update
+        header = UpdateHeader(
+            id=assignment.id,
+            device=party.name,
+            blobs={role: ref for role, (ref, _) in stored.outgoing.items()},
+            samples=update.samples,
+            steps=update.steps,
+            metrics=update.metrics,
+            encoding=assignment.encodings.up,
+        )
+        await self.federation.devices.take_update(header, {role: file for role, (_, file) in stored.outgoing.items()})
+        self.delivered(party)
+
+    def _max_steps(self, party: Party, assignment: Assignment) -> int | None:
+        """A straggler's work budget in this round."""
+        if not self.stragglers or party.name not in self._stragglers(assignment.id):
+            return None
+        steps = assignment.epochs * steps_per_epoch(party.samples, assignment.batch_size)
+        return partial_steps(steps, self.seed, assignment.id.round, party.name)
+
+    def _stragglers(self, attempt: AttemptId) -> list[str]:
+        """Those of the round's cohort that do only a part of their work."""
+        found = self.directory.store.round(attempt)
+        cohort = found.cohort if found else ()
+        return draw_stragglers(cohort, self.stragglers, self.seed, attempt.round)
+
+
+def draw_stragglers(cohort: tuple[str, ...], share: float, seed: int, round_: int) -> list[str]:
+    """That share of a cohort, the number rounded; the same for the same seed, round and cohort."""
+    ranked = sorted(cohort, key=lambda name: _draw(seed, round_, name, "straggles"))
+    return ranked[: round(share * len(cohort))]
+
+
+def partial_steps(steps: int, seed: int, round_: int, name: str) -> int:
+    """A straggler's optimiser steps in a round: any number from 1 to all of them is as likely."""
+    return 1 + int(_draw(seed, round_, name, "steps") * steps)
+
+
+def _draw(seed: int, round_: int, name: str, purpose: str) -> float:
+    """Uniform in [0, 1)."""
+    digest = hashlib.sha256(f"{seed}/{round_}/{purpose}/{name}".encode()).digest()
+    return (int.from_bytes(digest[:8], "little") >> 11) / 2**53
+
+
+async def trained(
+    engine: Engine,
+    layout: Layout,
+    party: Party,
+    assigned: Assigned,
+    files: Mapping[str, Path],
+    max_steps: int | None = None,
+) -> tuple[StoredRound, float]:
+    """The party's update for an assignment, and the seconds of training: none if it was trained before a kill.
+
+    `files`: the global state that the round begins with, by role.
+    """
+    state = RunState(layout.runs(party.name), assigned.run, manifest=assigned.manifest.sha256, seed=assigned.seed)
+    digest = assigned.digest(max_steps)
+    # Without a thread on the way to the engine: the round's jobs then arrive together, and the largest goes first.
+    if stored := state.find(assigned.round, assigned.attempt, digest):
+        return stored, 0.0
+    job = Job(
+        run=assigned.run,
+        round=assigned.round,
+        attempt=assigned.attempt,
+        epochs=assigned.epochs,
+        batch_size=assigned.batch_size,
+        hyperparameters=assigned.hyperparameters,
+        seed=assigned.seed,
+        digest=digest,
+        manifest_file=str(layout.manifest),
+        plan_file=str(layout.plan),
+        files={role: str(file) for role, file in files.items()},
+        views=assigned.views,
+        max_steps=max_steps,
+        counted_round=assigned.counted_round,
+        counted_attempt=assigned.counted_attempt,
+        downlink_encoding=str(assigned.encodings.down),
+        uplink_encoding=str(assigned.encodings.up),
+    )
+    try:
+        seconds = await engine.train(party.number, job, party.samples)
+    except MoonfedError as error:
+        raise type(error)(f"{party.name}: {error}") from error
+    if stored := state.find(assigned.round, assigned.attempt, digest):
+        return stored, seconds
+    raise Corrupt(f"{party.name}'s trained model cannot be read back; the disk may be damaged")
+
+
+def _assigned(assignment: Assignment) -> Assigned:
+    """The coordinator's assignment as a device reads it."""
+    counted = assignment.counted
+    return Assigned(
+        run=assignment.id.run,
+        round=assignment.id.round,
+        attempt=assignment.id.attempt,
+        manifest=assignment.manifest,
+        blobs=assignment.blobs,
+        epochs=assignment.epochs,
+        batch_size=assignment.batch_size,
+        hyperparameters=assignment.hyperparameters,
+        seed=assignment.seed,
+        views=assignment.views,
+        counted_round=counted.round if counted else 0,
+        counted_attempt=counted.attempt if counted else 0,
+        encodings=assignment.encodings,
+    )

@@ -1,0 +1,28 @@
+"""The picture of one simulation: accuracy by round or by party, beside who holds what."""
+
+from __future__ import annotations
+
+from moonfed.bundle import read_bundle
+from moonfed.experiments.fleet.results import SimulationResult
+from moonfed.experiments.plots import Line, Pair, draw_bars, draw_heat_map, draw_lines, picture
+
+MOST_SHOWN = 50  # more parties have no room on a picture
+
+
+def draw_result(result: SimulationResult) -> None:
+    """Writes accuracy.png into the simulation's directory."""
+    simulation, counts = result.simulation, result.counts
+    few = len(counts) <= MOST_SHOWN
+    title = f"{simulation.name}: {simulation.method} on {simulation.dataset}, {len(counts)} parties"
+    with picture(result.layout.picture, 1, 2 if few else 1, width=5.5, height=3.8, title=title) as axes:
+        if result.rounds:
+            x, y = [entry.round for entry in result.rounds], [entry.accuracy for entry in result.rounds]
+            draw_lines(axes[0], [Line(label=simulation.method, x=x, y=y)], x="round", y="accuracy on the test set")
+        else:
+            shown = result.parties[:MOST_SHOWN]
+            pairs = [Pair(label=entry.party, ours=entry.accuracy, paper=None) for entry in shown]
+            draw_bars(axes[0], pairs, x="accuracy on the test set")
+        if few:
+            classes = read_bundle(result.bundle).manifest.classes
+            draw_heat_map(axes[1], counts, classes, device="party")
+            axes[1].set_title("training samples", fontsize="medium")

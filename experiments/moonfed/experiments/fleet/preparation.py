@@ -1,0 +1,99 @@
+"""Makes a simulation's output directory: its recipe, the parties' data and the bundle; each written once, whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from moonfed.bundle import write_bundle
+from moonfed.errors import Corrupt, InvalidInput
+from moonfed.experiments.datasets import DataSet, load_dataset, preprocessing
+from moonfed.experiments.fleet.data import write_parts
+from moonfed.experiments.fleet.layout import Layout
+from moonfed.experiments.partition import MINIMUM_SAMPLES, partition
+from moonfed.experiments.simulation import TABLES, Simulation
+from moonfed.experiments.subsets import subset
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import Recipe
+from moonfed.files import write_durably
+
+
+def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Callable[[str], None]) -> None:
+    """Makes what is not there yet. A recipe that cannot work is refused before anything is written.
+
+    Raises InvalidInput if the directory holds something else, naming the key in which its recipe differs.
+    """
+    require_ours(simulation, layout)
+    if not (layout.data.is_dir() and layout.bundle.is_dir()):
+        say(f"Preparing {simulation.dataset} for {simulation.parties} parties and compiling the plan")
+        loaded = load_dataset(simulation.dataset, data)
+        loaded = subset(
+            loaded, train_samples=simulation.train_samples, test_samples=simulation.test_samples, seed=simulation.seed
+        )
+        most = len(loaded.train_labels) // MINIMUM_SAMPLES
+        if simulation.parties > most:
+            raise InvalidInput(
+                f"parties is {simulation.parties}; {len(loaded.train_labels)} training samples are enough for at most "
+                f"{most}"
+            )
+        parts = partition(loaded.train_labels, simulation.partition_settings)
+        bundle = build_bundle(bundle_recipe(simulation, loaded))
+        layout.root.mkdir(parents=True, exist_ok=True)
+        write_durably(layout.recipe, json.dumps(simulation.to_document(), indent=1).encode() + b"\n")
+        write_parts(loaded, parts, layout.data)
+        write_bundle(layout.bundle, bundle)
+    for leftover in layout.root.glob("parties/*/runs/*/.*"):  # of a worker that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def require_ours(simulation: Simulation, layout: Layout) -> None:
+    """Raises InvalidInput unless the directory is new, empty, or this simulation's."""
+    if not layout.recipe.is_file():
+        if layout.root.exists() and not (layout.root.is_dir() and not any(layout.root.iterdir())):
+            raise InvalidInput(
+                f"output is {str(layout.root)!r}, which holds something else than a simulation; name a new directory"
+            )
+        return
+    try:
+        held = json.loads(layout.recipe.read_bytes())
+    except ValueError as error:
+        raise Corrupt(f"{layout.recipe} cannot be read; name a new output directory") from error
+    held, wanted = _flat(held), _flat(json.loads(json.dumps(simulation.to_document())))
+    for key in sorted({*held, *wanted} - {"name"}):  # the name is but a label
+        if held.get(key) != wanted.get(key):
+            raise InvalidInput(
+                f"output is {str(layout.root)!r}, which holds a simulation whose {key} is {_said(held, key)}, not "
+                f"{_said(wanted, key)}; name another directory"
+            )
+
+
+def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe whose tables' keys are written with a dot, as --set takes them."""
+    flat = {key: value for key, value in document.items() if key not in TABLES}
+    return flat | {f"{table}.{key}": value for table in TABLES for key, value in document.get(table, {}).items()}
+
+
+def _said(document: Mapping[str, Any], key: str) -> str:
+    return repr(document[key]) if key in document else "not given"
+
+
+def bundle_recipe(simulation: Simulation, data: DataSet) -> Recipe:
+    """What the bundle is built from."""
+    customary = preprocessing(data)
+    return Recipe(
+        name=simulation.dataset,
+        model=simulation.model,
+        input=data.input,
+        classes=data.classes,
+        method=simulation.method,
+        settings=simulation.settings,
+        mean=customary.mean,
+        deviation=customary.deviation,
+        seed=simulation.seed,
+        projection=simulation.projection or None,
+        augmentation=simulation.augmentation_name,
+        server_rule=simulation.rule,
+    )

@@ -1,0 +1,106 @@
+"""The command `moonfed-experiments simulate`: a federation of virtual parties on this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from moonfed.command_line import print_json
+
+if TYPE_CHECKING:
+    from moonfed.experiments.fleet.results import SimulationResult
+    from moonfed.experiments.fleet.run import SimulationProgress
+
+
+def simulate_command(
+    recipe: Path = typer.Argument(
+        ..., help="A TOML file; see examples/.", metavar="RECIPE.toml", exists=True, dir_okay=False
+    ),
+    output: Path = typer.Option(..., "--output", help="Directory for everything; one that was interrupted goes on."),
+    data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
+    changes: list[str] = typer.Option(
+        [], "--set", metavar="KEY=VALUE",
+        help="Change a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= takes one out.",
+    ),
+    engine: str = typer.Option(
+        "processes", "--engine",
+        help="processes of this machine, or ray (RAY_ADDRESS's cluster; --output on a file system all of it shares).",
+    ),
+    workers: int | None = typer.Option(None, "--workers", help="Parties trained at a time; by default one per core."),
+    device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
+    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
+) -> None:  # fmt: skip
+    """Train virtual parties through a real coordinator in this process, and score every global model.
+
+    In --output: results.jsonl with a line for each round, summary.json, accuracy.png, model.safetensors, the bundle,
+    and the coordinator's and the parties' state. Started again, a simulation goes on where it was, even after a kill.
+
+    Example: moonfed-experiments simulate examples/digits-moon.toml --set rounds=5 --output build/digits-moon
+    """
+    from moonfed.experiments.fleet.engine import EngineSettings
+    from moonfed.experiments.fleet.plot import draw_result
+    from moonfed.experiments.fleet.run import run_simulation
+    from moonfed.experiments.simulation import read_simulation
+
+    simulation = read_simulation(recipe, changes)
+    settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
+    if workers is not None:
+        settings = replace(settings, workers=workers)
+    with goes_on(), _progress_bar() as progress:
+        result = run_simulation(simulation, output, data=data, engine=settings, progress=progress)
+    draw_result(result)
+    _print_outcome(result, as_json)
+
+
+@contextmanager
+def goes_on() -> Iterator[None]:
+    """Around work that an interrupt does not lose: says so when one comes."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command goes on where it was") from None
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[SimulationProgress], None]]:
+    """A bar with the time left on standard error, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    # The work comes in lumps of a party each: an estimate over a minute would jump.
+    console = Console(stderr=True)
+    bar = Progress(
+        *columns, console=console, transient=True, speed_estimate_period=3600, disable=not console.is_terminal
+    )
+    with bar:
+        task = bar.add_task("", total=1.0)
+
+        def show(progress: SimulationProgress) -> None:
+            accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.3f}"
+            bar.update(task, completed=progress.fraction, description=progress.sentence + accuracy)
+
+        yield show
+
+
+def _print_outcome(result: SimulationResult, as_json: bool) -> None:
+    import json
+
+    summary = json.loads(result.layout.summary.read_text())
+    if as_json:
+        print_json({"output": str(result.output), **summary})
+    elif result.parties:
+        typer.echo(
+            f"{result.simulation.name}: {len(result.parties)} parties alone, accuracy {result.accuracy:.4f} ± "
+            f"{result.spread:.4f}, trained for {result.seconds:.0f} s; see {result.output}"
+        )
+    else:
+        typer.echo(
+            f"{result.simulation.name}: {len(result.rounds)} rounds, accuracy {result.accuracy:.4f}, "
+            f"trained for {result.seconds:.0f} s; see {result.output}"
+        )

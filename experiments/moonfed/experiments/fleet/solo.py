@@ -1,0 +1,55 @@
+"""SOLO: every party trains alone from the initial weights; what they reach without any exchange (MOON, table 1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from moonfed.blobs import ref_of_bytes
+from moonfed.edge_client.agent.assignment import Assignment
+from moonfed.experiments.fleet.engine import Engine
+from moonfed.experiments.fleet.layout import RUN, Layout
+from moonfed.experiments.fleet.parties import Party, trained
+from moonfed.experiments.fleet.results import PartyResult, read_rows, write_rows
+from moonfed.experiments.simulation import Simulation
+from moonfed.manifest import MODEL, WEIGHTS_FILE, Manifest
+
+
+async def simulate_solo(
+    simulation: Simulation, layout: Layout, engine: Engine, parties: Sequence[Party], delivered: Callable[[], None]
+) -> tuple[PartyResult, ...]:
+    """Trains and scores every party that was not yet; the results in order of the parties.
+
+    To a party it is one round, the first, of as many epochs as the recipe has.
+    """
+    content = layout.manifest.read_bytes()
+    manifest = Manifest.from_bytes(content)
+    assigned = Assignment(
+        run=RUN,
+        round=1,
+        attempt=1,
+        manifest=ref_of_bytes(content),
+        blobs={MODEL: manifest.files[WEIGHTS_FILE]},
+        epochs=manifest.training.epochs,
+        batch_size=manifest.training.batch_size,
+        hyperparameters=manifest.hyperparameters_at(1),
+        seed=simulation.seed,
+        views=manifest.training.views,
+    )
+    results = {result.party: result for result in read_rows(layout)[1]}
+
+    async def play(party: Party) -> None:
+        if party.name not in results:
+            stored, seconds = await trained(engine, layout, party, assigned, {MODEL: layout.bundle / WEIGHTS_FILE})
+            score = await engine.evaluate(stored.model_file)
+            results[party.name] = PartyResult(
+                party=party.name,
+                accuracy=score["accuracy"],
+                loss=score["loss"],
+                seconds=seconds,
+            )
+            write_rows(simulation, layout, [results[other.name] for other in parties if other.name in results])
+        delivered()
+
+    await asyncio.gather(*(play(party) for party in parties))
+    return tuple(results[party.name] for party in parties)

@@ -1,0 +1,101 @@
+"""A worker of the virtual fleet: trains whichever party it is told to, with the device's own code, and scores models.
+
+`python -m moonfed.experiments.fleet.worker OUTPUT ACCELERATOR PARENT` is such a process; Ray's actors hold a `Worker`
+likewise.
+Between two jobs it keeps the plan and the mapped samples, and nothing of any party.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from moonfed import tensors
+from moonfed.blobs import ref_of_bytes
+from moonfed.edge_client.state.round_store import RunState
+from moonfed.edge_client.training.local_training import Samples, evaluate
+from moonfed.edge_client.training.round_files import train_job
+from moonfed.edge_client.worker.ipc import Notes, Parent, die_with
+from moonfed.edge_client.worker.messages import Job
+from moonfed.edge_client.worker.trainer import require_accelerator
+from moonfed.errors import MoonfedError
+from moonfed.experiments.fleet.data import Part, Parts
+from moonfed.experiments.fleet.layout import Layout
+from moonfed.manifest import Manifest
+from moonfed.plan import load_plan
+
+EVALUATION_BATCH = 256
+
+
+class Worker:
+    """Plan, manifest and samples of one simulation."""
+
+    def __init__(self, output: Path, accelerator: str) -> None:
+        require_accelerator(accelerator)
+        torch.set_num_threads(1)  # a worker is one core; and sums in one order, whatever the machine
+        self._layout, self._accelerator = Layout(output), accelerator
+        content = self._layout.manifest.read_bytes()
+        self._manifest, self._sha256 = Manifest.from_bytes(content), ref_of_bytes(content).sha256
+        self._plan = load_plan(self._layout.plan, accelerator)
+        self._parts = Parts(self._layout.data)
+
+    def do(self, kind: str, fields: Mapping[str, Any]) -> dict[str, float]:
+        """Does what an engine asks for: `load` (which making the worker did), `train` or `evaluate`."""
+        if kind == "load":
+            return {}
+        if kind == "evaluate":
+            return self.evaluate(Path(fields["model_file"]))
+        started = time.monotonic()
+        self.train(fields["party"], Job(**fields["job"]))
+        return {"seconds": time.monotonic() - started}
+
+    def train(self, party: int, job: Job) -> None:
+        """Trains a party, counted from 1, and stores its update in the party's state."""
+        name = f"party-{party}"
+        state = RunState(self._layout.runs(name), job.run, manifest=self._sha256, seed=job.seed)
+        train_job(self._plan, self._samples(self._parts.of(party)), None, state, job, self._manifest, name)
+
+    def evaluate(self, model_file: Path) -> dict[str, float]:
+        """Accuracy and mean cross-entropy of a model on the whole test set."""
+        specs = self._manifest.tensors
+        weights = tensors.split(tensors.open_model(model_file, specs).copy(), specs)
+        model = [torch.from_numpy(weights[spec.name]) for spec in specs]
+        self._plan.begin_round(model, [], {}, self._manifest.hyperparameters)
+        score = evaluate(self._plan, self._samples(self._parts.test), EVALUATION_BATCH)
+        return {"accuracy": score.accuracy, "loss": score.loss}
+
+    def _samples(self, part: Part) -> Samples:
+        inputs, labels = torch.from_numpy(part.inputs), torch.from_numpy(part.labels)
+        return Samples(inputs=inputs, labels=labels).to(self._accelerator)
+
+
+def main() -> None:
+    """Answers the parent's commands, one at a time, until its pipe closes or it dies."""
+    output, accelerator, parent_id = sys.argv[1:]
+    die_with(int(parent_id))
+    parent = Parent()
+    logging.basicConfig(handlers=[Notes(parent)], level=logging.WARNING, format="%(message)s")
+    worker: Worker | None = None
+    while True:
+        kind, fields = parent.next_command()
+        try:
+            worker = worker or Worker(Path(output), accelerator)
+            parent.say("done", **worker.do(kind, fields))
+        except MoonfedError as error:
+            parent.say("failed", error=type(error).__name__, reason=str(error))
+        except Exception as error:
+            traceback.print_exc()
+            parent.say("failed", error="TrainingFailed", reason=f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

@@ -1,0 +1,86 @@
+"""Hidden vectors of trained models, laid out in the plane by t-SNE (van der Maaten, Hinton 2008)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from moonfed.bundle import read_bundle
+from moonfed.errors import InvalidInput
+from moonfed.experiments.datasets import DataSet, load_dataset
+from moonfed.experiments.fleet.preparation import bundle_recipe
+from moonfed.experiments.fleet.results import SimulationResult
+from moonfed.experiments.fleet.run import party_model
+from moonfed.experiments.plots import draw_points, picture, share_legend
+from moonfed.experiments.subsets import subset
+from moonfed.export.model_zoo import build_network
+from moonfed.tensors import open_model, split
+
+LOCAL_MODELS = 3  # parties whose models are shown beside the global one
+BATCH = 250
+
+
+def draw_vectors(
+    path: Path, title: str, results: Sequence[tuple[str, SimulationResult]], data: Path | None, *, samples: int
+) -> None:
+    """A row for each labelled simulation: the global model, then the first parties' own models of the last round.
+
+    `samples`: how many of the test set, the same for all models. `data`: the folder that holds the data set's files.
+    """
+    shown = [(label, result, _models(result)) for label, result in results]
+    loaded = _test_samples(shown[0][1], data, samples)
+    columns = max(len(models) for _, _, models in shown)
+    with picture(path, len(shown), columns, width=3.1, height=3.1, title=f"{title}: t-SNE, marked by class") as grid:
+        for place, axes in enumerate(grid):
+            label, result, models = shown[place // columns]
+            name, file = models[place % columns]
+            points = to_plane(hidden_vectors(result, file, loaded))
+            draw_points(axes, points, loaded.test_labels, len(loaded.classes))
+            axes.set_title(f"{label}, {name}", fontsize=9)
+        share_legend(grid, title="class")
+
+
+def _models(result: SimulationResult) -> list[tuple[str, Path]]:
+    if result.model is None:
+        raise InvalidInput(f"method is {result.simulation.method!r}; its parties share no global model to show")
+    parties = result.simulation.names[:LOCAL_MODELS]
+    return [("global model", result.model), *((name, party_model(result.output, name)) for name in parties)]
+
+
+def _test_samples(result: SimulationResult, data: Path | None, samples: int) -> DataSet:
+    loaded = load_dataset(result.simulation.dataset, data)
+    return subset(loaded, train_samples=0, test_samples=min(samples, len(loaded.test_labels)), seed=0)
+
+
+def hidden_vectors(result: SimulationResult, model_file: Path, data: DataSet) -> npt.NDArray[np.float32]:
+    """z of the data set's test samples [N, D] under the simulation's network with that model's weights."""
+    recipe = bundle_recipe(result.simulation, data)
+    network = build_network(
+        recipe.model,
+        recipe.input,
+        len(recipe.classes),
+        mean=recipe.mean,
+        deviation=recipe.deviation,
+        projection=recipe.projection,
+    )
+    manifest = read_bundle(result.bundle).manifest
+    weights = split(open_model(model_file, manifest.tensors), manifest.tensors)
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
+    network.load_state_dict({**network.state_dict(), **tensors})  # BatchNorm's step counts are not exchanged
+    network.eval()
+    with torch.no_grad():
+        starts = range(0, len(data.test_inputs), BATCH)
+        batches = (torch.from_numpy(data.test_inputs[start : start + BATCH]) for start in starts)
+        return torch.cat([network.represent(batch) for batch in batches]).numpy()
+
+
+def to_plane(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Points [N, 2] whose neighbourhoods are those of the vectors [N, D]; the same vectors give the same points."""
+    from sklearn.manifold import TSNE
+
+    points: npt.NDArray[np.float32] = TSNE(n_components=2, init="pca", random_state=0).fit_transform(vectors)
+    return points

@@ -1,0 +1,23 @@
+"""What columns and panels are called where they are shown, also when another data set stands in for the paper's."""
+
+from __future__ import annotations
+
+from moonfed.experiments.papers.presets import DATA
+from moonfed.experiments.papers.recipe import Cell, Panel
+
+
+def dataset_label(dataset: str, data: str = "") -> str:
+    """A data set's title; `data`: the one that stands in for it."""
+    title = DATA[dataset].title
+    return f"{DATA[data].title} for {title}" if data and data != dataset else title
+
+
+def column_label(cell: Cell, data: str = "") -> str:
+    """A column's label, or its data set's title."""
+    return cell.column or dataset_label(cell.dataset, data)
+
+
+def panel_label(panel: Panel, data: str = "") -> str:
+    """A panel's title, or its data sets'."""
+    datasets = dict.fromkeys(cell.dataset for cell in panel.cells)
+    return panel.title or ", ".join(dataset_label(dataset, data) for dataset in datasets)

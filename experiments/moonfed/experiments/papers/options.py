@@ -1,0 +1,89 @@
+"""What a user asks of a recipe: which of its cells, how many rounds and seeds, and whether only a quick look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from moonfed.errors import InvalidInput
+from moonfed.experiments.papers.presets import DATA
+from moonfed.experiments.papers.recipe import Cell, Recipe
+
+PAPER_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`dataset`, `methods`: of the recipe's, empty for all. `rounds`, `seeds`: 0 for the paper's number of them.
+
+    `quick` replaces the data set by the digits, or by a part of CIFAR-10 if there is `data`, and runs a few cells with
+    few parties, rounds and epochs: it shows that a recipe works, not what it comes to.
+    """
+
+    output: Path
+    data: Path | None = None
+    dataset: str = ""
+    methods: tuple[str, ...] = ()
+    rounds: int = 0
+    seeds: int = 0
+    augmentation: bool = True
+    quick: bool = False
+    tune: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("rounds", self.rounds), ("seeds", self.seeds)):
+            if value < 0:
+                raise InvalidInput(f"{name} is {value}; it must be a whole number from 1")
+
+    @property
+    def seed_numbers(self) -> range:
+        """The seeds of the trials."""
+        return range(self.seeds or (1 if self.quick else PAPER_SEEDS))
+
+    @property
+    def quick_dataset(self) -> str:
+        """What a quick look trains on."""
+        return "cifar10" if self.data else "digits"
+
+
+def choose(recipe: Recipe, options: Options) -> Recipe:
+    """The recipe with no more than the cells that were asked for; panels without any are left out.
+
+    Raises InvalidInput for a data set or a method that the recipe does not have, for a folder of data that is missing,
+    and for a quick look at what the digits cannot show.
+    """
+    if options.dataset and options.dataset not in recipe.datasets:
+        raise InvalidInput(f"dataset is {options.dataset!r}; {recipe.name} has {', '.join(recipe.datasets)}")
+    for method in options.methods:
+        if method not in recipe.methods:
+            raise InvalidInput(f"methods has {method!r}; {recipe.name} has {', '.join(recipe.methods)}")
+    panels = tuple(
+        replace(panel, cells=tuple(cell for cell in panel.cells if _asked(cell, recipe, options, panel.target)))
+        for panel in recipe.panels
+    )
+    chosen = replace(recipe, panels=tuple(panel for panel in panels if panel.cells))
+    _check_data(chosen, options)
+    return chosen
+
+
+def _asked(cell: Cell, recipe: Recipe, options: Options, target: float | str) -> bool:
+    if options.dataset and cell.dataset != options.dataset:
+        return False
+    if options.quick and not (cell.quick and cell.dataset == (options.dataset or recipe.datasets[0])):
+        return False
+    return not options.methods or cell.method in options.methods or cell.row == target
+
+
+def _check_data(recipe: Recipe, options: Options) -> None:
+    compares_views = any("views" in cell.settings for cell in recipe.cells)
+    if compares_views and not options.augmentation:
+        raise InvalidInput(f"augmentation is off; {recipe.name} compares augmentations, so it must be on")
+    if compares_views and options.quick and not options.data:
+        raise InvalidInput(
+            f"data is not given; {recipe.name} compares augmentations, and the digits have none: "
+            "give the folder that holds CIFAR-10"
+        )
+    trained = {cell.dataset for panel in recipe.panels if panel.measure != "spread" for cell in panel.cells}
+    missing = [name for name in trained if not DATA[name].bundled]
+    if missing and not options.data and not options.quick:
+        raise InvalidInput(f"data is not given; {recipe.name} needs the folder that holds {', '.join(sorted(missing))}")

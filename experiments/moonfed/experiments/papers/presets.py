@@ -1,0 +1,63 @@
+"""The papers' data sets, and the methods as the papers set and tuned them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from moonfed.experiments.papers.recipe import Cell, Column, Row, Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperData:
+    """A data set as the papers use it: their network and number of rounds, and how many samples there are."""
+
+    title: str
+    model: str
+    rounds: int
+    classes: int
+    samples_by_class: int  # of the training set
+    bundled: bool = False  # comes with scikit-learn: needs no folder
+
+
+DATA = {
+    "cifar10": PaperData(title="CIFAR-10", model="cnn", rounds=100, classes=10, samples_by_class=5000),
+    "cifar100": PaperData(title="CIFAR-100", model="resnet50", rounds=100, classes=100, samples_by_class=500),
+    "tiny-imagenet": PaperData(title="Tiny-ImageNet", model="resnet50", rounds=20, classes=200, samples_by_class=500),
+    "digits": PaperData(title="digits", model="cnn", rounds=20, classes=10, samples_by_class=144, bundled=True),
+    "breast-cancer": PaperData(
+        title="breast cancer", model="mlp", rounds=20, classes=2, samples_by_class=228, bundled=True
+    ),
+    "wine": PaperData(title="wine", model="mlp", rounds=20, classes=3, samples_by_class=47, bundled=True),
+}
+AUTHORS_SPLIT: Mapping[str, Value] = {"partition": "dirichlet-moon", "partition_seed": 0}  # whatever a trial's seed
+MU_GRID = (0.1, 1.0, 5.0, 10.0)
+PROXIMAL_GRID = (0.001, 0.01, 0.1, 1.0)
+L2_GRID = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0)
+SERVER_MOMENTUM_GRID = (0.1, 0.7, 0.9)
+
+MOON = Row(label="MOON", method="moon", best={"cifar10": 5.0, "cifar100": 1.0, "tiny-imagenet": 1.0}, grid=MU_GRID)
+FEDAVG = Row(label="FedAvg", method="fedavg")
+FEDPROX = Row(
+    label="FedProx",
+    method="fedprox",
+    best={"cifar10": 0.01, "cifar100": 0.001, "tiny-imagenet": 0.001},
+    grid=PROXIMAL_GRID,
+)
+SCAFFOLD = Row(label="SCAFFOLD", method="scaffold")
+SOLO = Row(label="SOLO", method="solo")
+FEDSSC = Row(label="FedSSC", method="fedssc")
+
+CIFAR10, CIFAR100, TINY = (Column(dataset=name) for name in ("cifar10", "cifar100", "tiny-imagenet"))
+THREE = (CIFAR10, CIFAR100, TINY)
+
+
+def with_mu(row: Row, mu: float, *, quick: bool = True) -> Row:
+    """The row at a given mu, which its label then tells; nothing is tuned."""
+    settings = {**row.settings, "mu": mu}
+    return replace(row, label=f"{row.label}, mu {mu:g}", settings=settings, grid=(), quick=quick)
+
+
+def paper_rounds(cell: Cell) -> int:
+    """How many rounds the paper ran for that cell."""
+    return int(cell.keys.get("rounds", DATA[cell.dataset].rounds))

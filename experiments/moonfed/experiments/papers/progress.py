@@ -1,0 +1,41 @@
+"""How far a recipe is, on standard error: a line for each trial, and on a terminal a bar with the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from moonfed.experiments.fleet.run import SimulationProgress
+
+
+class TrialsBar:
+    """A bar over a recipe's trials, each of which counts the same."""
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar, self._task, self._done = bar, task, 0
+
+    def show(self, progress: SimulationProgress) -> None:
+        """The trial under way has come this far."""
+        self._bar.update(self._task, completed=self._done + progress.fraction, description=progress.sentence)
+
+    def say(self, sentence: str) -> None:
+        """A trial has ended with this outcome."""
+        self._done += 1
+        self._bar.update(self._task, completed=self._done)
+        self._bar.console.print(f"  {sentence}", markup=False, highlight=False)
+
+
+@contextmanager
+def trials_bar(trials: int) -> Iterator[TrialsBar]:
+    """The bar for that many trials; it is gone when the context ends, the lines stay."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console = Console(stderr=True, soft_wrap=True)
+    # Trials are long and alike: their pace over hours tells more than the last minute's.
+    bar = Progress(
+        *columns, console=console, transient=True, speed_estimate_period=6 * 3600, disable=not console.is_terminal
+    )
+    with bar:
+        yield TrialsBar(bar, bar.add_task("", total=trials))

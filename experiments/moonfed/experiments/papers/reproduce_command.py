@@ -1,0 +1,160 @@
+"""The command `moonfed-experiments reproduce`: the papers' tables and figures, run again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from moonfed.command_line import print_json
+from moonfed.errors import InvalidInput
+from moonfed.experiments.fleet.simulate_command import goes_on
+from moonfed.experiments.papers.recipe import Recipe
+
+if TYPE_CHECKING:
+    from moonfed.experiments.fleet.engine import EngineSettings
+    from moonfed.experiments.fleet.results import SimulationResult
+    from moonfed.experiments.papers.options import Options
+    from moonfed.experiments.papers.progress import TrialsBar
+    from moonfed.experiments.papers.runner import Workshop
+    from moonfed.experiments.simulation import Simulation
+
+
+def reproduce_command(
+    name: str | None = typer.Argument(None, help="A recipe; --list shows them.", metavar="RECIPE"),
+    list_recipes: bool = typer.Option(False, "--list", help="List the recipes."),
+    run_all: bool = typer.Option(False, "--all", help="Run every recipe, one after the other."),
+    output: Path | None = typer.Option(
+        None, "--output", help="Directory for RECIPE.md, .png, .jsonl; keeps simulations."
+    ),
+    data: Path | None = typer.Option(None, "--data", help="Folder that holds the data sets' files."),
+    dataset: str = typer.Option("", "--dataset", help="Only this one of the recipe's data sets."),
+    methods: str = typer.Option("", "--methods", help="Only these of the recipe's methods, such as fedavg,moon."),
+    rounds: int | None = typer.Option(None, "--rounds", help="Rounds; by default the paper's."),
+    seeds: int | None = typer.Option(
+        None, "--seeds", help="Trials, with seeds 0, 1, …; by default 3, as in the papers."
+    ),
+    no_augment: bool = typer.Option(False, "--no-augment", help="Train without augmentation."),
+    quick: bool = typer.Option(
+        False, "--quick", help="A look in a minute: digits (with --data: some of CIFAR-10), few cells, parties, rounds."
+    ),
+    tune: bool = typer.Option(False, "--tune", help="Try the paper's grid for each tuned setting; keep the best."),
+    engine: str = typer.Option("processes", "--engine", help="processes, or ray."),
+    workers: int | None = typer.Option(
+        None, "--workers", help="Parties trained at a time; by default one for each core."
+    ),
+    device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Run a table or a figure of the papers again; a report puts the paper's numbers beside ours.
+
+    Recipes with the same --output share simulations, and one that was interrupted goes on.
+
+    Example: moonfed-experiments reproduce moon-table-1 --dataset cifar10 --data data --rounds 20 --output results
+    """
+    from moonfed.experiments.papers.catalogue import RECIPES, find_recipe
+    from moonfed.experiments.papers.options import Options
+
+    if list_recipes:
+        _list(list(RECIPES.values()), as_json)
+        return
+    if run_all == (name is not None):
+        given = "not given" if name is None else f"{name!r}, and --all is given too"
+        raise InvalidInput(f"recipe is {given}; it must be one that --list shows, or --all instead")
+    recipes = [find_recipe(name)] if name else list(RECIPES.values())
+    if output is None:
+        raise InvalidInput("output is not given; it must be a directory")
+    options = Options(
+        output=output,
+        data=data,
+        dataset=dataset,
+        methods=tuple(part.strip() for part in methods.split(",") if part.strip()),
+        rounds=_count("rounds", rounds),
+        seeds=_count("seeds", seeds),
+        augmentation=not no_augment,
+        quick=quick,
+        tune=tune,
+    )
+    _reproduce(recipes, options, engine, workers, device, as_json)
+
+
+def _list(recipes: Sequence[Recipe], as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": recipe.name,
+                    "title": recipe.title,
+                    "source": recipe.source,
+                    "datasets": recipe.datasets,
+                    "methods": recipe.methods,
+                }
+                for recipe in recipes
+            ]
+        )
+        return
+    width = max(len(recipe.name) for recipe in recipes)
+    for recipe in recipes:
+        typer.echo(f"{recipe.name:{width}}  {recipe.title} ({', '.join(recipe.datasets)})")
+
+
+def _count(name: str, value: int | None) -> int:
+    """A number of rounds or seeds, 0 if none is given."""
+    if value is not None and value < 1:
+        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1")
+    return value or 0
+
+
+def _reproduce(
+    recipes: Sequence[Recipe], options: Options, engine: str, workers: int | None, device: str, as_json: bool
+) -> None:
+    """Runs the recipes; of several, those that do not fit the options are left out, which is said."""
+    from moonfed.experiments.papers.options import choose
+    from moonfed.experiments.papers.progress import trials_bar
+    from moonfed.experiments.papers.runner import count_trials, reproduce
+
+    settings = _engine_settings(engine, workers, device)
+    fitting = []
+    for recipe in recipes:
+        try:
+            choose(recipe, options)
+        except InvalidInput as error:
+            if len(recipes) == 1:
+                raise
+            typer.echo(f"{recipe.name} is left out: {error}", err=True)
+            continue
+        fitting.append(recipe)
+    for recipe in fitting:
+        started = time.monotonic()
+        typer.echo(f"{recipe.name}: {recipe.title}", err=True)
+        with goes_on(), trials_bar(count_trials(recipe, options)) as bar:
+            files = reproduce(recipe, _workshop(options, settings, bar))
+        seconds = time.monotonic() - started
+        if as_json:
+            paths = {"report": str(files.report), "picture": str(files.picture), "rows": str(files.rows)}
+            print_json({"recipe": recipe.name, **paths, "seconds": round(seconds, 1)})
+        else:
+            typer.echo(f"{files.report} ({seconds:.0f} s)")
+
+
+def _engine_settings(engine: str, workers: int | None, device: str) -> EngineSettings:
+    from moonfed.experiments.fleet.engine import EngineSettings
+
+    settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
+    return settings if workers is None else replace(settings, workers=workers)
+
+
+def _workshop(options: Options, settings: EngineSettings, bar: TrialsBar) -> Workshop:
+    from moonfed.experiments.fleet.run import run_simulation
+    from moonfed.experiments.papers.hardware import describe_hardware
+    from moonfed.experiments.papers.runner import Workshop
+
+    def run(simulation: Simulation, output: Path) -> SimulationResult:
+        return run_simulation(simulation, output, data=options.data, engine=settings, progress=bar.show)
+
+    hardware = describe_hardware(settings.device, settings.workers)
+    return Workshop(options=options, run=run, hardware=hardware, say=bar.say)

@@ -1,0 +1,122 @@
+"""What simulations came to: trials, and the numbers that tables and figures are made of. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, median, pstdev, stdev
+
+from moonfed.experiments.papers.recipe import Cell, Panel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One simulation of a cell, or one split. Accuracies are shares from 0 to 1.
+
+    A trial of SOLO has `parties` in place of rounds; a split that nobody trained on has `counts` and nothing else.
+    """
+
+    seed: int
+    tuned: float | None = None  # the value of the cell's tuned setting that this trial tried
+    accuracy: tuple[float, ...] = ()  # of the global model after round 1, 2 and so on
+    seconds: tuple[float, ...] = ()  # wall time of each round
+    parties: tuple[float, ...] = ()  # accuracy of each party that trained alone
+    counts: tuple[tuple[int, ...], ...] = ()  # samples by party and class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """A cell with its trials: those of the best tuned value, if several were tried."""
+
+    cell: Cell
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelResult:
+    """A panel with the results of its cells, in their order."""
+
+    panel: Panel
+    cells: tuple[CellResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One number of a table. `value` is None where there is none; `text` is how a table prints it."""
+
+    text: str
+    value: float | None = None
+    deviation: float | None = None
+
+
+def summarise(result: PanelResult, cell: CellResult) -> Summary:
+    """A cell's number, as its panel measures."""
+    if result.panel.measure == "accuracy":
+        values = final_accuracies(cell.cell, cell.trials)
+        return _number(100 * mean(values), 100 * stdev(values) if len(values) > 1 else None)
+    if result.panel.measure == "rounds":
+        return _rounds(cell.trials, targets(result, cell))
+    if result.panel.measure == "seconds":
+        return _seconds(cell.trials)
+    return _spread(cell.trials)
+
+
+def final_accuracies(cell: Cell, trials: Sequence[Trial]) -> list[float]:
+    """Each trial's accuracy at the round that the cell's number is of; for SOLO each party's."""
+    if trials[0].parties:
+        return [value for trial in trials for value in trial.parties]
+    return [trial.accuracy[cell.reading_round(len(trial.accuracy)) - 1] for trial in trials]
+
+
+def rounds_to(accuracy: Sequence[float], target: float) -> int | None:
+    """The first round, counted from 1, whose model is at least as accurate as the target; None if none is."""
+    return next((number for number, value in enumerate(accuracy, start=1) if value >= target), None)
+
+
+def targets(result: PanelResult, cell: CellResult) -> list[float]:
+    """The accuracy to reach, for each trial of a cell: a fixed one, or the last of the reference with that seed."""
+    if isinstance(result.panel.target, float):
+        return [result.panel.target] * len(cell.trials)
+    place = (result.panel.target, cell.cell.dataset, cell.cell.column)
+    reference = next(
+        other for other in result.cells if (other.cell.row, other.cell.dataset, other.cell.column) == place
+    )
+    last = {trial.seed: trial.accuracy[-1] for trial in reference.trials}
+    return [last[trial.seed] for trial in cell.trials]
+
+
+def best_trials(cell: Cell, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """The trials of the tuned value whose mean accuracy is the highest; the first of equals."""
+    groups = [[trial for trial in trials if trial.tuned == value] for value in dict.fromkeys(t.tuned for t in trials)]
+    return max(map(tuple, groups), key=lambda group: mean(final_accuracies(cell, group)))
+
+
+def _rounds(trials: Sequence[Trial], wanted: Sequence[float]) -> Summary:
+    """The mean over the trials that reach their target; how many do is said, unless it is all of them."""
+    needed = [rounds_to(trial.accuracy, target) for trial, target in zip(trials, wanted, strict=True)]
+    reached = [float(rounds) for rounds in needed if rounds is not None]
+    if not reached:
+        return Summary(text=f"not in {len(trials[0].accuracy)}")
+    found = _number(mean(reached), stdev(reached) if len(reached) > 1 else None, digits=int(len(reached) > 1))
+    if len(reached) == len(needed):
+        return found
+    text = f"{found.text} ({len(reached)} of {len(needed)} trials)"
+    return Summary(text=text, value=found.value, deviation=found.deviation)
+
+
+def _seconds(trials: Sequence[Trial]) -> Summary:
+    """The median over all rounds, to three digits."""
+    value = median(second for trial in trials for second in trial.seconds)
+    return _number(value, None, digits=max(0, 2 - math.floor(math.log10(max(value, 0.01)))))
+
+
+def _spread(trials: Sequence[Trial]) -> Summary:
+    """Mean samples per party, and the population deviation over the parties, as in the paper."""
+    sizes = [[sum(row) for row in trial.counts] for trial in trials]
+    return _number(mean(map(mean, sizes)), mean(map(pstdev, sizes)), digits=0)
+
+
+def _number(value: float, deviation: float | None, *, digits: int = 1) -> Summary:
+    text = f"{value:,.{digits}f}" + ("" if deviation is None else f" ± {deviation:,.{digits}f}")
+    return Summary(text=text, value=value, deviation=deviation)

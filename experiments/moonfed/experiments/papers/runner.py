@@ -1,0 +1,193 @@
+"""Runs a recipe: its simulations, the lines of raw results, the report and the picture.
+
+Simulations lie in OUTPUT/simulations under their digests, so a recipe takes what another has finished, and goes on with
+what was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from moonfed.experiments.fleet.results import SimulationResult
+from moonfed.experiments.papers.charts import draw_recipe
+from moonfed.experiments.papers.deviations import conditions
+from moonfed.experiments.papers.labels import column_label
+from moonfed.experiments.papers.options import Options, choose
+from moonfed.experiments.papers.presets import DATA
+from moonfed.experiments.papers.recipe import Cell, Panel, Recipe
+from moonfed.experiments.papers.report import Circumstances, render
+from moonfed.experiments.papers.results import CellResult, PanelResult, Trial, best_trials, final_accuracies
+from moonfed.experiments.papers.to_simulation import simulation_of
+from moonfed.experiments.partition import class_counts, partition
+from moonfed.experiments.simulation import Simulation
+from moonfed.files import write_durably
+
+Run = Callable[[Simulation, Path], SimulationResult]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """The files that a recipe leaves."""
+
+    recipe: str
+    report: Path
+    picture: Path
+    rows: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What a recipe is run with: the user's wishes, what runs a simulation, the hardware in words, who is told."""
+
+    options: Options
+    run: Run
+    hardware: str
+    say: Say
+
+    def simulations(self) -> Path:
+        """Where simulations lie."""
+        return self.options.output / "simulations"
+
+    def simulate(self, simulation: Simulation) -> SimulationResult:
+        """Runs a simulation, or finds it finished, and keeps of it what a report may ask for.
+
+        A hundred rounds' models of a ResNet-50 would fill 11 GB; of the parties' models, figure 2 shows the CNN's.
+        """
+        result = self.run(simulation, self.simulations() / simulation.digest[:16])
+        spare = [result.layout.data, result.layout.coordinator]
+        if simulation.model != "cnn":
+            spare.append(result.layout.root / "parties")
+        for directory in spare:
+            shutil.rmtree(directory, ignore_errors=True)
+        return result
+
+
+def reproduce(recipe: Recipe, workshop: Workshop) -> Reproduction:
+    """Runs what was asked of a recipe and writes NAME.jsonl, NAME.md and NAME.png into the output directory.
+
+    Raises InvalidInput for what the recipe does not have, before any work.
+    """
+    options = workshop.options
+    chosen = choose(recipe, options)
+    trained = [cell for panel in chosen.panels if panel.measure != "spread" for cell in panel.cells]
+    for cell in trained:
+        simulation_of(cell, options, seed=0)  # refuses what cannot be simulated
+    options.output.mkdir(parents=True, exist_ok=True)
+    files = Reproduction(
+        recipe=recipe.name,
+        report=options.output / f"{recipe.name}.md",
+        picture=options.output / f"{recipe.name}.png",
+        rows=options.output / f"{recipe.name}.jsonl",
+    )
+    rows: list[dict[str, Any]] = []
+    results = [_run_panel(chosen, panel, workshop, rows) for panel in chosen.panels]
+    write_durably(files.rows, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    _draw(files.picture, chosen, results, workshop)
+    circumstances = Circumstances(
+        conditions=conditions(trained, options),
+        hardware=workshop.hardware,
+        seconds=sum(row.get("seconds", 0.0) for row in rows),
+        data=_stand_in(chosen, options),
+    )
+    write_durably(files.report, render(chosen, results, circumstances).encode())
+    return files
+
+
+def _run_panel(recipe: Recipe, panel: Panel, workshop: Workshop, rows: list[dict[str, Any]]) -> PanelResult:
+    options, results = workshop.options, []
+    for cell in panel.cells:
+        trials = []
+        for trial, found in _splits(cell, options) if panel.measure == "spread" else _trials(cell, workshop):
+            trials.append(trial)
+            place = {"recipe": recipe.name, "panel": panel.title, "row": cell.row, "column": column_label(cell)}
+            rows.extend(place | row for row in found)
+        results.append(CellResult(cell=cell, trials=best_trials(cell, trials) if options.tune else tuple(trials)))
+    return PanelResult(panel=panel, cells=tuple(results))
+
+
+def _splits(cell: Cell, options: Options) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
+    """The papers' split, which no trial's seed changes, of balanced classes as large as the data set's."""
+    classes, samples = DATA[cell.dataset].classes, DATA[cell.dataset].samples_by_class
+    labels = np.repeat(np.arange(classes), samples)
+    settings = simulation_of(cell, Options(output=options.output), seed=0).partition_settings
+    counts = class_counts(labels, partition(labels, settings), classes).tolist()
+    rows = [
+        {"dataset": cell.dataset, "seed": settings.seed, "party": f"party-{number}", "samples_by_class": row}
+        for number, row in enumerate(counts, start=1)
+    ]
+    yield Trial(seed=settings.seed, counts=tuple(map(tuple, counts))), rows
+
+
+def _trials(cell: Cell, workshop: Workshop) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
+    options = workshop.options
+    for tuned in _tried(cell, options):
+        for seed in options.seed_numbers:
+            result = workshop.simulate(simulation_of(cell, options, seed=seed, tuned=tuned))
+            trial = Trial(
+                seed=seed,
+                tuned=tuned,
+                accuracy=tuple(entry.accuracy for entry in result.rounds),
+                seconds=tuple(entry.seconds for entry in result.rounds),
+                parties=tuple(entry.accuracy for entry in result.parties),
+            )
+            tried = "" if tuned is None else f", {cell.tuned} {tuned:g}"
+            where = column_label(cell, result.simulation.dataset if options.quick else "")
+            workshop.say(
+                f"{cell.row}, {where}, seed {seed}{tried}: {100 * mean(final_accuracies(cell, [trial])):.1f} %"
+            )
+            yield trial, list(_rows(cell, tuned, result))
+
+
+def count_trials(recipe: Recipe, options: Options) -> int:
+    """How many trials the chosen cells of a recipe have; several may share a simulation."""
+    trained = [cell for panel in choose(recipe, options).panels if panel.measure != "spread" for cell in panel.cells]
+    return sum(len(_tried(cell, options)) for cell in trained) * len(options.seed_numbers)
+
+
+def _tried(cell: Cell, options: Options) -> Sequence[float | None]:
+    """The values of the tuned setting to try; None is the paper's best."""
+    return cell.grid if options.tune and cell.grid else (None,)
+
+
+def _rows(cell: Cell, tuned: float | None, result: SimulationResult) -> Iterator[dict[str, Any]]:
+    """A line for each round, for SOLO for each party."""
+    simulation = result.simulation
+    common = {
+        "dataset": simulation.dataset,
+        "method": simulation.method,
+        "seed": simulation.seed,
+        **({} if tuned is None else {cell.tuned: tuned}),
+        "simulation": result.output.name,
+    }
+    for entry in result.rounds:
+        yield common | {"round": entry.round, "accuracy": entry.accuracy, "loss": entry.loss, "seconds": entry.seconds}
+    for party in result.parties:
+        yield common | {"party": party.party, "accuracy": party.accuracy, "loss": party.loss, "seconds": party.seconds}
+
+
+def _draw(path: Path, recipe: Recipe, results: Sequence[PanelResult], workshop: Workshop) -> None:
+    options = workshop.options
+    if recipe.panels[0].chart != "t-sne":
+        draw_recipe(path, recipe, results, data=_stand_in(recipe, options))
+        return
+    from moonfed.experiments.papers.embedding import draw_vectors
+
+    cells = [cell for panel in recipe.panels for cell in panel.cells]
+    found = [(cell.row, workshop.simulate(simulation_of(cell, options, seed=0))) for cell in cells]
+    draw_vectors(path, recipe.title, found, options.data, samples=200 if options.quick else 1000)
+
+
+def _stand_in(recipe: Recipe, options: Options) -> str:
+    """The data set that a quick look trains on in place of the paper's."""
+    trains = any(panel.measure != "spread" for panel in recipe.panels)
+    replaced = any(not DATA[dataset].bundled for dataset in recipe.datasets)
+    return options.quick_dataset if options.quick and trains and replaced else ""

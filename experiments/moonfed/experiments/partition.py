@@ -1,0 +1,170 @@
+"""Splitting a data set over devices, evenly or as unevenly as real fleets are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.errors import InvalidInput
+from moonfed.experiments.datasets import DataSet, Labels
+
+Indices = npt.NDArray[np.int64]
+MINIMUM_SAMPLES = 10  # every device gets at least these many (MOON's public code)
+Kind = Literal["dirichlet", "dirichlet-moon", "dirichlet-equal", "iid"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+DRAWS = 1000  # give up after these many draws that leave a device too little
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSettings:
+    """How to split. `beta` is the Dirichlet concentration: small means uneven; `iid` does without.
+
+    `dirichlet`: a class is shared out unevenly (MOON). `dirichlet-moon`: the same, drawn as MOON's authors draw it, so
+    that a seed gives their very parties. `dirichlet-equal`: devices of one size, of uneven class mixes (FedSSC).
+    """
+
+    kind: Kind = "dirichlet"
+    devices: int = 10
+    beta: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidInput(f"partition is {self.kind!r}; it must be one of {', '.join(KINDS)}")
+        if self.devices < 1:
+            raise InvalidInput(f"devices is {self.devices}; it must be a whole number from 1")
+        if not 0 < self.beta < float("inf"):
+            raise InvalidInput(f"beta is {self.beta}; it must be a number above 0")
+        if self.seed < 0:
+            raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0")
+
+
+def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
+    """The sample indices of each device: disjoint, and together all samples.
+
+    Raises InvalidInput where there are too few samples for that many devices.
+    """
+    if len(labels) < MINIMUM_SAMPLES * settings.devices:
+        most = len(labels) // MINIMUM_SAMPLES
+        raise InvalidInput(f"devices is {settings.devices}; {len(labels)} samples are enough for at most {most}")
+    generator = np.random.default_rng(settings.seed)
+    if settings.kind == "iid":
+        return [np.sort(part) for part in np.array_split(generator.permutation(len(labels)), settings.devices)]
+    if settings.kind == "dirichlet-equal":
+        return _draw_equal(labels, settings, generator)
+    legacy = np.random.RandomState(settings.seed % 2**32)  # it takes no larger seed
+    for _ in range(DRAWS):
+        if settings.kind == "dirichlet-moon":
+            parts = _draw_as_moon(labels, settings, legacy)
+        else:
+            parts = _draw_dirichlet(labels, settings, generator)
+        if min(len(part) for part in parts) >= MINIMUM_SAMPLES:
+            return parts
+    raise InvalidInput(
+        f"beta is {settings.beta}; {DRAWS} draws all left one of {settings.devices} devices with fewer than "
+        f"{MINIMUM_SAMPLES} samples, so it must be larger, or the devices fewer"
+    )
+
+
+def _draw_dirichlet(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
+    """One draw of Li et al. 2021, section 4.1: device j gets a share p_j of each class, p ~ Dir(beta).
+
+    A device that already holds its N-th of all the data gets none of the class (the authors' public code).
+    """
+    held: list[list[Indices]] = [[] for _ in range(settings.devices)]
+    counts = np.zeros(settings.devices, dtype=np.int64)
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        shares = generator.dirichlet(np.full(settings.devices, settings.beta))
+        shares = np.where(counts < len(labels) / settings.devices, shares, 0.0)
+        total = shares.sum()
+        if total <= 0:  # all the open devices drew a share of exactly zero
+            continue
+        ends = (np.cumsum(shares / total)[:-1] * len(members)).astype(np.int64)
+        for device, piece in enumerate(np.split(members, ends)):
+            held[device].append(piece)
+            counts[device] += len(piece)
+    if counts.sum() < len(labels):
+        return [np.empty(0, dtype=np.int64)]  # a class found no taker: draw again
+    return [np.sort(np.concatenate(pieces)) for pieces in held]
+
+
+def _draw_as_moon(labels: Labels, settings: PartitionSettings, generator: np.random.RandomState) -> list[Indices]:
+    """Draw once as MOON's authors do, whose stream is the seeded legacy generator's (their `init_seed` is 0).
+
+    The order of the draws decides the outcome: for each class first the order of its samples, then the shares. Table 6
+    of the paper follows from it exactly.
+    """
+    held: list[list[Indices]] = [[] for _ in range(settings.devices)]
+    counts = np.zeros(settings.devices, dtype=np.int64)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        generator.shuffle(members)
+        shares = generator.dirichlet(np.repeat(settings.beta, settings.devices))
+        shares = shares * (counts < len(labels) / settings.devices)
+        if not shares.sum() > 0:  # the open devices drew shares of exactly zero, or a tiny beta gave no numbers
+            return [np.empty(0, dtype=np.int64)]  # draw again
+        ends = (np.cumsum(shares / shares.sum()) * len(members)).astype(np.int64)[:-1]
+        for device, piece in enumerate(np.split(members, ends)):
+            held[device].append(piece)
+            counts[device] += len(piece)
+    return [np.sort(np.concatenate(pieces)) for pieces in held]
+
+
+def _draw_equal(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
+    """Devices of one size (or one sample more), whose class mixes are draws of Dir(beta); FedSSC, experiments.
+
+    The devices take turns in random order, each turn one sample of a class drawn from the device's mix. A class that is
+    used up is left out of the draw; a device whose classes are all used up takes what is left.
+    """
+    members = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    left = np.asarray([len(indices) for indices in members])
+    mixes = generator.dirichlet(np.full(len(members), settings.beta), size=settings.devices)
+    turns = generator.permutation(np.arange(len(labels)) % settings.devices)
+    held: list[list[int]] = [[] for _ in range(settings.devices)]
+    for device, chance in zip(turns, generator.random(len(turns)), strict=True):
+        weights = mixes[device] * (left > 0)
+        ends = np.cumsum(weights if weights.sum() > 0 else left)
+        label = min(int(np.searchsorted(ends, chance * ends[-1], side="right")), len(ends) - 1)
+        while left[label] == 0:  # the draw fell on the very end of the last class that has samples
+            label -= 1
+        left[label] -= 1
+        held[device].append(int(members[label][left[label]]))
+    return [np.sort(np.asarray(indices, dtype=np.int64)) for indices in held]
+
+
+def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDArray[np.int64]:
+    """Samples by device and class [devices, classes]."""
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+
+
+def write_partition(data: DataSet, settings: PartitionSettings, directory: Path) -> npt.NDArray[np.int64]:
+    """Writes device-1.npz … device-N.npz, test.npz and partition.json; returns samples by device and class.
+
+    Raises InvalidInput for a directory that has more devices' files, which would stay and belong to another split.
+    """
+    parts = partition(data.train_labels, settings)
+    ours = {f"device-{number}.npz" for number in range(1, len(parts) + 1)}
+    if others := sorted(path.name for path in directory.glob("device-*.npz") if path.name not in ours):
+        raise InvalidInput(
+            f"output is {str(directory)!r}, which holds {others[0]} of a split over other devices; name a new directory"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(parts, start=1):
+        np.savez(directory / f"device-{number}.npz", inputs=data.train_inputs[part], labels=data.train_labels[part])
+    np.savez(directory / "test.npz", inputs=data.test_inputs, labels=data.test_labels)
+    counts = class_counts(data.train_labels, parts, len(data.classes))
+    description = {
+        "dataset": data.name,
+        "input_shape": list(data.train_inputs.shape[1:]),
+        "classes": list(data.classes),
+        "settings": asdict(settings),
+        "samples_by_device_and_class": counts.tolist(),
+    }
+    (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
+    return counts

@@ -1,0 +1,269 @@
+"""A simulation's recipe: the data, how they are split, the method, the rounds; all of it checked before any work."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import tomllib
+
+from moonfed.coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, Sampling, parse_amount
+from moonfed.encodings import PLAIN, Encodings, parse_encodings
+from moonfed.errors import InvalidInput
+from moonfed.experiments.datasets import LOADERS, augmentation
+from moonfed.experiments.partition import Kind, PartitionSettings
+from moonfed.export.bundle_recipe import MethodSettings, read_settings
+from moonfed.server_rules import ServerRule, read_server_rule
+
+Value = float | int | str | bool
+SOLO = "solo"  # the method that exchanges nothing
+OWN_SEED = -1  # partition_seed: the simulation's
+TABLES = ("settings", "server")
+ENCODINGS = ("uplink_encoding", "downlink_encoding")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """One federated training over virtual parties. Defaults are MOON's on CIFAR-10 (Li et al. 2021, section 4.1).
+
+    `settings`: the method's, the optimiser's, epochs, batch_size and views; `server`: the server rule's.
+    `cohort` is an amount as an operator writes it. `stragglers`: the share of each round's cohort that does only a
+    random part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified subset, 0 for all.
+    `seed` decides subset, partition, initial weights, cohorts and training; `partition_seed`, if given, the partition.
+    """
+
+    name: str = "simulation"
+    dataset: str
+    model: str = "cnn"
+    projection: int = 256  # width of the projection head's output; 0: no head
+    method: str = "fedavg"
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    augmentation: bool = True  # the data set's own, where the papers' experiments have one
+    rounds: int = 100
+    parties: int = 10
+    partition: Kind = "dirichlet"
+    beta: float = 0.5
+    partition_seed: int = OWN_SEED
+    cohort: str = "all"
+    sampling: Sampling = "uniform"
+    server_rule: str = "mean"
+    server: Mapping[str, Value] = field(default_factory=dict)
+    stragglers: float = 0.0
+    uplink_encoding: str = str(PLAIN)  # of what comes up from parties, and of global models on their way down to them
+    downlink_encoding: str = str(PLAIN)
+    train_samples: int = 0
+    test_samples: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.isprintable():
+            raise InvalidInput(f"name is {self.name!r}; it must be printable text")
+        _one_of("dataset", self.dataset, tuple(LOADERS))
+        _one_of("sampling", self.sampling, get_args(Sampling))
+        _whole("rounds", self.rounds, 1, MAX_NUMBER)
+        _whole("parties", self.parties, 1, MAX_NUMBER)
+        _whole("projection", self.projection, 0)
+        _whole("train_samples", self.train_samples, 0)
+        _whole("test_samples", self.test_samples, 0)
+        _whole("seed", self.seed, 0, MAX_SEED)
+        if self.partition_seed != OWN_SEED:
+            _whole("partition_seed", self.partition_seed, 0, MAX_SEED)
+        if not 0 <= self.stragglers <= 1:
+            raise InvalidInput(f"stragglers is {self.stragglers!r}; it must be a share from 0 to 1")
+        _ = self.partition_settings, self.method_settings  # both check their part
+        if self.method_settings.training.views and self.augmentation_name == "none":
+            raise InvalidInput(
+                f"views is {self.method_settings.training.views}; it must be 0, since nothing is augmented: "
+                f"{self._why_plain()}"
+            )
+        _ = self.encodings
+        self._check_cohort(self.cohort_amount)
+        self._check_server(self.rule)
+
+    def _why_plain(self) -> str:
+        if not self.augmentation:
+            return "augmentation is false"
+        return f"data set {self.dataset!r} has no augmentation of its own"
+
+    def _check_cohort(self, cohort: Amount) -> None:
+        if cohort.count is not None and cohort.count > self.parties:
+            raise InvalidInput(f"cohort is {self.cohort!r}; it must be at most the number of parties, {self.parties}")
+
+    def _check_server(self, rule: ServerRule) -> None:
+        if self.sampling == "samples" and rule.weighting == "samples":
+            raise InvalidInput(
+                "sampling is 'samples' and weighting is 'samples', which counts a party's size twice; "
+                "one of them must be 'uniform' (server.weighting for the latter)"
+            )
+        if self.method != SOLO:
+            return
+        for key, value, allowed in (
+            ("server_rule", self.server_rule, "mean"),
+            ("cohort", self.cohort, "all"),
+            ("sampling", self.sampling, "uniform"),
+            ("stragglers", self.stragglers, 0.0),
+            ("uplink_encoding", self.uplink_encoding, str(PLAIN)),
+            ("downlink_encoding", self.downlink_encoding, str(PLAIN)),
+        ):
+            if value != allowed:
+                raise InvalidInput(f"{key} is {value!r}; with method 'solo', which exchanges nothing, leave it out")
+
+    @property
+    def method_settings(self) -> MethodSettings:
+        """The method with everything that `settings` can change."""
+        return read_settings(self.method, self.settings)
+
+    @property
+    def partition_settings(self) -> PartitionSettings:
+        """How the training samples are split."""
+        seed = self.seed if self.partition_seed == OWN_SEED else self.partition_seed
+        return PartitionSettings(kind=self.partition, devices=self.parties, beta=self.beta, seed=seed)
+
+    @property
+    def rule(self) -> ServerRule:
+        """The server rule with its settings."""
+        return read_server_rule({"name": self.server_rule, **self.server})
+
+    @property
+    def cohort_amount(self) -> Amount:
+        """How many parties a round draws."""
+        return parse_amount("cohort", self.cohort)
+
+    @property
+    def encodings(self) -> Encodings:
+        """What models are on their way between the coordinator and the parties."""
+        return parse_encodings(self.downlink_encoding, self.uplink_encoding)
+
+    @property
+    def augmentation_name(self) -> str:
+        """What the plan does to a batch, by `moonfed.export.augmentation`'s names."""
+        return augmentation(self.dataset) if self.augmentation else "none"
+
+    @property
+    def names(self) -> list[str]:
+        """The parties' names, in order of their parts of the data."""
+        return [f"party-{number}" for number in range(1, self.parties + 1)]
+
+    def to_document(self) -> dict[str, Any]:
+        """The recipe as JSON values, numbers that were text included."""
+        document = asdict(self)
+        for key in ENCODINGS:  # a recipe of before there were any is the same simulation
+            if document[key] == str(PLAIN):
+                del document[key]
+        if self.partition_seed == OWN_SEED:
+            del document["partition_seed"]
+        document |= {table: {key: _plain(value) for key, value in document[table].items()} for table in TABLES}
+        return document | {"beta": float(self.beta), "stragglers": float(self.stragglers)}
+
+    @property
+    def digest(self) -> str:
+        """Identifies the simulation: two recipes with the same one differ in nothing but perhaps the name."""
+        document = self.to_document()
+        del document["name"]
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def read_simulation(path: Path, changes: Sequence[str] = ()) -> Simulation:
+    """Reads a recipe from TOML and applies `KEY=VALUE` changes; InvalidInput names a key that is wrong."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not TOML: {error}") from error
+    return from_document({"name": path.stem} | document, changes)
+
+
+def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> Simulation:
+    """A simulation from a recipe's keys and tables; `changes` are `KEY=VALUE`, at any of the three levels.
+
+    A key that is no recipe's belongs to the method's settings; `server.KEY` belongs to the server rule's. Without a
+    VALUE the key is taken out, so that its default holds.
+    """
+    types = {item.name: str(item.type) for item in fields(Simulation)}
+    values = dict(document)
+    for table in TABLES:
+        values[table] = dict(_table(table, values.get(table, {})))
+    for change in changes:
+        key, separator, text = change.partition("=")
+        if not separator or not key.strip():
+            raise InvalidInput(f"set is {change!r}; it must be KEY=VALUE, such as rounds=3, or KEY= to take a key out")
+        table, key = _place(key.strip(), types)
+        target = values[table] if table else values
+        if text.strip():
+            target[key] = text.strip()
+        elif key in target:
+            del target[key]
+        else:
+            raise InvalidInput(f"set is {change!r}, which takes a key out, but the recipe does not have {key!r}")
+    for key, value in values.items():
+        if key not in types:
+            raise InvalidInput(f"{key} (= {value!r}) is no key of a recipe; it has {', '.join(sorted(types))}")
+        if key not in TABLES:
+            values[key] = _typed(key, value, types[key])
+    if "dataset" not in values:
+        raise InvalidInput(f"dataset is not given; it must be one of {', '.join(LOADERS)}")
+    return Simulation(**values)
+
+
+def _place(key: str, types: Mapping[str, str]) -> tuple[str, str]:
+    """The table that a changed key belongs to, none for the recipe's own, and its name there."""
+    table, separator, name = key.partition(".")
+    if separator:
+        if table not in TABLES:
+            raise InvalidInput(f"set names {key!r}; before the dot it must be {' or '.join(TABLES)}")
+        return table, name
+    return ("", key) if key in types and key not in TABLES else ("settings", key)
+
+
+def _table(name: str, value: object) -> Mapping[str, Value]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{name} is {value!r}; it must be a table, [{name}]")
+    for key, item in value.items():
+        if not isinstance(item, (bool, int, float, str)):
+            raise InvalidInput(f"{name}.{key} is {item!r}; it must be a number or text")
+    return value
+
+
+def _typed(key: str, value: object, kind: str) -> object:
+    """A top-level value as its field's type; text becomes a number, as a command line has them."""
+    if kind == "bool":
+        truths = {"true": True, "false": False}
+        if str(value).lower() in truths:
+            return truths[str(value).lower()]
+        raise InvalidInput(f"{key} is {value!r}; it must be true or false")
+    if kind not in ("int", "float"):
+        return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else _refuse(key, value)
+    try:
+        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if math.isnan(number) or (kind == "int" and not number.is_integer()):
+        raise InvalidInput(f"{key} is {value!r}; it must be a {'whole number' if kind == 'int' else 'number'}")
+    return int(value) if kind == "int" else number  # type: ignore[call-overload] # it converts, as was just seen
+
+
+def _refuse(key: str, value: object) -> str:
+    raise InvalidInput(f"{key} is {value!r}; it must be text")
+
+
+def _plain(value: Value) -> Value:
+    """A number for text that is one, so that 5, 5.0 and "5" are the same setting."""
+    try:
+        return value if isinstance(value, bool) else float(value)
+    except ValueError:
+        return value
+
+
+def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise InvalidInput(f"{key} is {value!r}; it must be one of {', '.join(allowed)}")
+
+
+def _whole(key: str, value: int, least: int, most: float = math.inf) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        limit = "" if math.isinf(most) else f" to {most}"
+        raise InvalidInput(f"{key} is {value!r}; it must be a whole number from {least}{limit}")

@@ -1,0 +1,38 @@
+"""Smaller versions of a data set: as many samples as asked for, with every class's share kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from moonfed.errors import InvalidInput
+from moonfed.experiments.datasets import DataSet, Labels
+from moonfed.experiments.partition import Indices
+
+
+def subset(data: DataSet, *, train_samples: int, test_samples: int, seed: int) -> DataSet:
+    """A stratified draw of that many samples; 0 stands for all. InvalidInput if there are not as many."""
+    train = _stratified("train_samples", data.train_labels, train_samples, seed)
+    test = _stratified("test_samples", data.test_labels, test_samples, seed)
+    return replace(
+        data,
+        train_inputs=data.train_inputs[train],
+        train_labels=data.train_labels[train],
+        test_inputs=data.test_inputs[test],
+        test_labels=data.test_labels[test],
+    )
+
+
+def _stratified(name: str, labels: Labels, count: int, seed: int) -> Indices:
+    """`count` indices in order; every class has its share, rounded so that the sum is right."""
+    if count > len(labels):
+        raise InvalidInput(f"{name} is {count}; the data set has {len(labels)}")
+    if count in (0, len(labels)):
+        return np.arange(len(labels))
+    generator = np.random.default_rng(seed)
+    members = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    shares = np.asarray([len(indices) * count / len(labels) for indices in members])
+    takes = np.floor(shares).astype(np.int64)
+    takes[np.argsort(takes - shares, kind="stable")[: count - takes.sum()]] += 1  # the largest remainders
+    return np.sort(np.concatenate([indices[:take] for indices, take in zip(members, takes, strict=True)]))

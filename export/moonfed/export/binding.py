@@ -1,0 +1,128 @@
+"""Binds a model's tensors into a bundle's ONNX graph, and says in the file where they come from. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from moonfed.errors import InvalidInput, SchemaMismatch
+from moonfed.export.resizing import resized
+from moonfed.manifest import InputSpec, Manifest
+from moonfed.tensors import Vector, open_model, split
+from moonfed.version import RELEASE
+
+INPUT, OUTPUT, EMBEDDINGS = "inputs", "probabilities", "embeddings"  # of the graph; embeddings are z [B, D]
+PREFIX = "moonfed."
+_PREPROCESSING = "preprocessing."  # begins the names of its constants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a model comes from."""
+
+    run: str
+    round: int  # 0: the weights that the run started from
+    manifest: str  # sha256
+    model: str  # sha256
+
+
+def bind_file(template: bytes, model: Path, manifest: Manifest, origin: Origin | None = None) -> bytes:
+    """`bind` for a model file; raises SchemaMismatch if its tensors are not the manifest's."""
+    return bind(template, open_model(model, manifest.tensors), manifest, origin)
+
+
+def bind(
+    template: bytes, model: Vector, manifest: Manifest, origin: Origin | None = None, *, embeddings: bool = False
+) -> bytes:
+    """The graph with a model's tensors as its initialisers, and with `embeddings` as a second output if wanted.
+
+    `model`: the flat vector in the manifest's order. Raises SchemaMismatch if the graph lacks one of its tensors,
+    InvalidInput if it lacks embeddings that are wanted.
+    """
+    proto = onnx.ModelProto.FromString(template)
+    initialisers = {initialiser.name: initialiser for initialiser in proto.graph.initializer}
+    for name, tensor in split(model, manifest.tensors).items():
+        if name not in initialisers or tuple(initialisers[name].dims) != tensor.shape:
+            raise SchemaMismatch(f"tensor {name!r} of shape {list(tensor.shape)} has no place in the ONNX graph")
+        initialisers[name].CopyFrom(onnx.numpy_helper.from_array(np.asarray(tensor), name))
+    _choose_outputs(proto, manifest, embeddings=embeddings)
+    steps = json.dumps(_preprocessing(proto, manifest.input), sort_keys=True)
+    _set_metadata(proto, {**metadata(manifest, origin), "preprocessing": steps})
+    return proto.SerializeToString(deterministic=True)
+
+
+def metadata(manifest: Manifest, origin: Origin | None = None) -> dict[str, str]:
+    """What a bound graph says of itself; lists are JSON."""
+    entries: dict[str, str] = {
+        "release": RELEASE,
+        "name": manifest.name,
+        "model": manifest.model,
+        "method": manifest.method,
+        "classes": json.dumps(list(manifest.classes), ensure_ascii=False),
+        "input": json.dumps({"kind": manifest.input.kind, "shape": list(manifest.input.shape)}),
+    }
+    if origin is not None:
+        entries |= {
+            "run": origin.run,
+            "round": str(origin.round),
+            "manifest_sha256": origin.manifest,
+            "model_sha256": origin.model,
+        }
+    return entries
+
+
+def read_metadata(graph: bytes, where: str = "the graph") -> Mapping[str, str]:
+    """The entries that moonfed wrote, without their prefix; InvalidInput for bytes that are no ONNX."""
+    try:
+        proto = onnx.ModelProto.FromString(graph)
+    except DecodeError as error:
+        raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
+    return {
+        entry.key.removeprefix(PREFIX): entry.value for entry in proto.metadata_props if entry.key.startswith(PREFIX)
+    }
+
+
+def with_metadata(graph: bytes, entries: Mapping[str, str]) -> bytes:
+    """The same graph with exactly these entries, sorted, and no others."""
+    proto = onnx.ModelProto.FromString(graph)
+    _set_metadata(proto, entries)
+    return proto.SerializeToString(deterministic=True)
+
+
+def _set_metadata(proto: onnx.ModelProto, entries: Mapping[str, str]) -> None:
+    onnx.helper.set_model_props(proto, {PREFIX + key: entries[key] for key in sorted(entries)})
+
+
+def _choose_outputs(proto: onnx.ModelProto, manifest: Manifest, *, embeddings: bool) -> None:
+    """Leaves the outputs that are wanted; what leads to z leads to the probabilities as well, so no node goes."""
+    wanted = (OUTPUT, EMBEDDINGS) if embeddings else (OUTPUT,)
+    chosen = [output for output in proto.graph.output if output.name in wanted]
+    if len(chosen) < len(wanted):
+        raise InvalidInput(
+            f"embeddings are wanted of bundle {manifest.name!r}, whose graph has none: it was built by an older release"
+        )
+    del proto.graph.output[:]
+    proto.graph.output.extend(chosen)
+
+
+def _preprocessing(proto: onnx.ModelProto, sample: InputSpec) -> dict[str, object]:
+    """What the graph does to raw samples first; the constants are read from the graph itself.
+
+    Pictures: value * factor + shift for each channel, then bilinear resizing to `resized`, height and width, if they
+    are too small. Features: (value - mean) / deviation.
+    """
+    steps: dict[str, object] = {
+        tensor.name.removeprefix(_PREPROCESSING): (onnx.numpy_helper.to_array(tensor) + 0.0).tolist()  # never -0.0
+        for tensor in proto.graph.initializer
+        if tensor.name.startswith(_PREPROCESSING)
+    }
+    sides = [resized(side) for side in sample.shape[:2]]
+    if sample.kind == "image" and sides != list(sample.shape[:2]):
+        steps["resized"] = sides
+    return steps

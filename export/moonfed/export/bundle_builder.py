@@ -1,0 +1,143 @@
+"""Builds a bundle from a recipe: network, plan, graph, seeded weights and manifest, checked before anyone sees it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from moonfed.blobs import ref_of_bytes
+from moonfed.bundle import Bundle
+from moonfed.errors import InvalidInput
+from moonfed.export.activation_memory import MORE, activation_bytes
+from moonfed.export.augmentation import new_augmentation
+from moonfed.export.binding import bind
+from moonfed.export.bundle_recipe import MethodSettings, Recipe, read_settings
+from moonfed.export.methods.base import ExchangeShapes
+from moonfed.export.model_zoo import build_network
+from moonfed.export.network import Network, exchanged_tensors, tensor_specs
+from moonfed.export.onnx_graph import export_graph
+from moonfed.export.parity import require_parity
+from moonfed.export.plan_builder import compile_plan, plan_bytes
+from moonfed.export.self_checks import check_forward, check_training, minimum_samples, random_samples
+from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
+from moonfed.plan import Plan, load_plan
+from moonfed.tensors import TensorSpec, Vector, write_model
+
+MINIMUM_TORCH = "2.4"  # the first with torch.ops.aten._fused_sgd_ on the CPU
+
+
+def build_bundle(recipe: Recipe) -> Bundle:
+    """Builds and checks a bundle; the same recipe and the same releases of the libraries give the same bytes.
+
+    The checks: TorchScript and ONNX can express the model, the model takes the input and returns one logit per class,
+    rounds with the saved and loaded plan have finite losses and results and change the weights, and the graph predicts
+    what the plan predicts. Raises InvalidInput naming what is wrong with the recipe, or what does not combine.
+    """
+    settings = read_settings(recipe.method, recipe.settings)
+    _require_views(recipe, settings)
+    augmentation = new_augmentation(recipe.augmentation, recipe.input)
+    network = _network(recipe)
+    least = minimum_samples(network)
+    if settings.training.batch_size < least:
+        raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")
+    width, specs = check_forward(network, recipe), tensor_specs(network)
+    with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
+        weights = _weights(network, specs, Path(directory))
+        scripted = compile_plan(
+            network, settings.method, settings.hyperparameters, augmentation=augmentation, model=recipe.model
+        )
+        plan_path = Path(directory) / PLAN_FILE
+        plan_path.write_bytes(plan_bytes(scripted))
+        files = {
+            PLAN_FILE: plan_path.read_bytes(),
+            GRAPH_FILE: export_graph(network, recipe.input, model=recipe.model),
+            WEIGHTS_FILE: weights,
+        }
+        activations = activation_bytes(network, torch.from_numpy(random_samples(recipe.input, MORE)))
+        manifest = _manifest(recipe, settings, specs, width, _plan_spec(settings, least, activations), files)
+        _check(load_plan(plan_path, "cpu"), network, manifest, files)
+    return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
+
+
+def _require_views(recipe: Recipe, settings: MethodSettings) -> None:
+    if settings.training.views and recipe.augmentation == "none":
+        raise InvalidInput(
+            f"views is {settings.training.views} and augmentation 'none'; without augmentation it must be 0"
+        )
+
+
+def _network(recipe: Recipe) -> Network:
+    return build_network(
+        recipe.model,
+        recipe.input,
+        len(recipe.classes),
+        mean=recipe.mean,
+        deviation=recipe.deviation,
+        projection=recipe.projection,
+        seed=recipe.seed,
+    )
+
+
+def _weights(network: Network, specs: tuple[TensorSpec, ...], directory: Path) -> bytes:
+    path = directory / WEIGHTS_FILE
+    write_model(path, specs, (_flat(tensor) for tensor in exchanged_tensors(network).values()))
+    return path.read_bytes()
+
+
+def _manifest(
+    recipe: Recipe,
+    settings: MethodSettings,
+    specs: tuple[TensorSpec, ...],
+    width: int,
+    plan: PlanSpec,
+    files: dict[str, bytes],
+) -> Manifest:
+    method = settings.method
+    parameters = tuple(spec for spec in specs if spec.kind == "parameter")
+    shapes = ExchangeShapes(parameters=parameters, classes=len(recipe.classes), width=width)
+    return Manifest(
+        name=recipe.name,
+        model=recipe.model,
+        method=recipe.method,
+        hyperparameters=settings.hyperparameters,
+        schedules=method.schedules(),
+        previous_models=method.previous_models,
+        prototype_devices=method.prototype_devices,
+        downlink=method.downlink(shapes),
+        uplink=method.uplink(shapes),
+        device_state=method.device_state(shapes),
+        server_rule=recipe.server_rule,
+        training=settings.training,
+        augmentation=recipe.augmentation,
+        input=recipe.input,
+        classes=recipe.classes,
+        tensors=specs,
+        plan=plan,
+        files={name: ref_of_bytes(content) for name, content in files.items()},
+    )
+
+
+def _plan_spec(settings: MethodSettings, least: int, activations: int) -> PlanSpec:
+    return PlanSpec(
+        minimum_torch=MINIMUM_TORCH,
+        built_with_torch=str(torch.__version__),
+        minimum_samples=least,
+        activation_bytes=activations,
+        frozen_encoders=settings.method.frozen_encoders,
+    )
+
+
+def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, bytes]) -> None:
+    """Trains a little, then compares graph and plan with the trained weights, which neither of them was built with."""
+    initial = [tensor.detach() for tensor in exchanged_tensors(network).values()]
+    trained = check_training(plan, initial, manifest)
+    graph = bind(files[GRAPH_FILE], np.concatenate([_flat(tensor) for tensor in trained]), manifest)
+    require_parity(graph, plan, random_samples(manifest.input, 32))
+
+
+def _flat(tensor: torch.Tensor) -> Vector:
+    values: Vector = tensor.detach().cpu().numpy().reshape(-1)
+    return values

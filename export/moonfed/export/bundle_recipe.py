@@ -1,0 +1,153 @@
+"""What a bundle is built from: a recipe, checked before anything is built, and the settings of a method by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from moonfed.errors import InvalidInput
+from moonfed.export.methods import METHODS, Method
+from moonfed.export.model_zoo import PROJECTION
+from moonfed.export.optimiser import Sgd
+from moonfed.manifest import InputSpec, LocalTraining
+from moonfed.server_rules import Mean, ServerRule
+
+Settings = Mapping[str, float | int | str]
+DEFAULT_BATCH_SIZE = 64  # Li, He, Song (CVPR 2021), section 4.1
+ADVICE = "`moonfed-export methods` lists all with their defaults"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A model, a method and their settings. `settings` may hold numbers or their text, as a command line has them."""
+
+    name: str
+    model: str
+    input: InputSpec
+    classes: tuple[str, ...]
+    method: str = "fedavg"
+    settings: Settings = field(default_factory=dict)
+    mean: tuple[float, ...] | None = None  # one for each channel of pixels in [0, 1], or for each feature, or one
+    deviation: tuple[float, ...] | None = None
+    augmentation: str = "none"
+    projection: int | None = PROJECTION  # the projection head's output; None: no head
+    server_rule: ServerRule = field(default_factory=Mean)
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodSettings:
+    """A method with everything around it that `settings` can change."""
+
+    method: Method
+    optimiser: Sgd
+    training: LocalTraining
+
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        """The plan's: the optimiser's and the objective's."""
+        optimiser = {item.name: float(getattr(self.optimiser, item.name)) for item in fields(Sgd)}
+        return optimiser | self.method.coefficients()
+
+
+def read_settings(method: str, settings: Settings) -> MethodSettings:
+    """The method of that name with these settings, the rest at the paper's values.
+
+    Raises InvalidInput for an unknown method, an unknown setting or a value that is not allowed.
+    """
+    if method not in METHODS:
+        raise InvalidInput(f"method is {method!r}; it must be one of {', '.join(METHODS)}; {ADVICE}")
+    owners: dict[str, type[Any]] = {
+        item.name: owner for owner in (METHODS[method], Sgd, LocalTraining) for item in fields(owner)
+    }
+    values: dict[type[Any], dict[str, float | int]] = {METHODS[method]: {}, Sgd: {}, LocalTraining: {}}
+    for key, value in {**default_training(method), **settings}.items():
+        if key not in owners:
+            known = ", ".join(sorted(owners))
+            raise InvalidInput(f"setting {key!r} (= {value!r}) is unknown; {method} has {known}; {ADVICE}")
+        values[owners[key]][key] = _number(key, value, owners[key])
+    return MethodSettings(
+        method=METHODS[method](**values[METHODS[method]]),
+        optimiser=Sgd(**values[Sgd]),
+        training=LocalTraining(**values[LocalTraining]),  # type: ignore[arg-type]
+    )
+
+
+def read_federated(method: str) -> str:
+    """The name, unless it is a method's whose devices exchange nothing, for which no coordinator is needed."""
+    if method in METHODS and not METHODS[method].exchanges:
+        raise InvalidInput(
+            f"method is {method!r}, whose devices exchange nothing, so no federation needs a bundle of it; "
+            "`moonfed-experiments simulate` trains it"
+        )
+    return method
+
+
+def default_training(method: str) -> dict[str, int]:
+    """The device's loop over its data, unless settings say otherwise."""
+    return {"epochs": METHODS[method].default_epochs, "batch_size": DEFAULT_BATCH_SIZE}
+
+
+def read_input(text: str) -> InputSpec:
+    """`32x32x3` (height, width, channels of a picture) or `features:30`; InvalidInput for anything else."""
+    if match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text):
+        return InputSpec(kind="image", shape=tuple(int(side) for side in match.groups()))
+    if match := re.fullmatch(r"features:(\d+)", text):
+        return InputSpec(kind="features", shape=(int(match[1]),))
+    raise InvalidInput(f"input is {text!r}; it must be HEIGHTxWIDTHxCHANNELS, such as 32x32x3, or features:COUNT")
+
+
+def read_classes(text: str) -> tuple[str, ...]:
+    """`cat,dog,bird`, or a number N for classes called 0 to N-1."""
+    if text.isdecimal():
+        return tuple(str(index) for index in range(int(text)))
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise InvalidInput(f"classes is {text!r}, in which a name is empty; give names with commas between them")
+    return names
+
+
+def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """`0.49,0.48,0.45`; nothing for nothing."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError as error:
+        raise InvalidInput(f"{name} is {text!r}; it must be numbers with commas between them") from error
+
+
+def read_projection(text: str) -> int | None:
+    """A width, or `none` for no projection head."""
+    if text == "none":
+        return None
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    raise InvalidInput(f"projection is {text!r}; it must be a whole number from 1, or none")
+
+
+def read_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE`, as often as the option was given."""
+    pairs = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidInput(f"{option} is {text!r}; it must be KEY=VALUE")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _number(key: str, value: float | int | str, owner: type[Any]) -> float | int:
+    """The value as the field's type; the dataclass itself checks its range."""
+    whole = next(item.type for item in fields(owner) if item.name == key) in (int, "int")
+    try:
+        number = float(value)
+        if not whole:
+            return number
+        if number.is_integer():
+            return int(number)
+    except ValueError:
+        pass
+    raise InvalidInput(f"{key} is {value!r}; it must be a {'whole number' if whole else 'number'}")

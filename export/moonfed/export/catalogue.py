@@ -1,0 +1,73 @@
+"""What can be set: every method and every server rule with its settings and their defaults."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import MISSING, fields
+from typing import Any
+
+from moonfed.export.bundle_recipe import default_training
+from moonfed.export.methods import METHODS
+from moonfed.export.optimiser import Sgd
+from moonfed.manifest import LocalTraining
+from moonfed.server_rules import SERVER_RULES
+
+Defaults = dict[str, Any]
+
+
+def catalogue() -> dict[str, Any]:
+    """A document: `methods`, each with what `--set` can change, and `server_rules`, with what `--server-set` can."""
+    return {
+        "methods": {
+            name: {
+                "about": _about(sys.modules[method.__module__].__doc__),
+                "federated": method.exchanges,
+                "settings": _defaults(method) | training_defaults(name),
+            }
+            for name, method in METHODS.items()
+        },
+        "server_rules": {
+            name: {"about": _about(rule.__doc__), "settings": _defaults(rule)} for name, rule in SERVER_RULES.items()
+        },
+    }
+
+
+def training_defaults(method: str) -> Defaults:
+    """The settings that every method has: the optimiser's and those of the device's loop over its data."""
+    return _defaults(Sgd) | _defaults(LocalTraining) | default_training(method)
+
+
+def table() -> str:
+    """The same for people: what all methods have in common comes once."""
+    document, common = catalogue(), training_defaults("fedavg")
+    lines = ["Methods (--method) and their settings (--set); all have", f"    {_pairs(common)}"]
+    for name, entry in document["methods"].items():
+        own = {key: value for key, value in entry["settings"].items() if common.get(key) != value}
+        lines += _entry(name, entry["about"], own)
+    lines += ["", "Server rules (--server-rule) and their settings (--server-set)"]
+    for name, entry in document["server_rules"].items():
+        lines += _entry(name, entry["about"], entry["settings"])
+    return "\n".join(lines)
+
+
+def _entry(name: str, about: str, settings: Defaults) -> list[str]:
+    return [f"  {name}: {about}", *([f"    {_pairs(settings)}"] if settings else [])]
+
+
+def _pairs(settings: Defaults) -> str:
+    return "  ".join(f"{key}={_text(value)}" for key, value in settings.items())
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _defaults(owner: type[Any]) -> Defaults:
+    """A settings class' fields and their defaults; those without one have theirs elsewhere."""
+    return {item.name: item.default for item in fields(owner) if item.default is not MISSING}
+
+
+def _about(docstring: str | None) -> str:
+    """A docstring's first line, without the name that it opens with."""
+    first = (docstring or "").strip().splitlines()[0]
+    return first.partition(": ")[2] or first

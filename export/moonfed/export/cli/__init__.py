@@ -1,0 +1,1 @@
+"""Commands of moonfed-export, registered by `program`. Each imports its dependencies when it runs."""

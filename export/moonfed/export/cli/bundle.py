@@ -1,0 +1,124 @@
+"""Commands about bundles: build one, say what is in one, list what one can be made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moonfed.command_line import print_json
+from moonfed.operator import JsonOption
+from moonfed.server_rules import SERVER_RULES, read_server_rule
+
+if TYPE_CHECKING:
+    from moonfed.export.bundle_recipe import Recipe
+
+
+def bundle(
+    input_text: Annotated[
+        str, typer.Option("--input", metavar="HxWxC|features:N", help="One raw sample: 32x32x3 pixels, or N features.")
+    ],
+    classes: Annotated[str, typer.Option(help="Their names with commas between them, or their number.")],
+    output: Annotated[Path, typer.Option(metavar="DIR|FILE.zip", help="Where to write the bundle.")],
+    model: Annotated[
+        str, typer.Option(help="cnn, mlp, resnet18, resnet50, torchvision:NAME or your MODULE:CALLABLE.")
+    ] = "cnn",
+    projection: Annotated[
+        str, typer.Option(metavar="WIDTH|none", help="The projection head's output; none: no head.")
+    ] = "256",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="fedavg, fedprox, scaffold, moon, l2, fedssc, fedproc, fedssc-two-stage or fedssc-local-contrast."
+        ),
+    ] = "fedavg",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method or of local training; see `methods`."),
+    ] = None,
+    server_rule: Annotated[str, typer.Option(help=f"How updates combine: {', '.join(SERVER_RULES)}.")] = "mean",
+    server_settings: Annotated[
+        list[str] | None, typer.Option("--server-set", metavar="KEY=VALUE", help="A setting of that; see `methods`.")
+    ] = None,
+    augmentation: Annotated[
+        str, typer.Option(help="Of pictures, while training: none, crop-flip or crop-flip-rotate.")
+    ] = "none",
+    mean: Annotated[
+        str | None, typer.Option(help="To subtract, per channel (of 0 to 1) or feature: 0.5,0.5,0.4.")
+    ] = None,
+    std: Annotated[str | None, typer.Option(help="To divide by, likewise.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the initial weights.", min=0)] = 0,
+    name: Annotated[str | None, typer.Option(help="The bundle's name; by default the output's.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a bundle: a training plan, an ONNX graph, initial weights and a manifest.
+
+    A MODULE:CALLABLE is called with a raw sample's shape, such as (32, 32, 3), and the number of classes; it returns
+    three torch modules: encoder, projection head, output layer. Pictures reach the encoder as float [B, C, H, W], with
+    sides under 16 pixels resized to 32.
+
+    Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
+    """
+    from moonfed.export import bundle_recipe as recipes
+
+    recipe = recipes.Recipe(
+        name=name or output.stem,
+        model=model,
+        input=recipes.read_input(input_text),
+        classes=recipes.read_classes(classes),
+        projection=recipes.read_projection(projection),
+        method=recipes.read_federated(method),
+        settings=recipes.read_pairs("--set", settings or []),
+        server_rule=read_server_rule(
+            {**recipes.read_pairs("--server-set", server_settings or []), "name": server_rule}
+        ),
+        augmentation=augmentation,
+        mean=recipes.read_numbers("mean", mean),
+        deviation=recipes.read_numbers("std", std),
+        seed=seed,
+    )
+    _write_bundle(recipe, output, as_json=as_json)
+
+
+def methods(as_json: JsonOption = False) -> None:
+    """List the methods and the server rules with their settings and the settings' defaults.
+
+    Example: moonfed-export methods --json
+    """
+    from moonfed.export.catalogue import catalogue, table
+
+    if as_json:
+        print_json(catalogue())
+    else:
+        print(table())
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's directory or .zip.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is in a bundle, after checking that it is whole.
+
+    Example: moonfed-export inspect my-bundle
+    """
+    from moonfed.bundle import read_bundle
+    from moonfed.export.inspection import describe, table
+
+    found = read_bundle(path)
+    if as_json:
+        print_json(describe(found))
+    else:
+        print(table(found))
+
+
+def _write_bundle(recipe: Recipe, output: Path, *, as_json: bool) -> None:
+    from moonfed.bundle import write_bundle
+    from moonfed.export.bundle_builder import build_bundle
+
+    built = build_bundle(recipe)
+    write_bundle(output, built)
+    if as_json:
+        print_json({"output": str(output), "sha256": built.ref.sha256, "name": recipe.name})
+    else:
+        print(f"{output} holds bundle {recipe.name!r}, sha256 {built.ref.sha256[:12]}; `inspect` says what is in it")

@@ -1,0 +1,37 @@
+"""moonfed-export: builds bundles, scores a run's models, and writes them as checked ONNX files.
+
+The commands are in `export.commands`; everything heavy is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from moonfed.command_line import new_app, run_program
+from moonfed.export.cli.bundle import bundle, inspect, methods
+from moonfed.export.cli.classify import classify
+from moonfed.export.cli.evaluate import evaluate
+from moonfed.export.cli.onnx import onnx
+from moonfed.export.cli.options import PROGRAM
+from moonfed.export.cli.release import follow, repository, roll_back
+from moonfed.export.cli.serve import serve
+
+HELP = """Compile models for a fleet of devices, score what a run has learned, write it as ONNX, bring it to a server.
+
+\b
+Example:
+  moonfed-export bundle --model cnn --input 8x8x1 --classes 10 --method moon --output digits-bundle
+  moonfed-export evaluate digits --data test.npz --follow
+  moonfed-export onnx digits --data test.npz --output digits.onnx
+  moonfed-export repository digits --data test.npz --name digits --output models
+  moonfed-export serve models
+"""
+
+app = new_app(HELP)
+for command in (bundle, methods, inspect, evaluate, onnx, repository, follow, roll_back, serve, classify):
+    app.command()(command)
+
+
+def main() -> None:
+    """The program's entry point."""
+    run_program(app, PROGRAM, extra="serve" if sys.argv[1:2] == ["serve"] else "export")

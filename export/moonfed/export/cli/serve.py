@@ -1,0 +1,99 @@
+"""The command that serves a model repository."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moonfed.command_line import print_json
+from moonfed.errors import InvalidInput
+from moonfed.operator import JsonOption
+
+if TYPE_CHECKING:
+    from moonfed.serving.server import Ports
+
+MODEL_CONTROLS = ("poll", "explicit")
+
+
+def serve(
+    repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="A model repository, in Triton's layout.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
+    grpc_port: Annotated[int, typer.Option(help="For gRPC; 0: any free one.")] = 8001,
+    http_port: Annotated[int, typer.Option(help="For HTTP; 0: any free one.")] = 8000,
+    metrics_port: Annotated[int, typer.Option(help="For Prometheus, at /metrics; 0: any free one.")] = 8002,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="KEY.pem", help="With it gRPC and HTTP are served with TLS only.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="CERTIFICATE.pem", help="Of that key, with the chain behind it.")
+    ] = None,
+    model_control: Annotated[
+        str,
+        typer.Option(metavar="poll|explicit", help="Serve what lies in the repository, or what clients have loaded."),
+    ] = "poll",
+    poll_seconds: Annotated[
+        float, typer.Option(help="How often to look whether the repository has changed; 0: only at the start.")
+    ] = 5.0,
+    provider: Annotated[
+        str,
+        typer.Option(metavar="cpu|cuda|tensorrt", help="Where models run; what is missing is an error, not the CPU."),
+    ] = "cpu",
+    intra_op_threads: Annotated[
+        int, typer.Option(help="Threads for each run of a model; 0: one for each core.", min=0)
+    ] = 1,
+    max_request_size: Annotated[str, typer.Option(metavar="SIZE", help="The largest request taken.")] = "64MB",
+    max_concurrent_requests: Annotated[
+        int, typer.Option(help="Inference requests under way at once; more are refused as unavailable.", min=1)
+    ] = 256,
+    drain_seconds: Annotated[float, typer.Option(help="How long a stop waits for what is under way.")] = 30.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve the models of a repository over the Open Inference Protocol (KServe v2), as Triton does.
+
+    gRPC and HTTP, with Triton's extensions; clients such as tritonclient and KServe's work as they are. Runs until
+    SIGTERM or Ctrl-C, and then answers what is under way. With --json, one line with the ports when it is ready.
+
+    Example: moonfed-export serve models --host 0.0.0.0
+    """
+    import logging
+
+    from moonfed.serving.model_manager import ServingSettings
+    from moonfed.serving.server import ServerSettings
+    from moonfed.serving.server import serve as run_server
+    from moonfed.sizes import parse_size
+
+    if model_control not in MODEL_CONTROLS:
+        raise InvalidInput(f"model-control is {model_control!r}; it must be one of {', '.join(MODEL_CONTROLS)}")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    explicit = model_control == "explicit"
+    settings = ServerSettings(
+        repository=repository,
+        models=ServingSettings(
+            provider=provider,
+            intra_op_threads=intra_op_threads,
+            explicit=explicit,
+            poll_seconds=0.0 if explicit else poll_seconds,
+        ),
+        host=host,
+        grpc_port=grpc_port,
+        http_port=http_port,
+        metrics_port=metrics_port,
+        tls_key=tls_key,
+        tls_certificate=tls_certificate,
+        max_request_bytes=parse_size("max-request-size", max_request_size, "64MB"),
+        max_concurrent_requests=max_concurrent_requests,
+        drain_seconds=drain_seconds,
+    )
+    run_server(settings, lambda ports: _print_ready(repository, host, ports, as_json=as_json))
+
+
+def _print_ready(repository: Path, host: str, ports: Ports, *, as_json: bool) -> None:
+    if as_json:
+        print_json({f"{name}_port": port for name, port in asdict(ports).items()})
+    else:
+        print(
+            f"serving {repository} on {host}: gRPC {ports.grpc}, HTTP {ports.http}, metrics {ports.metrics}", flush=True
+        )

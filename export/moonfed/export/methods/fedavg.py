@@ -1,0 +1,41 @@
+"""FedAvg: every device minimises its cross-entropy, and the coordinator averages.
+
+    loss = CE(F_w(x), y)
+
+Source: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, Communication-Efficient Learning of Deep Networks from
+Decentralized Data (AISTATS 2017), algorithm 1.
+Legend: B samples, C classes, D width of a representation, R references.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from moonfed.export.methods.base import Method, Objective
+
+
+class CrossEntropy(Objective):
+    """The mean cross-entropy of a batch."""
+
+    def forward(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        references_BRD: torch.Tensor,  # noqa: N803
+        coefficients: dict[str, float],
+    ) -> torch.Tensor:
+        """The batch's loss, a scalar."""
+        return F.cross_entropy(logits_BC, labels_B)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedAvg(Method):
+    """FedAvg has no hyperparameters of its own."""
+
+    def objective(self) -> Objective:
+        """Cross-entropy alone."""
+        return CrossEntropy()

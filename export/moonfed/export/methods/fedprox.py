@@ -1,0 +1,131 @@
+"""FedProx: a proximal term keeps local training near the round's global model.
+
+    h(w_i; w) = CE + mu/2 · ‖w_i − w‖²
+
+over the trained parameters. A device may take fewer steps than others and still counts. How well a device solved its
+problem is its inexactness
+
+    gamma = ‖∇h(w_i; w)‖ / ‖∇h(w; w)‖
+
+with h over all the device's samples, in eval mode and without augmentation: 0 is a solution, 1 no progress. It takes
+two passes of gradients, so `measure_inexactness` asks for it.
+
+The term's gradient mu·(w_i − w) is added to the loss's, because autograd would take longer to find the same. A
+parameter that the loss does not depend on never leaves w, so it stays without a gradient.
+
+Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in Heterogeneous Networks (MLSys 2020),
+section 3 and algorithm 2; mu 0.01 is what Li, He, Song (CVPR 2021) found best for CIFAR-10. Inexactness: Shi,
+Performance Comparison and Analysis Between MOON and FedProx in Image Classification, definitions 1 and 2.
+Legend: B samples, C classes, D width of a representation.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from moonfed.errors import InvalidInput
+from moonfed.export.methods.base import Method, Objective
+from moonfed.export.methods.fedavg import CrossEntropy
+from moonfed.export.methods.vectors import difference, squared_norm
+from moonfed.export.setting_checks import require_at_least, require_whole
+
+
+class Proximal(CrossEntropy):
+    """Cross-entropy and the proximal term."""
+
+    anchor: list[torch.Tensor]  # w
+    sums_before: list[torch.Tensor]  # over the samples, of their cross-entropy's gradients at w
+    sums_after: list[torch.Tensor]  # and at w_i
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchor, self.sums_before, self.sums_after = [], [], []
+        self.samples = 0  # that the second survey has seen
+
+    def begin(
+        self,
+        parameters: list[torch.Tensor],
+        received: dict[str, list[torch.Tensor]],
+        coefficients: dict[str, float],
+    ) -> None:
+        """Keeps the global model."""
+        self.anchor = [parameter.clone() for parameter in parameters]
+        measured = parameters if coefficients["measure_inexactness"] > 0 else parameters[:0]
+        self.sums_before = [torch.zeros_like(parameter) for parameter in measured]
+        self.sums_after = [torch.zeros_like(parameter) for parameter in measured]
+        self.samples = 0
+
+    def regularise(
+        self,
+        loss: torch.Tensor,
+        gradients: list[torch.Tensor | None],
+        parameters: list[torch.Tensor],
+        coefficients: dict[str, float],
+    ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+        """Adds mu/2 · ‖w_i − w‖² to the loss and mu · (w_i − w) to the gradients."""
+        mu = coefficients["mu"]
+        aways = difference(parameters, self.anchor)
+        found: list[torch.Tensor | None] = []
+        for gradient, away in zip(gradients, aways):  # noqa: B905 - not in scripts
+            found.append(None if gradient is None else gradient.add(away, alpha=mu))
+        return loss + mu / 2 * squared_norm(aways), found
+
+    def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
+        """Before and after, if inexactness is asked for."""
+        return coefficients["measure_inexactness"] > 0
+
+    def survey(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        parameters: list[torch.Tensor],
+        steps: int,
+    ) -> None:
+        """Adds up the batch's gradients."""
+        loss = F.cross_entropy(logits_BC, labels_B, reduction="sum")
+        add_gradients(loss, parameters, self.sums_before if steps == 0 else self.sums_after)
+        self.samples += labels_B.size(0) if steps > 0 else 0
+
+    def metrics(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> dict[str, float]:
+        """`inexactness`, if both surveys were made and w was no solution yet."""
+        found: dict[str, float] = {}
+        if self.samples > 0:
+            aways = difference(parameters, self.anchor)
+            weight = coefficients["mu"] * float(self.samples)  # N · ∇h on both sides of the fraction
+            after = squared_norm([total + weight * away for total, away in zip(self.sums_after, aways)])  # noqa: B905
+            before = squared_norm(self.sums_before)
+            if float(before) > 0.0:
+                found["inexactness"] = float(torch.sqrt(after / before))
+        return found
+
+
+def add_gradients(loss: torch.Tensor, parameters: list[torch.Tensor], sums: list[torch.Tensor]) -> None:
+    """Adds a loss's gradients to their sums; a parameter on which it does not depend has none."""
+    gradients = torch.autograd.grad([loss], parameters, allow_unused=True)
+    for total, gradient in zip(sums, gradients):  # noqa: B905 - not in scripts
+        if gradient is not None:
+            total += gradient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedProx(Method):
+    """FedProx' hyperparameters: mu weighs the proximal term; measure_inexactness is 1 to measure gamma, else 0."""
+
+    mu: float = 0.01
+    measure_inexactness: int = 0
+
+    def __post_init__(self) -> None:
+        require_at_least("mu", self.mu, 0.0)
+        require_whole("measure_inexactness", self.measure_inexactness, 0)
+        if self.measure_inexactness > 1:
+            raise InvalidInput(f"measure_inexactness is {self.measure_inexactness}; it must be 0 or 1")
+
+    def coefficients(self) -> dict[str, float]:
+        """Both."""
+        return {"mu": self.mu, "measure_inexactness": float(self.measure_inexactness)}
+
+    def objective(self) -> Objective:
+        """Cross-entropy and the proximal term."""
+        return Proximal()

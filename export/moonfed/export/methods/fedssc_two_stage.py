@@ -1,0 +1,74 @@
+"""Two-stage FedSSC: first the representation by contrast alone, then the output layer on top of it.
+
+    rounds 1 to first_stage_rounds:  loss = mu_moon · l_con + mu_glob(t) · l_glob;  the output layer stays as it is
+    later rounds:                    loss = CE(F_w(x), y);  encoder and head stay, in eval mode, statistics and all
+
+As long as the first stage has nothing to compare with (the first round: no previous model, no prototypes), a step has
+loss 0 and changes nothing, BatchNorm's statistics included.
+
+Source: Hu, Feng, Yang, Chen, FedSSC: Shared Supervised-Contrastive Federated Learning: 90 of 100 rounds.
+Legend: B samples, C classes, D width of a representation, R references.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from moonfed.export.methods.base import Objective
+from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
+from moonfed.export.setting_checks import require_whole
+from moonfed.manifest import Schedule
+
+
+class TwoStage(SharedContrastive):
+    """The contrastive terms in stage 1, cross-entropy in stage 2."""
+
+    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+        """MOON's in stage 1, none in stage 2."""
+        unused = coefficients["stage"] > 1.0 or previous == 0 or coefficients["mu_moon"] == 0.0
+        return 0 if unused else 1 + previous
+
+    def trains_encoder(self, previous: int, coefficients: dict[str, float]) -> bool:
+        """In stage 1, if there is something to compare with."""
+        comparable = self.prototypes.any() or self.reference_count(previous, coefficients) > 0
+        return comparable and coefficients["stage"] == 1.0
+
+    def forward(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        references_BRD: torch.Tensor,  # noqa: N803
+        coefficients: dict[str, float],
+    ) -> torch.Tensor:
+        """The batch's loss, a scalar."""
+        if coefficients["stage"] == 1.0:
+            return self.contrast(z_BD, labels_B, references_BRD, coefficients)
+        return F.cross_entropy(logits_BC, labels_B)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedSscTwoStage(FedSsc):
+    """FedSSC's settings and the length of the first stage."""
+
+    first_stage_rounds: int = 90
+
+    def __post_init__(self) -> None:
+        FedSsc.__post_init__(self)
+        require_whole("first_stage_rounds", self.first_stage_rounds, 1)
+
+    def coefficients(self) -> dict[str, float]:
+        """FedSSC's and the stage."""
+        return {**FedSsc.coefficients(self), "stage": 1.0}
+
+    def schedules(self) -> dict[str, Schedule]:
+        """FedSSC's, and the stage: 1, then 2."""
+        last = self.first_stage_rounds
+        return {**FedSsc.schedules(self), "stage": ((last, 1.0), (last + 1, 2.0))}
+
+    def objective(self) -> Objective:
+        """The contrastive terms, then cross-entropy."""
+        return TwoStage()

@@ -1,0 +1,64 @@
+"""L2: MOON's ablation, in which the distance to the global model's representation takes the contrastive term's place.
+
+    loss = CE(F_w(x), y) + mu · ‖z − z_glob‖₂,  averaged over a batch
+
+The norm's gradient at z = z_glob, where every round begins, is taken as 0.
+
+Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), table 5, which tries mu from 0.001 to 10; the
+default is the middle of that grid.
+Legend: B samples, C classes, D width of a representation, R references: one, the global model's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from moonfed.export.methods.base import Method, Objective
+from moonfed.export.setting_checks import require_at_least
+
+
+class Distance(Objective):
+    """Cross-entropy and the distance between two representations."""
+
+    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+        """The global model's, always."""
+        return 1
+
+    def forward(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        references_BRD: torch.Tensor,  # noqa: N803
+        coefficients: dict[str, float],
+    ) -> torch.Tensor:
+        """The batch's loss, a scalar."""
+        distances_B: torch.Tensor = torch.linalg.vector_norm(z_BD - references_BRD[:, 0], dim=1)  # noqa: N806
+        loss = F.cross_entropy(logits_BC, labels_B)
+        return loss + coefficients["mu"] * distances_B.mean()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class L2(Method):
+    """mu weighs the distance."""
+
+    mu: float = 0.1
+
+    def __post_init__(self) -> None:
+        require_at_least("mu", self.mu, 0.0)
+
+    @property
+    def frozen_encoders(self) -> int:
+        """The global model's."""
+        return 1
+
+    def coefficients(self) -> dict[str, float]:
+        """mu."""
+        return {"mu": self.mu}
+
+    def objective(self) -> Objective:
+        """Cross-entropy and the distance."""
+        return Distance()

@@ -1,0 +1,109 @@
+"""MOON: pulls a device's representation towards the global model's and away from those of its own previous models.
+
+    loss = CE(F_w(x), y) + mu · l_con
+    l_con = −log( exp(sim(z, z_glob)/tau) / (exp(sim(z, z_glob)/tau) + Σ_j exp(sim(z, z_prev^j)/tau)) ),  j = 1..k
+
+z = R_w(x) is the representation of the model in training, z_glob that of the round's global model, z_prev^j that of the
+device's j-th latest local model; sim is cosine similarity. A device without a previous model has no contrastive term
+yet; one with fewer than k compares with as many as it has. Frozen encoders are in eval mode (as in the authors' code).
+
+Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), section 3.3 and algorithm 1; mu 5 and tau 0.5
+are its settings for CIFAR-10 (section 4.1), k > 1 its appendix (table 12).
+Legend: B samples, C classes, D width of a representation, R references: the global one and the previous ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from moonfed.export.methods.base import Method, Objective
+from moonfed.export.setting_checks import require_at_least, require_positive, require_whole
+
+MOST_PREVIOUS_MODELS = 1000  # each is a frozen encoder in the plan; the paper tries up to 100
+
+
+class ModelContrastive(Objective):
+    """Cross-entropy and MOON's model-contrastive loss, averaged over a batch."""
+
+    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+        """The global model's and each previous model's; none as long as there is no previous model."""
+        return 0 if previous == 0 else 1 + previous
+
+    def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
+        """Differences of directions [B, previous, D]."""
+        return differences(representations_BRD, coefficients["tau"])
+
+    def forward(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        references_BRD: torch.Tensor,  # noqa: N803
+        coefficients: dict[str, float],
+    ) -> torch.Tensor:
+        """The batch's loss, a scalar."""
+        loss = F.cross_entropy(logits_BC, labels_B)
+        if references_BRD.numel() > 0:
+            loss = loss + coefficients["mu"] * model_contrast(z_BD, references_BRD)
+        return loss
+
+
+def differences(representations_BRD: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
+    """What l_con needs to know of the frozen representations [B, 1 + k, D]: [B, k, D].
+
+    d_j = (z_prev^j/|z_prev^j| − z_glob/|z_glob|)/tau is constant in a round, and so is taken out of its steps. As in
+    torch, a norm counts as 1e-8 at least.
+    """
+    lengths_BR1 = torch.linalg.vector_norm(representations_BRD, dim=2, keepdim=True)  # noqa: N806
+    directions_BRD = representations_BRD / lengths_BR1.clamp_min(1e-8)  # noqa: N806
+    differences_BKD: torch.Tensor = (directions_BRD[:, 1:] - directions_BRD[:, :1]) / tau  # noqa: N806
+    return differences_BKD
+
+
+def model_contrast(z_BD: torch.Tensor, differences_BKD: torch.Tensor) -> torch.Tensor:  # noqa: N803
+    """l_con, averaged over a batch, as log(1 + Σ_j exp(x_j)) with x_j = d_j·z/|z|.
+
+    Its gradient is written out too: autograd would launch twice as many kernels, and the whole term takes about as long
+    as launching them. With p_j = exp(x_j)/(1 + Σ_i exp(x_i)) it is (Σ_j p_j·d_j − (Σ_j p_j·x_j)·z/|z|)/|z|.
+    """
+    with torch.no_grad():
+        lengths_B1 = torch.linalg.vector_norm(z_BD, dim=1, keepdim=True).clamp_min_(1e-8)  # noqa: N806
+        exponents_BK = (differences_BKD * z_BD.unsqueeze(1)).sum(2).div_(lengths_B1)  # noqa: N806
+        one = exponents_BK.size(1) == 1
+        losses_B1 = F.softplus(exponents_BK if one else torch.logsumexp(exponents_BK, 1, keepdim=True))  # noqa: N806
+        shares_BK = torch.exp(exponents_BK - losses_B1)  # noqa: N806
+        along_B1 = (shares_BK * exponents_BK).sum(1, keepdim=True).div_(lengths_B1)  # noqa: N806
+        away_BD = (shares_BK.unsqueeze(2) * differences_BKD).sum(1)  # noqa: N806
+        gradient_BD = away_BD.addcmul_(along_B1, z_BD, value=-1.0).div_(lengths_B1 * z_BD.size(0))  # noqa: N806
+    nothing_BD = z_BD - z_BD.detach()  # noqa: N806 - zero, with z's gradient
+    return losses_B1.mean() + torch.dot(gradient_BD.flatten(), nothing_BD.flatten())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moon(Method):
+    """MOON's hyperparameters: mu weighs the contrastive term, tau is its temperature, previous_models is k."""
+
+    mu: float = 5.0
+    tau: float = 0.5
+    previous_models: int = 1
+
+    def __post_init__(self) -> None:
+        require_at_least("mu", self.mu, 0.0)
+        require_positive("tau", self.tau)
+        require_whole("previous_models", self.previous_models, 1, MOST_PREVIOUS_MODELS)
+
+    @property
+    def frozen_encoders(self) -> int:
+        """The global model's and one for each previous model."""
+        return 1 + self.previous_models
+
+    def coefficients(self) -> dict[str, float]:
+        """mu and tau."""
+        return {"mu": self.mu, "tau": self.tau}
+
+    def objective(self) -> Objective:
+        """Cross-entropy and the model-contrastive loss."""
+        return ModelContrastive()

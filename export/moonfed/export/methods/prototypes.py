@@ -1,0 +1,102 @@
+"""Prototypes: what classes look like across the fleet, as methods share them. Used by FedSSC and its relatives.
+
+A device sends, for each class of which it has at least `prototype_minimum` samples, the mean of their representations
+z and their number. The means are taken with the weights after the round's last step, in eval mode, without
+augmentation. The coordinator makes a prototype p_c of the means of a few devices, or of all. The prototype loss
+
+    l_glob = −log( exp(sim(z, p_y)/tau) / Σ_c exp(sim(z, p_c)/tau) )
+
+leaves classes that have no prototype out of its denominator. A sample of such a class has no l_glob, and counts as 0 in
+the batch's mean, so that a rare prototype does not weigh more than the samples that it stands for.
+
+Source: Hu, Feng, Yang, Chen, FedSSC: Shared Supervised-Contrastive Federated Learning.
+Legend: B samples, C classes, P classes with a prototype, D width of a representation.
+"""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from moonfed.export.methods.base import ExchangeShapes
+from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Roles
+from moonfed.tensors import TensorSpec
+
+
+class Prototypes(torch.nn.Module):
+    """The prototypes that a round begins with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directions_PD = torch.empty(0)
+        self.places_C = torch.empty(0, dtype=torch.int64)  # of each class among the P
+
+    def begin(self, received: dict[str, list[torch.Tensor]], device: torch.device) -> None:
+        """Takes what was received: `present` [C] and `prototypes` [C, D]; or nothing."""
+        self.directions_PD = torch.empty(0, device=device)
+        if "prototypes" in received:
+            present_C = received["prototypes"][0].to(device) > 0  # noqa: N806
+            self.directions_PD = F.normalize(received["prototypes"][1].to(device)[present_C], dim=1)
+            self.places_C = torch.where(
+                present_C, present_C.cumsum(0) - 1, torch.full_like(present_C, -1, dtype=torch.int64)
+            )
+
+    def any(self) -> bool:
+        """Whether any class has a prototype."""
+        return self.directions_PD.numel() > 0
+
+    def forward(self, z_BD: torch.Tensor, labels_B: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
+        """l_glob, averaged over a batch, of which there must be a prototype at least."""
+        similarities_BP = F.normalize(z_BD, dim=1).matmul(self.directions_PD.t())  # noqa: N806
+        # l_glob is a cross-entropy in which the sample's own prototype is the right answer
+        summed = F.cross_entropy(similarities_BP / tau, self.places_C[labels_B], ignore_index=-1, reduction="sum")
+        return summed / labels_B.size(0)
+
+
+class ClassMeans(torch.nn.Module):
+    """Adds up representations by class. In float64: the order of an accelerator's additions then does not show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums_CD = torch.empty(0)
+        self.counts_C = torch.empty(0)
+
+    def begin(self) -> None:
+        """Forgets what was added."""
+        self.sums_CD = torch.empty(0)
+        self.counts_C = torch.empty(0)
+
+    def add(self, z_BD: torch.Tensor, labels_B: torch.Tensor, classes: int) -> None:  # noqa: N803
+        """Adds a batch."""
+        if self.counts_C.numel() == 0:
+            self.sums_CD = torch.zeros([classes, z_BD.size(1)], dtype=torch.float64, device=z_BD.device)
+            self.counts_C = torch.zeros([classes], dtype=torch.float64, device=z_BD.device)
+        self.sums_CD.index_add_(0, labels_B, z_BD.detach().to(torch.float64))
+        self.counts_C.index_add_(0, labels_B, torch.ones_like(labels_B, dtype=torch.float64))
+
+    def shared(self, minimum: float) -> list[torch.Tensor]:
+        """`counts` [C] and `means` [C, D], both 0 for classes with fewer samples than the minimum."""
+        if self.counts_C.numel() == 0:
+            raise ValueError("class means need a survey of all samples after the last step")
+        counts_C = torch.where(self.counts_C >= minimum, self.counts_C, torch.zeros_like(self.counts_C))  # noqa: N806
+        means_CD = self.sums_CD / self.counts_C.clamp(min=1.0).unsqueeze(1)  # noqa: N806
+        shared_CD = means_CD * (counts_C > 0).unsqueeze(1)  # noqa: N806
+        return [counts_C.to(torch.float32), shared_CD.to(torch.float32)]
+
+
+def prototype_downlink(shapes: ExchangeShapes) -> Roles:
+    """The role that `Prototypes` reads."""
+    return {
+        PROTOTYPES: (
+            TensorSpec("present", (shapes.classes,), "statistic"),
+            TensorSpec("prototypes", (shapes.classes, shapes.width), "statistic"),
+        )
+    }
+
+
+def class_means_uplink(shapes: ExchangeShapes) -> Roles:
+    """The role that `ClassMeans` fills."""
+    return {
+        CLASS_MEANS: (
+            TensorSpec("counts", (shapes.classes,), "statistic"),
+            TensorSpec("means", (shapes.classes, shapes.width), "statistic"),
+        )
+    }

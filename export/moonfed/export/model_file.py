@@ -1,0 +1,117 @@
+"""Makes a run's global model a checked ONNX file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from moonfed.blobs import ref_of_file
+from moonfed.errors import InvalidInput
+from moonfed.export.binding import Origin, bind, read_metadata, with_metadata
+from moonfed.export.coordinator_client import Runs, global_model
+from moonfed.export.parity import BOUND, give_model, require_parity
+from moonfed.files import write_durably
+from moonfed.manifest import GRAPH_FILE, PLAN_FILE, Manifest
+from moonfed.plan import load_plan
+from moonfed.release.simplify import simplify
+from moonfed.samples import read_inputs
+from moonfed.tensors import open_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedModel:
+    """A run's model as an ONNX graph that predicts what the plan predicts."""
+
+    graph: bytes  # the file, its metadata included
+    manifest: Manifest  # of the run's bundle
+    run: str
+    round: int  # 0: the weights that the run started from
+    model: str  # sha256 of the weights
+    max_abs_diff: float  # between a probability of the graph and the plan's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenModel:
+    """What was written, and how near its predictions are to the plan's."""
+
+    path: Path
+    run: str
+    round: int
+    model: str  # sha256 of the weights
+    max_abs_diff: float  # between two probabilities
+
+
+def check_model(
+    runs: Runs,
+    run_name: str,
+    data: Path,
+    *,
+    round_number: int | None = None,
+    bound: float = BOUND,
+    embeddings: bool = False,
+) -> CheckedModel:
+    """Binds a run's model, folds what is constant in the graph, and compares it with the plan on real inputs.
+
+    `data`: a .npz with `inputs`. `round_number`: by default the newest. `embeddings`: z as a second output. The same
+    model, data and bound give the same bytes. Raises NotFound for a run, a round or a file that is not there,
+    MoonfedError if the probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle
+    does not have.
+    """
+    run = runs.get(run_name)
+    manifest = runs.manifest(run)
+    inputs = read_inputs(data, manifest.input)
+    chosen = global_model(run, runs.rounds(run_name), manifest, round_number)
+    vector = open_model(runs.fetch(chosen.ref), manifest.tensors)
+    origin = Origin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
+    template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
+    graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings))
+    plan = load_plan(runs.fetch(manifest.files[PLAN_FILE]), "cpu")
+    give_model(plan, vector, manifest)
+    difference = require_parity(graph, plan, inputs, bound=bound)
+    # Not the difference itself: its digits depend on the processor, and the same model would be another file there,
+    # which a repository that has it refuses. Report and model card say how large it was.
+    checked_with = {"parity_bound": f"{bound:g}", "parity_data_sha256": ref_of_file(data).sha256}
+    return CheckedModel(
+        graph=with_metadata(graph, {**read_metadata(graph), "variant": "float32", **checked_with}),
+        manifest=manifest,
+        run=run.run,
+        round=chosen.round,
+        model=chosen.ref.sha256,
+        max_abs_diff=difference,
+    )
+
+
+def write_onnx(
+    runs: Runs,
+    run_name: str,
+    data: Path,
+    output: Path,
+    *,
+    round_number: int | None = None,
+    bound: float = BOUND,
+    embeddings: bool = False,
+) -> WrittenModel:
+    """`check_model`, and writes the file if graph and plan agree; otherwise nothing is written."""
+    require_place(output)
+    checked = check_model(runs, run_name, data, round_number=round_number, bound=bound, embeddings=embeddings)
+    write_durably(output, checked.graph)
+    return written_model(output, checked)
+
+
+def require_place(output: Path) -> None:
+    """Raises InvalidInput unless a file can take this name: its directory exists, and no directory has the name."""
+    if not output.absolute().parent.is_dir():
+        raise InvalidInput(f"output is {str(output)!r}; its directory must exist")
+    if output.is_dir():
+        raise InvalidInput(f"output is {str(output)!r}, a directory; it must be a file")
+
+
+def written_model(output: Path, checked: CheckedModel) -> WrittenModel:
+    """What is said of a checked model that was written."""
+    return WrittenModel(
+        path=output,
+        run=checked.run,
+        round=checked.round,
+        model=checked.model,
+        max_abs_diff=checked.max_abs_diff,
+    )

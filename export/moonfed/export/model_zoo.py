@@ -1,0 +1,158 @@
+"""The model zoo: names to networks.
+
+cnn, the heads and the sizes are those of Li, He, Song (CVPR 2021), section 4.1; where the paper is silent, of its
+authors' public code: ResNets with a 3x3 stem and without the first max-pool, as is usual for 32x32 pixels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+
+import torch
+from torch import nn
+
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.export.network import Network
+from moonfed.export.preprocessing import new_preprocessing
+from moonfed.export.resizing import resized
+from moonfed.export.setting_checks import require_whole
+from moonfed.export.torchvision_import import import_torchvision
+from moonfed.manifest import InputSpec
+from moonfed.user_code import call_theirs, load_callable
+
+PROJECTION = 256  # the projection head's output, which is the width of z
+MLP_WIDTH = 64
+Parts = tuple[nn.Module, nn.Module, nn.Module]  # encoder, projection head, output layer
+Encoder = tuple[nn.Module, int]  # and the width of its features
+ALLOWED = "cnn, mlp, resnet18, resnet50, torchvision:NAME or MODULE:CALLABLE"
+
+
+def build_network(
+    model: str,
+    sample: InputSpec,
+    classes: int,
+    *,
+    mean: Sequence[float] | None = None,
+    deviation: Sequence[float] | None = None,
+    projection: int | None = PROJECTION,
+    seed: int = 0,
+) -> Network:
+    """A network with weights that follow from the seed; the process' own random state is left alone.
+
+    `projection`: the projection head's output; None for no head, so that z is what the encoder returns. Raises
+    InvalidInput for a model that is unknown or does not take such samples, or that brings a head of its own.
+    """
+    preprocessing = new_preprocessing(sample, mean, deviation)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder, projection_head, output_layer = _parts(model, sample, classes, projection)
+    return Network(preprocessing, encoder, projection_head, output_layer)
+
+
+def _parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
+    own = {"cnn": _cnn, "mlp": _mlp, "resnet18": _resnet, "resnet50": _resnet}
+    source, separator, name = model.partition(":")
+    if model in own:
+        encoder, width = own[model](model, sample)
+    elif not separator or not source or not name:
+        raise InvalidInput(f"model is {model!r}; it must be one of {ALLOWED}")
+    elif source == "torchvision":
+        encoder, width = _torchvision(name, sample)
+    else:
+        return _users_own(model, sample, classes, projection)
+    if projection is None:
+        return encoder, nn.Identity(), nn.Linear(width, classes)
+    require_whole("projection", projection, 1)
+    return encoder, projection_head(width, projection), nn.Linear(projection, classes)
+
+
+def _cnn(model: str, sample: InputSpec) -> Encoder:
+    """The paper's CNN for any image size; with head and output, 92,626 parameters for 32x32x3 and ten classes."""
+    _require_kind(model, sample, "image")
+    height, width = (_after_pooling(resized(side)) for side in sample.shape[:2])
+    encoder = nn.Sequential(
+        nn.Conv2d(sample.shape[2], 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * height * width, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+    )
+    return encoder, 84
+
+
+def _after_pooling(side: int) -> int:
+    return ((side - 4) // 2 - 4) // 2
+
+
+def _mlp(model: str, sample: InputSpec) -> Encoder:
+    _require_kind(model, sample, "features")
+    encoder = nn.Sequential(
+        nn.Linear(sample.shape[0], MLP_WIDTH), nn.ReLU(), nn.Linear(MLP_WIDTH, MLP_WIDTH), nn.ReLU()
+    )
+    return encoder, MLP_WIDTH
+
+
+def _resnet(model: str, sample: InputSpec) -> Encoder:
+    """A ResNet for small pictures: 3x3 stem with stride 1, no first max-pool."""
+    _require_kind(model, sample, "image")
+    encoder = getattr(import_torchvision().models, model)(weights=None)
+    encoder.conv1 = nn.Conv2d(sample.shape[2], 64, 3, stride=1, padding=1, bias=False)
+    nn.init.kaiming_normal_(encoder.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision does
+    encoder.maxpool = nn.Identity()
+    width = encoder.fc.in_features
+    encoder.fc = nn.Identity()
+    return encoder, width
+
+
+def _torchvision(name: str, sample: InputSpec) -> Encoder:
+    """A torchvision classifier whose last linear layer gives way to the head; the build checks whether it works."""
+    _require_kind(f"torchvision:{name}", sample, "image")
+    if sample.shape[2] != 3:
+        raise InvalidInput(f"input has {sample.shape[2]} channels; torchvision's classifiers need 3")
+    models = import_torchvision().models
+    allowed = models.list_models(module=models)
+    if name not in allowed:
+        raise InvalidInput(
+            f"model is {'torchvision:' + name!r}; the names that torchvision has are {', '.join(allowed)}"
+        )
+    with warnings.catch_warnings():
+        # of googlenet and inception_v3; the weights follow from our seed either way
+        warnings.filterwarnings("ignore", "The default weight initialization of", FutureWarning)
+        encoder = models.get_model(name, weights=None)
+    linear = [path for path, module in encoder.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise InvalidInput(f"model is {'torchvision:' + name!r}; its last layer is not linear, so it has no encoder")
+    width = encoder.get_submodule(linear[-1]).in_features
+    parent, _, child = linear[-1].rpartition(".")
+    setattr(encoder.get_submodule(parent), child, nn.Identity())
+    return encoder, width
+
+
+def _users_own(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
+    """Calls `callable(shape, classes)` of `module:callable`."""
+    if projection != PROJECTION:
+        raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model brings a head of its own")
+    with suppress(NotFound):  # so that their module can import it beside any torch
+        import_torchvision()
+    parts = call_theirs("model", model, load_callable("model", model), sample.shape, classes)
+    if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
+        raise InvalidInput(f"model is {model!r}; it must return three modules: encoder, projection head, output layer")
+    return parts
+
+
+def projection_head(width: int, projection: int) -> nn.Module:
+    """MOON's two-layer head: width to width, ReLU, width to the projection."""
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, projection))
+
+
+def _require_kind(model: str, sample: InputSpec, kind: str) -> None:
+    if sample.kind != kind:
+        raise InvalidInput(f"model is {model!r} and input.kind {sample.kind!r}; this model needs {kind!r}")

@@ -1,0 +1,108 @@
+"""The ONNX graph of a bundle: exported once, with the state dict's names on its initialisers, to be bound to any model.
+
+It is exported without optimisation, so every exchanged tensor stays an initialiser of its own and binding is a
+replacement of bytes. Optimising comes after binding.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr
+
+import onnx
+import torch
+from google.protobuf.message import Message
+
+from moonfed.errors import InvalidInput
+from moonfed.export.binding import EMBEDDINGS, INPUT, OUTPUT
+from moonfed.export.network import Network, exchanged_tensors
+from moonfed.manifest import InputSpec
+
+OPSET = 20
+_TRACES = ("metadata_props", "doc_string")  # where the exporter writes stack traces and paths
+# torch.export copies a class of its own that it has deprecated
+_NOISE = r"`isinstance\(treespec, LeafSpec\)` is deprecated, use `isinstance\(treespec, TreeSpec\)"
+
+
+class _Graph(torch.nn.Module):
+    """The network's parts under their own names, so that initialisers are called as in the state dict."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.preprocessing, self.encoder = network.preprocessing, network.encoder
+        self.projection_head, self.output_layer = network.projection_head, network.output_layer
+
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features = self.encoder(self.preprocessing(inputs)).flatten(1)
+        z_BD = self.projection_head(features)  # noqa: N806
+        return torch.softmax(self.output_layer(z_BD), dim=1), z_BD
+
+
+def export_graph(network: Network, sample: InputSpec, *, model: str) -> bytes:
+    """model.onnx: raw inputs [B, …] to class probabilities [B, C] and embeddings z [B, D], with the network's weights.
+
+    `model`: its name for the message. Raises InvalidInput if the network cannot be exported, or if not every
+    exchanged tensor takes part in a prediction: such a tensor would have no initialiser to be bound to.
+    """
+    graph = _Graph(copy.deepcopy(network)).eval()
+    example = torch.zeros((2, *sample.shape), dtype=torch.uint8 if sample.kind == "image" else torch.float32)
+    proto = _exported(graph, example, model)
+    _remove_traces(proto)
+    _require_initialisers(proto, exchanged_tensors(network), model)
+    onnx.checker.check_model(proto)
+    return proto.SerializeToString(deterministic=True)
+
+
+def _exported(graph: torch.nn.Module, example: torch.Tensor, model: str) -> onnx.ModelProto:
+    try:
+        with _quiet_exporter():
+            program = torch.onnx.export(
+                graph,
+                (example,),
+                dynamo=True,
+                optimize=False,
+                opset_version=OPSET,
+                input_names=[INPUT],
+                output_names=[OUTPUT, EMBEDDINGS],
+                dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
+                verbose=False,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise InvalidInput(f"model is {model!r}, which cannot be exported to ONNX: {reason}") from error
+    assert program is not None  # noqa: S101 - only None when asked to write a file
+    proto: onnx.ModelProto = program.model_proto
+    return proto
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Keeps what the exporter writes on the way off the terminal; what goes wrong is in the exception."""
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        warnings.filterwarnings("ignore", _NOISE, FutureWarning)
+        logging.disable(logging.ERROR)
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
+
+
+def _remove_traces(message: Message) -> None:
+    """Clears the exporter's notes in a message and in everything inside it."""
+    for field, value in message.ListFields():
+        if field.name in _TRACES:
+            message.ClearField(field.name)
+        elif field.message_type is not None:
+            for child in [value] if isinstance(value, Message) else value:
+                _remove_traces(child)
+
+
+def _require_initialisers(proto: onnx.ModelProto, names: Iterable[str], model: str) -> None:
+    present = {initialiser.name for initialiser in proto.graph.initializer}
+    for name in names:
+        if name not in present:
+            raise InvalidInput(f"model is {model!r}, whose tensor {name!r} takes no part in its predictions; remove it")

@@ -1,0 +1,96 @@
+"""Preprocessing: raw samples to the network's input, inside the plan and inside the ONNX graph alike.
+
+There is one implementation, so there is no difference between training and serving.
+Legend: B samples, H height, W width, C channels, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from moonfed.errors import InvalidInput
+from moonfed.export.resizing import resized
+from moonfed.manifest import InputSpec
+
+_WIDTH_NAMES = {"image": "channels", "features": "features"}
+
+
+class ImagePreprocessing(torch.nn.Module):
+    """uint8 pixels [B, H, W, C] to normalised float32 [B, C, H', W'].
+
+    Scaling to [0, 1] and normalising are one product and one sum: pixels * factor + shift. Both are plain tensors,
+    neither parameters nor buffers: they belong to the graph, not to the state that devices exchange.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        self.height, self.width = resized(shape[0]), resized(shape[1])
+        self.resize = (self.height, self.width) != shape[:2]
+        means, deviations = (torch.tensor(list(values), dtype=torch.float64) for values in (mean, deviation))
+        self.factor = (1 / (255 * deviations)).to(torch.float32)
+        self.shift = (-means / deviations).to(torch.float32)
+
+    def forward(self, pixels_BHWC: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
+        """Normalises, then resizes sides that are too small; `channels_last` is how the result lies in memory."""
+        if channels_last:
+            # As pixels come. A picture is one long row here: broadcast over channels, a CPU would take three numbers
+            # at a time.
+            pixels = pixels_BHWC.size(1) * pixels_BHWC.size(2)
+            rows = pixels_BHWC.flatten(1).to(torch.float32, copy=True)
+            rows = rows.mul_(self.factor.repeat(pixels)).add_(self.shift.repeat(pixels))
+            images_BCHW = rows.view(pixels_BHWC.size()).permute(0, 3, 1, 2)  # noqa: N806
+        else:
+            images_BCHW = pixels_BHWC.permute(0, 3, 1, 2).contiguous().to(torch.float32)  # noqa: N806
+            images_BCHW = images_BCHW * self.factor.view(-1, 1, 1) + self.shift.view(-1, 1, 1)  # noqa: N806
+        if self.resize:
+            images_BCHW = F.interpolate(  # noqa: N806
+                images_BCHW, [self.height, self.width], mode="bilinear", align_corners=False
+            )
+        return images_BCHW
+
+
+class FeaturePreprocessing(torch.nn.Module):
+    """float32 features [B, F] to normalised ones."""
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        self.mean = torch.tensor(list(mean), dtype=torch.float32)
+        self.deviation = torch.tensor(list(deviation), dtype=torch.float32)
+
+    def forward(self, features_BF: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
+        """Normalises every feature; there are no channels."""
+        return (features_BF - self.mean) / self.deviation
+
+
+def new_preprocessing(
+    sample: InputSpec, mean: Sequence[float] | None = None, deviation: Sequence[float] | None = None
+) -> torch.nn.Module:
+    """The preprocessing for a kind of sample.
+
+    `mean`, `deviation`: one per channel (of pixels in [0, 1]) or per feature, or a single one for all; by default 0
+    and 1, which leave the values alone. Raises InvalidInput for a wrong number of them or a deviation that is not
+    positive.
+    """
+    width = sample.shape[-1]
+    means = _one_each("mean", mean, 0.0, width, _WIDTH_NAMES[sample.kind])
+    deviations = _one_each("std", deviation, 1.0, width, _WIDTH_NAMES[sample.kind])
+    for value in deviations:
+        if not value > 0:
+            raise InvalidInput(f"std holds {value!r}; every standard deviation must be positive")
+    if sample.kind == "features":
+        return FeaturePreprocessing(means, deviations)
+    height, image_width, channels = sample.shape
+    return ImagePreprocessing((height, image_width, channels), means, deviations)
+
+
+def _one_each(name: str, values: Sequence[float] | None, default: float, width: int, of: str) -> list[float]:
+    if values is None:
+        return [default] * width
+    if len(values) == 1:
+        return [float(values[0])] * width
+    if len(values) != width:
+        raise InvalidInput(f"{name} holds {len(values)} values; it must hold 1 or {width}, one for each of the {of}")
+    return [float(value) for value in values]

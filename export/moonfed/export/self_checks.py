@@ -1,0 +1,144 @@
+"""The build's own checks of a model and its plan, each with a sentence for the model that fails it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.network import Network
+from moonfed.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest
+from moonfed.plan import Plan
+from moonfed.samples import Inputs
+
+Model = list[torch.Tensor]
+
+
+def random_samples(sample: InputSpec, count: int, *, seed: int = 0) -> Inputs:
+    """Raw samples [count, …] that stand for no data in particular."""
+    generator = np.random.default_rng(seed)
+    if sample.kind == "image":
+        return generator.integers(0, 256, (count, *sample.shape), dtype=np.uint8)
+    return generator.standard_normal((count, *sample.shape), dtype=np.float32)
+
+
+def minimum_samples(network: Network) -> int:
+    """The smallest batch that the network can train on: BatchNorm cannot normalise a batch of one."""
+    return 2 if any(isinstance(module, _BatchNorm) for module in network.modules()) else 1
+
+
+def check_forward(network: Network, recipe: Recipe) -> int:
+    """The width of the network's representation.
+
+    Raises InvalidInput unless the network takes such samples and returns one logit per class.
+    """
+    inputs = torch.from_numpy(random_samples(recipe.input, 2))
+    shape, classes = "x".join(str(side) for side in recipe.input.shape), len(recipe.classes)
+    network.eval()
+    try:
+        with torch.no_grad():
+            z_BD = network.represent(inputs)  # noqa: N806
+            logits_BC = network.classify(z_BD)  # noqa: N806
+    except (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InvalidInput(f"model is {recipe.model!r}, which does not take inputs of {shape}: {reason}") from error
+    for name, result, allowed in (
+        ("representation", z_BD, z_BD.dim() == 2 and len(z_BD) == 2),
+        ("logits", logits_BC, logits_BC.shape == (2, classes)),
+    ):
+        if not allowed:
+            raise InvalidInput(
+                f"model is {recipe.model!r}, whose {name} of 2 inputs have shape {list(result.shape)}; "
+                f"it must be [2, {classes if name == 'logits' else 'width'}]"
+            )
+    return int(z_BD.size(1))
+
+
+def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manifest) -> Model:
+    """Some short rounds with everything that the method uses, each fed with the one before; returns the last model.
+
+    Two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results are finite,
+    results are those of the manifest, and the weights change.
+    """
+    model, previous, received = list(initial), list[Model](), dict[str, Model]()
+    for round_ in _rounds(manifest):
+        results = _short_round(plan, model, previous, received, manifest.hyperparameters_at(round_), manifest)
+        _require_results(results, manifest)
+        model, previous = results[MODEL], [model, *previous][: manifest.previous_models]
+        received = _received(results, manifest)
+    if not any(
+        spec.kind == "parameter" and not torch.equal(before, after)
+        for spec, before, after in zip(manifest.tensors, initial, model, strict=True)
+    ):
+        raise InvalidInput(f"model is {manifest.model!r}, whose weights training does not change")
+    return model
+
+
+def _rounds(manifest: Manifest) -> list[int]:
+    return sorted({1, 2} | {points[-1][0] for points in manifest.schedules.values()})
+
+
+def _short_round(
+    plan: Plan,
+    model: Model,
+    previous: Sequence[Model],
+    received: Mapping[str, Model],
+    hyperparameters: Mapping[str, float],
+    manifest: Manifest,
+) -> dict[str, Model]:
+    """One step with references computed beforehand and one without, surveys around them if they are wanted."""
+    count = max(4, manifest.plan.minimum_samples)
+    inputs = torch.from_numpy(random_samples(manifest.input, count))
+    labels = torch.arange(count) % len(manifest.classes)
+    try:
+        plan.begin_round(model, previous, received, hyperparameters)
+        draws = torch.rand(count, plan.draws_per_sample(), generator=torch.Generator().manual_seed(0))
+        if plan.wants_survey(False):
+            plan.survey(inputs, labels, 0)
+        references = plan.references(inputs, draws) if plan.reference_count() else torch.empty(0)
+        losses = [float(plan.step(inputs, labels, found, draws)) for found in (references, torch.empty(0))]
+        if plan.wants_survey(True):
+            plan.survey(inputs, labels, len(losses))
+        metrics, results = plan.metrics(), plan.end_round(len(losses))
+    except TrainingFailed as error:
+        raise InvalidInput(f"model is {manifest.model!r}, which cannot be trained: {error}") from error
+    if not all(math.isfinite(loss) for loss in losses):
+        raise InvalidInput(
+            f"model is {manifest.model!r}, whose first losses on random inputs are {losses}; all must be finite"
+        )
+    if not all(math.isfinite(value) for value in metrics.values()):
+        raise InvalidInput(f"model is {manifest.model!r}, whose metrics on random inputs are {metrics}")
+    return results
+
+
+def _require_results(results: Mapping[str, Model], manifest: Manifest) -> None:
+    expected = {MODEL: manifest.tensors, **manifest.uplink, **manifest.device_state}
+    if set(results) != set(expected):
+        raise InvalidInput(
+            f"model is {manifest.model!r}, whose plan ends a round with {', '.join(sorted(results))}; "
+            f"it must be with {', '.join(sorted(expected))}"
+        )
+    for role, specs in expected.items():
+        if [tuple(tensor.shape) for tensor in results[role]] != [spec.shape for spec in specs]:
+            raise InvalidInput(f"model is {manifest.model!r}, whose plan ends a round with other tensors of {role!r}")
+        if not all(bool(tensor.isfinite().all()) for tensor in results[role]):
+            raise InvalidInput(
+                f"model is {manifest.model!r}, whose {role!r} after steps on random inputs is not finite"
+            )
+
+
+def _received(results: Mapping[str, Model], manifest: Manifest) -> dict[str, Model]:
+    """What the next round begins with if this device is the only one; every second class has some prototype."""
+    received = {role: results[role] for role in manifest.device_state}
+    if VARIATE in manifest.downlink:
+        received[VARIATE] = results[VARIATE_CHANGE]
+    if PROTOTYPES in manifest.downlink:
+        present, prototypes = manifest.downlink[PROTOTYPES]
+        some = torch.randn(prototypes.shape, generator=torch.Generator().manual_seed(0))
+        received[PROTOTYPES] = [torch.arange(present.shape[0]).add(1).remainder(2).float(), some]
+    return received

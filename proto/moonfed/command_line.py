@@ -1,0 +1,129 @@
+"""What the command-line programs share: errors as one sentence and an exit code, and JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+from moonfed import errors
+from moonfed.version import RELEASE
+
+if TYPE_CHECKING:  # a device's long-lived process uses the exit codes without it
+    import typer
+
+# argparse and typer use 2 for a wrong command line; a wrong value is the same kind of mistake.
+_EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
+    (errors.InvalidInput, 2),
+    (errors.NotFound, 3),
+    (errors.AlreadyExists, 4),
+    (errors.WrongState, 4),
+    (errors.Denied, 5),
+    (errors.Untrusted, 5),
+    (errors.VersionMismatch, 6),
+    (errors.Corrupt, 7),
+    (errors.ResourceExhausted, 8),
+    (errors.TrainingFailed, 9),
+    (errors.Unavailable, 10),
+)
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def exit_code(error: errors.MoonfedError) -> int:
+    """The exit code that stands for an error."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
+    """Runs a program: a MoonfedError becomes `name: one sentence` on standard error and its exit code.
+
+    `extra`: moonfed's optional dependencies that the program needs, for the advice when one is missing.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
+    with errors_as_exit_codes(name):
+        try:
+            app(prog_name=name)
+        except ModuleNotFoundError as error:
+            raise errors.NotFound(_missing_package(error, extra)) from error
+        except SystemExit as end:  # typer makes Ctrl-C an exit without a word
+            if interrupt := _interrupt_behind(end):
+                raise interrupt from None
+            raise
+    sys.exit(0)
+
+
+@contextmanager
+def errors_as_exit_codes(name: str) -> Iterator[None]:
+    """Ends the process as `run_program` does if the body raises a MoonfedError, or an OSError about a file.
+
+    A KeyboardInterrupt may carry a few words of advice, which follow the word "interrupted".
+    """
+    try:
+        yield
+    except errors.MoonfedError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt as interrupt:
+        print("; ".join((f"{name}: interrupted", *map(str, interrupt.args))), file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
+    """The Ctrl-C that led to this exit, if one did."""
+    error: BaseException | None = end
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _missing_package(error: ModuleNotFoundError, extra: str) -> str:
+    return f"the package {error.name!r} is not installed; this command needs: pip install 'moonfed[{extra}]'"
+
+
+def new_app(help_text: str) -> typer.Typer:
+    """A typer application with moonfed's common habits: `--version`, help without arguments, plain tracebacks."""
+    import typer
+
+    app = typer.Typer(
+        help=help_text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+
+    @app.callback()
+    def main(
+        version: bool = typer.Option(
+            False, "--version", help="Print the release and exit.", callback=_version, is_eager=True
+        ),
+    ) -> None:
+        pass
+
+    main.__doc__ = help_text
+    return app
+
+
+def print_json(document: object) -> None:
+    """One line of JSON on standard output."""
+    print(json.dumps(document, separators=(", ", ": ")), flush=True)
+
+
+def _version(asked: bool) -> None:
+    import typer
+
+    if asked:
+        print(f"moonfed {RELEASE}")
+        raise typer.Exit

@@ -1,0 +1,77 @@
+"""Measures graphs on the CPU: score, difference from another, time of a pass and of loading."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from moonfed.export.scoring import BATCH, Predictor
+from moonfed.release.gate import LOADING, Figures
+from moonfed.samples import Inputs, RawSamples
+
+BATCHES = (1, 32)  # samples in a timed pass
+_TURNS = (5, 60)  # of each graph, at least and at most
+_ENOUGH = 2.0  # seconds that all graphs' turns may take together before there are enough of them
+
+
+def measure(graphs: Mapping[str, bytes], data: RawSamples) -> dict[str, Figures]:
+    """Each graph's figures; in timing they take turns, so that a busy moment of the machine is nobody's own."""
+    predictors = {name: Predictor(graph) for name, graph in graphs.items()}
+    milliseconds: dict[str, dict[str, float]] = {name: {} for name in graphs}
+    for batch in BATCHES:
+        inputs = np.resize(data.inputs, (batch, *data.inputs.shape[1:]))
+        calls = {name: _Pass(predictor, inputs) for name, predictor in predictors.items()}
+        for name, median in _medians(calls).items():
+            milliseconds[name][f"batch {batch}"] = median
+    for name, median in _medians({name: _Load(graph) for name, graph in graphs.items()}).items():
+        milliseconds[name][LOADING] = median
+    return {
+        name: Figures(
+            bytes=len(graph),
+            score=predictors[name].score(data.inputs, data.labels),
+            milliseconds=milliseconds[name],
+        )
+        for name, graph in graphs.items()
+    }
+
+
+def largest_difference(graph: bytes, reference: bytes, inputs: Inputs) -> float:
+    """The largest absolute difference between two graphs' probabilities over all inputs."""
+    first, second = Predictor(graph), Predictor(reference)
+    parts = (inputs[start : start + BATCH] for start in range(0, len(inputs), BATCH))
+    return float(np.max([np.abs(first.predict(part) - second.predict(part)).max() for part in parts]))
+
+
+def _medians(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Milliseconds of each call, of as many turns as fit into a while, after one that does not count."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    end = time.perf_counter() + _ENOUGH
+    for turn in range(_TURNS[1]):
+        if turn >= _TURNS[0] and time.perf_counter() > end:
+            break
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            taken[name].append(1000 * (time.perf_counter() - started))
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+class _Pass:
+    def __init__(self, predictor: Predictor, inputs: Inputs) -> None:
+        self._predictor, self._inputs = predictor, inputs
+
+    def __call__(self) -> object:
+        return self._predictor.predict(self._inputs)
+
+
+class _Load:
+    def __init__(self, graph: bytes) -> None:
+        self._graph = graph
+
+    def __call__(self) -> object:
+        return Predictor(self._graph)

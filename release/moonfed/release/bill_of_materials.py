@@ -1,0 +1,136 @@
+"""A bill of materials of a released model, in CycloneDX JSON 1.6: the model, what it was made of and what made it.
+
+The same facts and the same installed packages give the same bytes: the serial number is derived from the model, and the
+time of writing, which the format does not require, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from packageurl import PackageURL
+
+from moonfed.blobs import BlobRef
+from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.release.model_facts import Facts, Results
+from moonfed.version import RELEASE
+
+BILL_FILE = "bom.cdx.json"
+_ABOUT = {
+    PLAN_FILE: ("training plan", "what devices trained with"),
+    GRAPH_FILE: ("graph template", "the graph that the weights were bound into"),
+    WEIGHTS_FILE: ("initial weights", "of the bundle"),
+}
+_TOOLS = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")  # of which one onnxruntime is installed
+
+
+def bill_of_materials(facts: Facts) -> bytes:
+    """The bill, as UTF-8."""
+    model = _model(facts)
+    parts = [*_parts(facts), *_packages(facts)]
+    bill = Bom(serial_number=uuid5(NAMESPACE_OID, facts.sha256), components=parts)
+    bill.metadata.component = model
+    bill.register_dependency(model, parts)
+    written = make_outputter(bill, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()
+    document: dict[str, Any] = json.loads(written)
+    del document["metadata"]["timestamp"]
+    document["metadata"]["component"]["modelCard"] = _card(facts)  # which the library does not write yet
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _model(facts: Facts) -> Component:
+    return Component(
+        type=ComponentType.MACHINE_LEARNING_MODEL,
+        bom_ref=f"model:{facts.sha256}",
+        name=facts.name,
+        version=str(facts.version),
+        hashes=_sha256(facts.sha256),
+        properties=[Property(name=f"moonfed:{key}", value=value) for key, value in sorted(facts.metadata.items())],
+    )
+
+
+def _parts(facts: Facts) -> Iterable[Component]:
+    """The bundle's files, and the weights of the round."""
+    if facts.history:
+        for name, ref in sorted(facts.history.manifest.files.items()):
+            yield _part(*_ABOUT[name], ref)
+    if weights := facts.metadata.get("model_sha256"):
+        yield _part("weights", f"the global model of round {facts.metadata['round']}", BlobRef(weights, 0))
+    if manifest := facts.metadata.get("manifest_sha256"):
+        yield _part("bundle manifest", "method, settings and the digests of all files", BlobRef(manifest, 0))
+
+
+def _packages(facts: Facts) -> Iterable[Component]:
+    yield _package("moonfed", RELEASE)
+    if facts.history:
+        yield _package("torch", facts.history.manifest.plan.built_with_torch)
+    for name in _TOOLS:
+        if release := _installed(name):
+            yield _package(name, release)
+
+
+def _part(name: str, about: str, ref: BlobRef) -> Component:
+    return Component(
+        type=ComponentType.FILE,
+        bom_ref=f"{name}:{ref.sha256}",
+        name=name,
+        description=about,
+        hashes=_sha256(ref.sha256),
+    )
+
+
+def _package(name: str, release: str) -> Component:
+    url = PackageURL(type="pypi", name=name, version=release)
+    return Component(type=ComponentType.LIBRARY, bom_ref=url.to_string(), name=name, version=release, purl=url)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _sha256(digest: str) -> list[HashType]:
+    return [HashType(alg=HashAlgorithm.SHA_256, content=digest)]
+
+
+def _card(facts: Facts) -> dict[str, Any]:
+    parameters: dict[str, Any] = {
+        "task": "classification",
+        "inputs": [{"format": f"{tensor.type_name} {list(tensor.shape)}"} for tensor in facts.interface.inputs],
+        "outputs": [{"format": f"{tensor.type_name} {list(tensor.shape)}"} for tensor in facts.interface.outputs],
+    }
+    if facts.history:
+        parameters |= _learned(facts.history.manifest)
+    card: dict[str, Any] = {"modelParameters": parameters}
+    if facts.results:
+        card["quantitativeAnalysis"] = {"performanceMetrics": _metrics(facts.results)}
+    return card
+
+
+def _learned(manifest: Manifest) -> dict[str, Any]:
+    return {"approach": {"type": "supervised"}, "modelArchitecture": manifest.model}
+
+
+def _metrics(results: Results) -> list[dict[str, str]]:
+    overall = [
+        {"type": "accuracy", "value": f"{results.score.accuracy:.6f}"},
+        {"type": "loss", "value": f"{results.score.loss:.6f}"},
+    ]
+    by_class = [
+        {"type": kind, "value": f"{value:.6f}", "slice": entry.name}
+        for entry in results.classes
+        for kind, value in (("precision", entry.precision), ("recall", entry.recall))
+        if value is not None
+    ]
+    return overall + by_class

@@ -1,0 +1,52 @@
+"""Makes a float16 copy of a checked graph, with ONNX Runtime's converter. Needs no torch."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import onnxscript.optimizer
+from onnx_ir.passes.common import TopologicalSortPass
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnxscript.rewriter import pattern, rewrite
+
+from moonfed.release.keep_float32 import kept_in_float
+
+_SMALL_VALUES = "the float32 number .* will be truncated"  # to the nearest that float16 has
+
+
+def to_float16(graph: bytes) -> bytes:
+    """A copy that computes in float16 between preprocessing and softmax; inputs stay raw, outputs float32."""
+    proto = onnx.ModelProto.FromString(graph)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _SMALL_VALUES, UserWarning)
+        converted = convert_float_to_float16(proto, keep_io_types=True, node_block_list=kept_in_float(proto))
+    _keep_first_casts(converted)
+    model: Any = ir.from_proto(converted)
+    TopologicalSortPass()(model)  # the converter puts its casts at the end
+    model = rewrite(model, [_detour()])
+    onnxscript.optimizer.optimize(model)
+    proto = ir.to_proto(model)
+    del proto.graph.value_info[:]
+    onnx.checker.check_model(proto)
+    content: bytes = proto.SerializeToString(deterministic=True)
+    return content
+
+
+def _keep_first_casts(proto: onnx.ModelProto) -> None:
+    """The converter makes the same cast anew for each operator that needs it; two of one name are no valid graph."""
+    first = {output: node for node in reversed(proto.graph.node) for output in node.output}
+    nodes = [node for node in proto.graph.node if all(first[output] is node for output in node.output)]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+
+
+def _detour() -> pattern.RewriteRule:
+    """float32 by way of float16 is float32: the converter casts there and back between operators that stay float32."""
+    return pattern.RewriteRule(
+        lambda op, x: op.Cast(op.Cast(x, to=ir.DataType.FLOAT16), to=ir.DataType.FLOAT),
+        lambda op, x: op.Identity(x),
+        lambda context, x, **others: x.dtype == ir.DataType.FLOAT,
+    )

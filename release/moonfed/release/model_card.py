@@ -1,0 +1,171 @@
+"""A model card: what somebody needs to know before they use a model, as Markdown.
+
+After Mitchell et al., Model Cards for Model Reporting (FAT* 2019): details, training, measured quality, limits, use.
+The same facts give the same bytes: no time, no place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from moonfed.export.inspection import method_rows
+from moonfed.release.model_facts import CurvePoint, Facts, History, Results
+from moonfed.release.triton_config import ANY, Tensor
+
+CARD_FILE = "MODEL_CARD.md"
+SHOWN_ROUNDS = 25  # of a longer curve as many, evenly spread
+WIDTH = 20  # characters of a full bar
+UNKNOWN = "-"
+
+# what a file says of itself, where its own key could be taken for something of the file
+_LABELS = {
+    "manifest_sha256": "bundle sha256",
+    "model": "network",
+    "model_sha256": "weights sha256",
+    "name": "bundle",
+    "parent_sha256": "sha256 of the file it was made from",
+    "release": "moonfed release",
+}
+# numpy's names of the types that a model of moonfed takes and gives
+_NUMPY = {"TYPE_UINT8": "uint8", "TYPE_FP32": "float32"}
+
+
+def model_card(facts: Facts) -> str:
+    """The card."""
+    sections = [
+        f"# {facts.name}, version {facts.version}",
+        _summary(facts),
+        "## Model",
+        _model(facts),
+        *(_training(facts.history) if facts.history else ()),
+        *(_quality(facts.results) if facts.results else ()),
+        "## Limits",
+        _limits(facts),
+        "## Use",
+        _use(facts),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _summary(facts: Facts) -> str:
+    classes = f"one of {len(facts.classes)} classes" if facts.classes else "an answer"
+    origin = ""
+    if "run" in facts.metadata:
+        origin = (
+            f" It is the global model of round {facts.metadata['round']} of the federated run "
+            f"`{facts.metadata['run']}`, learned by {facts.metadata['method']} on devices whose data stayed with them."
+        )
+    return f"Takes a raw sample and gives {classes}; its preprocessing is part of it.{origin}"
+
+
+def _model(facts: Facts) -> str:
+    rows = [
+        ("file", f"`model.onnx`, {facts.size:,} bytes"),
+        ("sha256", f"`{facts.sha256}`"),
+        *((f"input `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.inputs),
+        *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
+        *((("classes", ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
+        *sorted((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(value)}`") for key, value in facts.metadata.items()
+                if key not in ("classes", "input")),
+    ]  # fmt: skip
+    return _table(("", ""), rows)
+
+
+def _training(history: History) -> list[str]:
+    rounds = [point for point in history.curve if point.round]
+    devices = {device for point in rounds for device in point.devices}
+    rows = [
+        *((name, _cell(value)) for name, value in method_rows(history.manifest)),
+        ("rounds", f"{len(rounds)}"),
+        ("devices", f"{len(devices)} in all, {_mean([len(point.devices) for point in rounds])} in a round"),
+    ]
+    curve = [
+        (str(point.round), str(len(point.devices)), _number(point.accuracy), _number(point.loss), _bar(point.accuracy))
+        for point in _spread(history.curve)
+    ]
+    return [
+        "## Training",
+        _table(("", ""), rows),
+        "Accuracy and loss by round, on the evaluator's held-out data:",
+        _table(("round", "devices", "accuracy", "loss", ""), curve),
+        f"The graph's probabilities differ from the training plan's by {history.max_abs_diff:.2g} at most.",
+    ]
+
+
+def _quality(results: Results) -> list[str]:
+    rows = [
+        (_cell(entry.name), _number(entry.precision), _number(entry.recall), str(entry.support))
+        for entry in results.classes
+    ]
+    return [
+        "## Quality",
+        f"On {results.samples:,} samples (sha256 of the file `{results.data_sha256}`): "
+        f"accuracy {results.score.accuracy:.4f}, loss {results.score.loss:.4f}.",
+        _table(("class", "precision", "recall", "samples"), rows),
+    ]
+
+
+def _limits(facts: Facts) -> str:
+    known = facts.results or (facts.history and any(point.accuracy is not None for point in facts.history.curve))
+    lines = [
+        "- It knows its classes and nothing else: whatever it is shown, it answers one of them.",
+        "- Its probabilities are not calibrated: they rank answers, and say little of how often they are right.",
+        "- Nobody has seen the devices' data: what is rare on them, the model has hardly learned.",
+    ]
+    if known:
+        lines.append("- The figures above hold for data like those that they were measured on, and for no others.")
+    else:
+        lines.append("- Nobody has measured its accuracy yet.")
+    return "\n".join(lines)
+
+
+def _use(facts: Facts) -> str:
+    given, got = facts.interface.inputs[0], facts.interface.outputs[0]
+    lines = [
+        "    import numpy, onnxruntime",
+        "",
+        '    session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])',
+        f"    batch = numpy.zeros({_example_shape(given)}, {_NUMPY.get(given.type_name, 'float32')!r})  # your samples",
+        f"    ({got.name},) = session.run([{got.name!r}], {{{given.name!r}: batch}})",
+    ]
+    served = "Beside its `config.pbtxt` it is served by `moonfed-export serve` and by Triton, as"
+    return "With ONNX Runtime:\n\n" + "\n".join(lines) + f"\n\n{served} `{facts.name}`."
+
+
+def _tensor(tensor: Tensor) -> str:
+    shape = ", ".join("any" if side == ANY else str(side) for side in tensor.shape)
+    return f"{tensor.type_name.removeprefix('TYPE_')} [{shape}]"
+
+
+def _example_shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(1 if side == ANY else side for side in tensor.shape)
+
+
+def _spread(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """First and last, and between them as many as are shown."""
+    if len(curve) <= SHOWN_ROUNDS:
+        return list(curve)
+    return [curve[round(i * (len(curve) - 1) / (SHOWN_ROUNDS - 1))] for i in range(SHOWN_ROUNDS)]
+
+
+def _bar(accuracy: float | None) -> str:
+    return "" if accuracy is None else "█" * round(accuracy * WIDTH)
+
+
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def _mean(numbers: Sequence[int]) -> str:
+    return f"{sum(numbers) / len(numbers):g}" if numbers else "0"
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(header)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """A name somebody chose, as it can stand in a table."""
+    return " ".join(text.split()).replace("|", "\\|")

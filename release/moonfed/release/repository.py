@@ -1,0 +1,256 @@
+"""A model repository in Triton's layout: one model's directory, its configuration and its numbered versions.
+
+    REPOSITORY/NAME/config.pbtxt
+    REPOSITORY/NAME/labels.txt
+    REPOSITORY/NAME/7/model.onnx
+
+A server may look at any moment. So a version is written under a name that no server takes for one (Triton passes over
+directories whose names are no numbers), and renamed when it is whole; files are replaced by renaming too. A model's
+first version appears together with its directory, configuration and labels: a server that found one after the other
+would report a model without versions, or serve one without its configuration as something else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonclient.grpc import model_config_pb2
+
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, WrongState
+from moonfed.files import make_directories, new_directory, write_durably
+from moonfed.release.triton_config import (
+    CONFIG_FILE,
+    LABELS_FILE,
+    MODEL_FILE,
+    Interface,
+    chosen_by,
+    from_text,
+    labels_text,
+    new_config,
+    require_fit,
+    to_text,
+)
+
+MAX_BATCH_SIZE, INSTANCES = 32, 2  # two: one runs while the other assembles its batch, as Triton does on CPUs
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What becomes one version of a model."""
+
+    interface: Interface
+    classes: tuple[str, ...]  # empty: unknown, and no labels are written
+    files: Mapping[str, bytes]  # of the version's directory, model.onnx among them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """Where a version lies now."""
+
+    path: Path  # REPOSITORY/NAME/VERSION
+    version: int
+    new: bool  # False: the same model was there already
+    kept_config: bool  # somebody's own configuration was there and stays
+
+
+class ModelDirectory:
+    """One model's directory in a repository."""
+
+    def __init__(self, repository: Path, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(f"name is {name!r}; it must be letters, digits, '.', '-' and '_', such as 'digits'")
+        if repository.exists() and not repository.is_dir():
+            raise InvalidInput(f"repository is {str(repository)!r}; it must be a directory")
+        self.name, self.path = name, repository / name
+
+    def versions(self) -> list[int]:
+        """The versions that are there, oldest first."""
+        if not self.path.is_dir():
+            return []
+        names = (entry.name for entry in self.path.iterdir() if (entry / MODEL_FILE).exists())
+        return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]*", name))
+
+    def served(self) -> list[int]:
+        """The versions that the version policy makes servers serve, oldest first."""
+        return chosen_by(self.config(), self.versions())
+
+    def model(self, version: int) -> bytes:
+        """A version's model.onnx; raises NotFound."""
+        path = self.path / str(version) / MODEL_FILE
+        if not path.is_file():
+            raise NotFound(f"{self.path} has no version {version}; it has {_listed(self.versions())}")
+        return path.read_bytes()
+
+    def config(self) -> model_config_pb2.ModelConfig:
+        """Its configuration; raises NotFound without one, InvalidInput for one that cannot be read."""
+        path = self.path / CONFIG_FILE
+        if not path.is_file():
+            raise NotFound(f"{self.path} has no {CONFIG_FILE}")
+        try:
+            return from_text(path.read_text(encoding="utf-8"), str(path))
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{path} is no model configuration: it is not UTF-8") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps every other writer out; the lock is on the directory itself and leaves no file in it."""
+        make_directories(self.path)
+        with _lock_on(self.path):
+            yield
+
+    def publish(
+        self,
+        version: int,
+        release: Release,
+        *,
+        max_batch_size: int = MAX_BATCH_SIZE,
+        instances: int = INSTANCES,
+        take_over: bool = False,
+    ) -> Published:
+        """Writes a version, reads it back, and writes the configuration and the labels unless they are there.
+
+        A version that is there with the same model stays as it is. `take_over`: the newest version is served even if
+        somebody had rolled back to an older one. Raises AlreadyExists if another model has that version, InvalidInput
+        if configuration or labels that are there do not fit the model, Corrupt if it reads other bytes than it wrote.
+        """
+        config = new_config(
+            self.name,
+            release.interface,
+            labelled=bool(release.classes),
+            max_batch_size=max_batch_size,
+            instances=instances,
+        )
+        with self._to_write_in() as directory:
+            new = directory._require_room(version, release)
+            kept = directory._write_config(config, release)
+            directory._write_labels(release)
+            if new:
+                directory._write_version(version, release)
+            if take_over:
+                directory._serve_newest()
+        return Published(path=self.path / str(version), version=version, new=new, kept_config=kept)
+
+    def roll_back(self, version: int | None = None) -> tuple[int | None, int]:
+        """Makes servers serve that version, by default the newest before the one they serve; returns from and to.
+
+        By version policy `specific`: the others stay where they are. Raises NotFound for a version that is not there,
+        WrongState if there is none before the one that is served.
+        """
+        if not self.versions():
+            raise NotFound(f"{self.path} has no versions")
+        with self.locked():
+            served = max(self.served(), default=None)
+            target = version if version is not None else self._before(served)
+            self.model(target)
+            config = self.config()
+            config.version_policy.specific.ClearField("versions")
+            config.version_policy.specific.versions.append(target)
+            self._replace(CONFIG_FILE, to_text(config))
+        return served, target
+
+    def keep_newest(self, number: int) -> list[int]:
+        """Removes versions but for the newest so many and those that are served; returns the removed."""
+        with self.locked():
+            served = self.served()
+            removed = [version for version in self.versions()[:-number] if version not in served]
+            for version in removed:
+                gone = self.path / f".{version}.removed"
+                (self.path / str(version)).rename(gone)  # at once: no server finds half of it
+                shutil.rmtree(gone)
+        return removed
+
+    @contextmanager
+    def _to_write_in(self) -> Iterator[ModelDirectory]:
+        """This directory, locked; one that is not there yet under a hidden name, until it is whole."""
+        make_directories(self.path.parent)
+        with _lock_on(self.path.parent):  # of two who write a first version one comes first
+            if not self.path.exists():
+                _remove_leftovers(self.path.parent, f".{self.name}.*")
+                hidden = ModelDirectory(self.path.parent, self.name)
+                with new_directory(self.path) as hidden.path:
+                    yield hidden
+                return
+        with self.locked():
+            yield self
+
+    def _before(self, served: int | None) -> int:
+        older = [version for version in self.versions() if served is not None and version < served]
+        if not older:
+            raise WrongState(f"{self.path} has no version before {served}, which is served; it stays")
+        return older[-1]
+
+    def _serve_newest(self) -> None:
+        config = self.config()
+        if config.version_policy.WhichOneof("policy_choice") == "specific":
+            config.version_policy.latest.num_versions = 1
+            self._replace(CONFIG_FILE, to_text(config))
+
+    def _require_room(self, version: int, release: Release) -> bool:
+        """Whether the version is new."""
+        if version < 1:
+            raise InvalidInput(f"version is {version}; it must be a whole number from 1")
+        directory = self.path / str(version)
+        if not directory.exists():
+            return True
+        if not (directory / MODEL_FILE).is_file() or self.model(version) != release.files[MODEL_FILE]:
+            raise AlreadyExists(f"version {version} in {self.path} is another model; choose another --version")
+        return False
+
+    def _write_config(self, config: model_config_pb2.ModelConfig, release: Release) -> bool:
+        """Whether another configuration was there, and stays."""
+        if not (self.path / CONFIG_FILE).exists():
+            self._replace(CONFIG_FILE, to_text(config))
+            return False
+        found = self.config()
+        require_fit(found, self.name, release.interface, str(self.path / CONFIG_FILE))
+        found.version_policy.CopyFrom(config.version_policy)  # which is rolled back and forth
+        return bool(found != config)
+
+    def _write_labels(self, release: Release) -> None:
+        if not release.classes:
+            return
+        path, text = self.path / LABELS_FILE, labels_text(release.classes)
+        if not path.exists():
+            self._replace(LABELS_FILE, text)
+        elif path.read_text(encoding="utf-8").split("\n") != text.split("\n"):
+            raise InvalidInput(f"{path} names other classes than the model's, {', '.join(release.classes)}")
+
+    def _write_version(self, version: int, release: Release) -> None:
+        _remove_leftovers(self.path, ".[1-9]*.*")
+        with new_directory(self.path / str(version)) as directory:
+            for name, content in release.files.items():
+                (directory / name).write_bytes(content)
+            if any((directory / name).read_bytes() != content for name, content in release.files.items()):
+                raise Corrupt(f"version {version} of model {self.name!r} is not what was written; it was taken away")
+
+    def _replace(self, name: str, text: str) -> None:
+        write_durably(self.path / name, text.encode())
+
+
+@contextmanager
+def _lock_on(directory: Path) -> Iterator[None]:
+    """Keeps out whoever locks the same directory."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(directory: Path, pattern: str) -> None:
+    """Of writers that were killed; under the lock nobody else writes."""
+    for leftover in directory.glob(pattern):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _listed(versions: Sequence[int]) -> str:
+    return ", ".join(map(str, versions)) or "none"

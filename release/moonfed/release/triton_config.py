@@ -1,0 +1,208 @@
+"""The config.pbtxt of a released model: written from its graph, and an existing one checked against it.
+
+Field by field after Triton's model_config.proto, in tritonclient's messages. What is left out has Triton's default:
+timeout_action REJECT, an instance kind chosen by the hardware, no wait for a fuller batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from moonfed.errors import InvalidInput
+
+if TYPE_CHECKING:  # going back needs none, and has to work where only the server is installed
+    import onnx
+
+CONFIG_FILE, LABELS_FILE, MODEL_FILE = "config.pbtxt", "labels.txt", "model.onnx"
+BACKEND, PLATFORM = "onnxruntime", "onnxruntime_onnx"
+QUEUE_SIZE = 1024  # requests that may wait; one more is refused
+QUEUE_TIMEOUT_US = 5_000_000  # after which a request that still waits is refused
+ANY = -1  # a dimension of any length
+_TRITON_NAMES = {"FLOAT": "FP32", "FLOAT16": "FP16", "DOUBLE": "FP64", "BFLOAT16": "BF16"}  # ONNX's name: Triton's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """An input or output of a graph."""
+
+    name: str
+    data_type: int  # of model_config_pb2.DataType
+    shape: tuple[int, ...]  # -1: any length; the batch dimension included
+
+    @property
+    def type_name(self) -> str:
+        """Triton's name of the type, such as TYPE_FP32."""
+        return _type_name(self.data_type)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """What goes into a graph and what comes out of it."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def batchable(self) -> bool:
+        """Whether the first dimension of every tensor is free, so that requests can share a batch."""
+        return all(tensor.shape[:1] == (ANY,) for tensor in (*self.inputs, *self.outputs))
+
+
+def read_interface(graph: bytes, where: str) -> Interface:
+    """The interface of an ONNX file; InvalidInput for one that is damaged or takes something Triton has no type for."""
+    import onnx
+
+    try:
+        proto = onnx.ModelProto.FromString(graph)
+        onnx.checker.check_model(proto)
+    except Exception as error:  # protobuf's and onnx's errors share no class
+        raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
+    held = {initialiser.name for initialiser in proto.graph.initializer}
+    inputs = [value for value in proto.graph.input if value.name not in held]
+    return Interface(
+        inputs=tuple(_tensor(value, where) for value in inputs),
+        outputs=tuple(_tensor(value, where) for value in proto.graph.output),
+    )
+
+
+def new_config(
+    name: str, interface: Interface, *, labelled: bool, max_batch_size: int, instances: int
+) -> model_config_pb2.ModelConfig:
+    """A configuration for a graph: batches as requests come, a bounded queue, a warm-up, the newest version.
+
+    `labelled`: whether labels.txt names the classes. A graph whose batch dimension is fixed is served without batches.
+    """
+    from moonfed.export.binding import OUTPUT
+
+    batchable = interface.batchable
+    config = model_config_pb2.ModelConfig(name=name, backend=BACKEND, max_batch_size=max_batch_size * batchable)
+    config.version_policy.latest.num_versions = 1
+    for tensor in interface.inputs:
+        config.input.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.shape[batchable:])
+    for tensor in interface.outputs:
+        output = config.output.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.shape[batchable:])
+        if labelled and tensor.name == OUTPUT:
+            output.label_filename = LABELS_FILE
+    config.instance_group.add(count=instances)
+    if batchable:
+        policy = config.dynamic_batching.default_queue_policy
+        policy.max_queue_size, policy.default_timeout_microseconds = QUEUE_SIZE, QUEUE_TIMEOUT_US
+        policy.allow_timeout_override = True  # a request may shorten it
+    for size in sorted({1, max_batch_size} if batchable else {1}):
+        _add_warmup(config, size)
+    return config
+
+
+def to_text(config: model_config_pb2.ModelConfig) -> str:
+    """As config.pbtxt has it."""
+    return text_format.MessageToString(config, as_utf8=True)
+
+
+def from_text(text: str, where: str) -> model_config_pb2.ModelConfig:
+    """Reads a config.pbtxt; InvalidInput says in which line it fails."""
+    try:
+        return text_format.Parse(text, model_config_pb2.ModelConfig())
+    except text_format.ParseError as error:
+        raise InvalidInput(f"{where} is no model configuration: {error}") from error
+
+
+def labels_text(classes: Sequence[str]) -> str:
+    """One class name a line, as Triton reads labels; InvalidInput for a name of several lines."""
+    for name in classes:
+        if len(name.splitlines()) != 1:
+            raise InvalidInput(f"class {name!r} cannot be a label; a label is one line")
+    return "".join(f"{name}\n" for name in classes)
+
+
+def chosen_by(config: model_config_pb2.ModelConfig, versions: Sequence[int]) -> list[int]:
+    """The versions that a version policy chooses; without one, the newest."""
+    policy = config.version_policy
+    choice = policy.WhichOneof("policy_choice")
+    if choice == "all":
+        return list(versions)
+    if choice == "specific":
+        return [version for version in versions if version in policy.specific.versions]
+    return list(versions[-max(policy.latest.num_versions, 1) :])
+
+
+def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: Interface, where: str) -> None:
+    """Raises InvalidInput if a configuration that is there already cannot serve a graph of this interface."""
+    if config.name not in ("", name):
+        raise InvalidInput(f"name in {where} is {config.name!r}; it must be its directory's, {name!r}")
+    if BACKEND not in (config.backend, config.platform.removesuffix("_onnx")):
+        raise InvalidInput(f"backend in {where} is {config.backend or config.platform!r}; it must be {BACKEND!r}")
+    if config.default_model_filename not in ("", MODEL_FILE) or config.cc_model_filenames:
+        raise InvalidInput(f"{where} names another model file than {MODEL_FILE}, which is what is written")
+    if config.max_batch_size > 0 and not interface.batchable:
+        raise InvalidInput(
+            f"max_batch_size in {where} is {config.max_batch_size}; "
+            "the model's first dimensions are fixed, so it must be 0"
+        )
+    batched = config.max_batch_size > 0
+    missing = {tensor.name for tensor in interface.inputs} - {tensor.name for tensor in config.input}
+    if config.input and missing:
+        raise InvalidInput(f"{where} lacks the model's input {min(missing)!r}")
+    for kind, given, known in (("input", config.input, interface.inputs), ("output", config.output, interface.outputs)):
+        for tensor in given:
+            _require_same(kind, tensor, known, batched=batched, where=where)
+
+
+def _require_same(
+    kind: str,
+    given: model_config_pb2.ModelInput | model_config_pb2.ModelOutput,
+    known: Sequence[Tensor],
+    *,
+    batched: bool,
+    where: str,
+) -> None:
+    model = next((tensor for tensor in known if tensor.name == given.name), None)
+    if model is None:
+        raise InvalidInput(f"{where} has the {kind} {given.name!r}; the model has {', '.join(t.name for t in known)}")
+    if given.data_type != model.data_type:
+        raise InvalidInput(
+            f"data_type of {kind} {given.name!r} in {where} is {_type_name(given.data_type)}; "
+            f"the model's is {_type_name(model.data_type)}"
+        )
+    dims = tuple(given.reshape.shape if given.HasField("reshape") else given.dims)
+    expected = model.shape[1:] if batched else model.shape
+    if len(dims) != len(expected) or any(ANY not in (a, b) and a != b for a, b in zip(dims, expected, strict=True)):
+        raise InvalidInput(
+            f"dims of {kind} {given.name!r} in {where} are {list(dims)}; the model's are {list(expected)}"
+        )
+
+
+def _add_warmup(config: model_config_pb2.ModelConfig, batch_size: int) -> None:
+    """A sample of zeros, unless nobody knows how large one is."""
+    if any(ANY in tensor.dims for tensor in config.input):
+        return
+    sample = config.model_warmup.add(name=f"batch of {batch_size}", batch_size=batch_size)
+    for tensor in config.input:
+        entry = sample.inputs[tensor.name]
+        entry.data_type, entry.zero_data = tensor.data_type, True
+        entry.dims.extend(tensor.dims)
+
+
+def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
+    import onnx
+
+    kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+    data_type = f"TYPE_{_TRITON_NAMES.get(kind, kind)}"
+    if not value.type.HasField("tensor_type") or data_type not in model_config_pb2.DataType.keys():  # noqa: SIM118
+        raise InvalidInput(f"{value.name!r} of {where} is of type {kind}, which cannot be served")
+    if not value.type.tensor_type.HasField("shape"):
+        raise InvalidInput(f"{value.name!r} of {where} has no shape; a model that is served needs one")
+    dims = value.type.tensor_type.shape.dim
+    return Tensor(
+        name=value.name,
+        data_type=model_config_pb2.DataType.Value(data_type),
+        shape=tuple(dim.dim_value if dim.HasField("dim_value") else ANY for dim in dims),
+    )
+
+
+def _type_name(data_type: int) -> str:
+    return str(model_config_pb2.DataType.Name(data_type))

@@ -1,0 +1,48 @@
+"""The classification extension: the best classes of each sample as "confidence:index:label", as Triton writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from moonfed.errors import InvalidInput
+from moonfed.serving.inference_request import Array
+from moonfed.serving.tensor_codec import datatype_of, object_array
+
+Labels = Sequence[str]
+
+
+def read_labels(path: Path) -> Labels:
+    """One label a line, the first of index 0; raises InvalidInput if the file cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"label file {path.name} cannot be read: {error}") from error
+
+
+def classes(array: Array, count: int, labels: Labels, *, batched: bool) -> Array:
+    """The `count` highest values of each sample, highest first: BYTES [N, k], without batching [k].
+
+    k is `count` or all values of a sample, if those are fewer. Raises InvalidInput for a datatype that has no order.
+    """
+    if array.dtype.kind not in "iuf" or (array.dtype.itemsize < 4 and array.dtype.kind == "f"):
+        raise InvalidInput(f"class result not available for output due to unsupported type '{datatype_of(array)}'")
+    samples = array.reshape(len(array) if batched else 1, -1)
+    k = min(count, samples.shape[1])
+    found = [_written(row, index, labels) for row in samples for index in _best(row)[:k]]
+    written = object_array(found)
+    return written.reshape(len(samples), k) if batched else written
+
+
+def _best(row: Array) -> Array:
+    """Indices from the highest value to the lowest; of equal ones the first comes first."""
+    best: Array = (row.size - 1 - np.argsort(row[::-1], kind="stable"))[::-1]
+    return best
+
+
+def _written(row: Array, index: int, labels: Labels) -> bytes:
+    value = f"{float(row[index]):f}" if row.dtype.kind == "f" else str(int(row[index]))
+    label = f":{labels[index]}" if index < len(labels) else ""
+    return f"{value}:{index}{label}".encode()

@@ -1,0 +1,218 @@
+"""The inference protocol on HTTP: every endpoint converts, calls the models, and converts back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moonfed.errors import InvalidInput, ResourceExhausted
+from moonfed.serving import http_codec, http_metadata
+from moonfed.serving.grpc_service import EXTENSIONS, NAME
+from moonfed.serving.model_manager import Models
+from moonfed.serving.status_codes import status_of
+from moonfed.serving.worker_threads import Workers
+from moonfed.version import RELEASE
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+_NOT_READY = 400  # Triton's and the protocol's
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class InferenceApp:
+    """The endpoints of the Open Inference Protocol with Triton's extensions."""
+
+    def __init__(self, models: Models, workers: Workers, max_request_bytes: int) -> None:
+        self._models, self._workers, self._limit = models, workers, max_request_bytes
+
+    def application(self) -> Starlette:
+        """The ASGI application."""
+        model = "/v2/models/{model}"
+        version = model + "/versions/{version:int}"
+        repository = "/v2/repository"
+        gets: dict[str, Endpoint] = {
+            "/v2/health/live": self.live,
+            "/v2/health/ready": self.ready,
+            "/v2": self.server_metadata,
+            "/v2/models/stats": self.statistics,
+        }
+        posts: dict[str, Endpoint] = {
+            f"{repository}/index": self.index,
+            f"{repository}/models/{{model}}/load": self.load,
+            f"{repository}/models/{{model}}/unload": self.unload,
+        }
+        for path in (model, version):
+            gets |= {
+                path: self.model_metadata,
+                f"{path}/ready": self.model_ready,
+                f"{path}/config": self.model_config,
+                f"{path}/stats": self.statistics,
+            }
+            posts[f"{path}/infer"] = self.infer
+        absent = ["/v2/logging", "/v2/trace/setting", f"{model}/trace/setting", f"{repository}/{{name}}/index"]
+        absent += [f"/v2/{kind}sharedmemory/{{rest:path}}" for kind in ("system", "cuda")]
+        application = Starlette(
+            routes=[
+                *(Route(path, _answered(endpoint), methods=["GET"]) for path, endpoint in gets.items()),
+                *(Route(path, _answered(endpoint), methods=["POST"]) for path, endpoint in posts.items()),
+                *(Route(path, _absent, methods=["GET", "POST"]) for path in absent),
+            ],
+            exception_handlers={HTTPException: _no_such_endpoint},
+        )
+        application.router.redirect_slashes = False
+        return application
+
+    async def live(self, _: Request) -> Response:
+        """Whether the server runs."""
+        return _health("live", self._models.live())
+
+    async def ready(self, _: Request) -> Response:
+        """Whether requests are taken."""
+        return _health("ready", self._workers.accepting and self._models.ready())
+
+    async def model_ready(self, request: Request) -> Response:
+        """Whether requests of one model are taken."""
+        return _health("ready", self._workers.accepting and self._models.is_ready(*_model(request)))
+
+    async def server_metadata(self, _: Request) -> Response:
+        """Who this is, and which extensions it has."""
+        return _json({"name": NAME, "version": RELEASE, "extensions": EXTENSIONS})
+
+    async def model_metadata(self, request: Request) -> Response:
+        """A model's inputs and outputs."""
+        return _json(http_metadata.model_metadata(await asyncio.to_thread(self._models.metadata, *_model(request))))
+
+    async def model_config(self, request: Request) -> Response:
+        """A model's configuration."""
+        return _json(http_metadata.model_config(await asyncio.to_thread(self._models.config, *_model(request))))
+
+    async def statistics(self, request: Request) -> Response:
+        """What was counted of one version, all of a model's, or all."""
+        return _json(http_metadata.model_statistics(await asyncio.to_thread(self._models.statistics, *_model(request))))
+
+    async def index(self, request: Request) -> Response:
+        """What lies in the repository."""
+        asked = _document(await self._body(request))
+        ready_only = asked.get("ready", False) is True
+        return _json(http_metadata.repository_index(await asyncio.to_thread(self._models.index, ready_only=ready_only)))
+
+    async def load(self, request: Request) -> Response:
+        """Loads a model."""
+        if _document(await self._body(request)).get("parameters"):
+            return _error(501, "load parameters are not supported: a model is loaded as it lies in the repository")
+        await asyncio.to_thread(self._models.load, request.path_params["model"])
+        return Response()
+
+    async def unload(self, request: Request) -> Response:
+        """Unloads a model."""
+        _document(await self._body(request))
+        await asyncio.to_thread(self._models.unload, request.path_params["model"])
+        return Response()
+
+    async def infer(self, request: Request) -> Response:
+        """One inference."""
+        body = await self._body(request)
+        self._workers.check()
+        return await asyncio.wrap_future(self._workers.submit(self._infer, request, body))
+
+    def _infer(self, request: Request, body: bytes) -> Response:
+        headers = request.headers
+        length = headers.get(HEADER_LENGTH)
+        if length is not None and not re.fullmatch(r"-?[0-9]+", length):
+            raise InvalidInput(f"{HEADER_LENGTH} is {length!r}; it must be a number of bytes")
+        encoding = headers.get("Content-Encoding", "identity")
+        if encoding not in ("identity", *http_codec.ENCODINGS):
+            return _error(501, f"Unsupported compression type {encoding!r}; it must be one of gzip, deflate, or absent")
+        content = http_codec.decompress(body, encoding, self._limit)
+        asked, form = http_codec.infer_request(content, int(length) if length else None, *_model(request))
+        answer = http_codec.infer_response(self._models.infer(asked), form)
+        return _infer_response(answer, http_codec.accepted_encoding(headers.get("Accept-Encoding", "")))
+
+    async def _body(self, request: Request) -> bytes:
+        """A request's body, read to its end even if it is too long: a client that still writes reads no answer."""
+        parts: list[bytes] = []
+        size = 0
+        announced = request.headers.get("Content-Length", "0")
+        too_long = announced.isdigit() and int(announced) > self._limit
+        if not (too_long and request.headers.get("Expect")):
+            async for part in request.stream():
+                size += len(part)
+                if too_long or size > self._limit:
+                    too_long = True
+                    parts.clear()
+                else:
+                    parts.append(part)
+        if too_long:
+            raise ResourceExhausted(
+                f"the request is {max(size, int(announced))} bytes; at most {self._limit} are taken"
+            )
+        return b"".join(parts)
+
+
+def _infer_response(answer: http_codec.Body, encoding: str) -> Response:
+    content, headers = answer.content, {}
+    if answer.header_length is not None:
+        headers[HEADER_LENGTH] = str(answer.header_length)
+    if encoding:
+        content = http_codec.compress(content, encoding)
+        headers["Content-Encoding"] = encoding
+    kind = "application/json" if answer.header_length is None else "application/octet-stream"
+    return Response(content, media_type=kind, headers=headers)
+
+
+def _answered(endpoint: Endpoint) -> Endpoint:
+    """The endpoint with its errors as HTTP's statuses."""
+
+    async def call(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ClientDisconnect:
+            return Response()  # to nobody
+        except Exception as error:
+            _, status, sentence = status_of(error)
+            return _error(status, sentence)
+
+    return call
+
+
+async def _absent(_: Request) -> Response:
+    return _error(501, "shared memory, tracing, log settings and repository names are not supported by this server")
+
+
+async def _no_such_endpoint(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - starlette calls it for nothing else
+    return _error(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
+
+
+def _model(request: Request) -> tuple[str, str]:
+    return request.path_params.get("model", ""), str(request.path_params.get("version", ""))
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body or b"{}")
+    except ValueError as error:
+        raise InvalidInput(f"failed to parse the request JSON buffer: {error}") from error
+    if not isinstance(document, dict):
+        raise InvalidInput("failed to parse the request JSON buffer: it must be an object")
+    return document
+
+
+def _health(word: str, value: bool) -> Response:
+    return _json({word: value}, 200 if value else _NOT_READY)
+
+
+def _error(status: int, sentence: str) -> Response:
+    return _json({"error": sentence}, status)
+
+
+def _json(document: object, status: int = 200) -> Response:
+    return Response(json.dumps(document), status_code=status, media_type="application/json")

@@ -1,0 +1,74 @@
+"""Instance groups: how many runs of a model may overlap, and where each runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tritonclient.grpc import model_config_pb2
+
+from moonfed.errors import InvalidInput
+from moonfed.serving.model_config import Config
+from moonfed.serving.onnx_session import CPU, CUDA, TENSORRT, Session, SessionSettings
+
+_Group = model_config_pb2.ModelInstanceGroup
+DEFAULT_CPU_COUNT = 2  # Triton's for ONNX Runtime
+_THREADS = "intra_op_thread_count"  # Triton's parameter
+
+
+def complete_groups(config: Config, settings: SessionSettings) -> None:
+    """Fills in a config's instance groups: where KIND_AUTO goes, how many there are. Raises InvalidInput."""
+    if not config.instance_group:
+        config.instance_group.add()
+    for number, group in enumerate(config.instance_group):
+        if group.kind == _Group.KIND_MODEL:
+            raise InvalidInput(f"instance group kind is KIND_MODEL for {config.name}; it must be KIND_CPU or KIND_GPU")
+        if group.kind == _Group.KIND_AUTO:
+            group.kind = _Group.KIND_CPU if settings.provider == CPU and not group.gpus else _Group.KIND_GPU
+        group.name = group.name or f"{config.name}_{number}"
+        group.count = group.count or (DEFAULT_CPU_COUNT if group.kind == _Group.KIND_CPU else 1)
+        if group.kind == _Group.KIND_GPU and not group.gpus:
+            group.gpus.append(settings.device)
+
+
+def open_sessions(path: Path, config: Config, settings: SessionSettings) -> list[Session]:
+    """A session for each instance of a config whose groups are complete.
+
+    Instances on the CPU share one, whose runs may overlap; each on a GPU has its own, and so its own stream.
+    """
+    where = _where(config, replace(settings, intra_op_threads=_threads(config, settings)))
+    shared: dict[SessionSettings, Session] = {}
+    sessions = []
+    for each in where:
+        if each.provider != CPU or each not in shared:
+            shared[each] = Session(path, each)
+        sessions.append(shared[each])
+    return sessions
+
+
+def _where(config: Config, settings: SessionSettings) -> list[SessionSettings]:
+    found: list[SessionSettings] = []
+    for group in config.instance_group:
+        if group.kind == _Group.KIND_CPU:
+            found += [replace(settings, provider=CPU, device=0)] * group.count
+        else:
+            provider = _gpu_provider(config, settings)
+            found += [replace(settings, provider=provider, device=gpu) for gpu in group.gpus] * group.count
+    return found
+
+
+def _gpu_provider(config: Config, settings: SessionSettings) -> str:
+    names = [each.name for each in config.optimization.execution_accelerators.gpu_execution_accelerator]
+    for name in names:
+        if name not in (CUDA, TENSORRT):
+            raise InvalidInput(f"unknown Execution Accelerator '{name}' is requested for {config.name}")
+    return TENSORRT if TENSORRT in names or settings.provider == TENSORRT else CUDA
+
+
+def _threads(config: Config, settings: SessionSettings) -> int:
+    if _THREADS not in config.parameters:
+        return settings.intra_op_threads
+    written = config.parameters[_THREADS].string_value
+    if not written.isdigit():
+        raise InvalidInput(f"parameter {_THREADS} is {written!r} for {config.name}; it must be a number, 0 or more")
+    return int(written)

@@ -1,0 +1,146 @@
+"""config.pbtxt: reading it, refusing what this server does not have, completing the rest from the ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from moonfed.errors import InvalidInput
+from moonfed.serving.inference_request import TensorSpec
+from moonfed.serving.tensor_codec import config_type, listed, of_config_type
+
+CONFIG_FILE = "config.pbtxt"
+BACKEND, PLATFORM, MODEL_FILE = "onnxruntime", "onnxruntime_onnx", "model.onnx"
+DEFAULT_MAX_BATCH_SIZE = 4  # Triton's
+_NOT_SERVED = ("sequence_batching", "ensemble_scheduling", "batch_input", "batch_output", "model_operations")
+_NOT_SERVED_IN_TENSORS = ("reshape", "is_shape_tensor", "allow_ragged_batch", "optional", "is_non_linear_format_io")
+_NOT_SERVED_IN_BATCHING = ("priority_levels", "priority_queue_policy")
+
+Config = Any  # a ModelConfig; tritonclient has no types
+
+
+def read_config(directory: Path) -> Config:
+    """A model's ModelConfig as it is written, empty if there is none; raises InvalidInput for what is not served."""
+    config = model_config_pb2.ModelConfig()
+    file = directory / CONFIG_FILE
+    if file.exists():
+        try:
+            text_format.Parse(file.read_text(encoding="utf-8"), config)
+        except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+            raise InvalidInput(f"{CONFIG_FILE} of model '{directory.name}' cannot be read: {error}") from error
+    _require_servable(config, directory.name)
+    return config
+
+
+def _require_servable(config: Config, name: str) -> None:
+    if config.name not in ("", name):
+        raise InvalidInput(
+            f"unexpected directory name '{name}' for model '{config.name}', directory name must equal model name"
+        )
+    if config.backend not in ("", BACKEND) or config.platform not in ("", PLATFORM):
+        raise InvalidInput(
+            f"backend is {config.backend!r} and platform is {config.platform!r} for {name}; "
+            f"they must be {BACKEND!r} and {PLATFORM!r}"
+        )
+    if config.max_batch_size < 0:
+        raise InvalidInput(f"'max_batch_size' must be non-negative value for {name}")
+    _refuse(config, _NOT_SERVED, name)
+    for tensor in (*config.input, *config.output):
+        _refuse(tensor, _NOT_SERVED_IN_TENSORS, name)
+    _require_batching(config, name)
+
+
+def _refuse(message: Any, fields: Sequence[str], name: str) -> None:  # noqa: ANN401
+    for descriptor, _ in message.ListFields():
+        if descriptor.name in fields:
+            raise InvalidInput(f"{CONFIG_FILE} of model '{name}' sets {descriptor.name}, which this server lacks")
+
+
+def _require_batching(config: Config, name: str) -> None:
+    batching = config.dynamic_batching
+    _refuse(batching, _NOT_SERVED_IN_BATCHING, name)
+    if any(size <= 0 for size in batching.preferred_batch_size):
+        raise InvalidInput(f"dynamic batching preferred size must be positive for {name}")
+    if any(size > config.max_batch_size for size in batching.preferred_batch_size):
+        raise InvalidInput(f"dynamic batching preferred size must be <= max batch size for {name}")
+    if batching.default_queue_policy.timeout_action == model_config_pb2.ModelQueuePolicy.DELAY:
+        raise InvalidInput(f"timeout_action is DELAY for {name}; it must be REJECT")
+
+
+def complete(config: Config, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Config:
+    """The whole config of a model with these ONNX inputs and outputs, as Triton completes it.
+
+    Raises InvalidInput if the two do not fit.
+    """
+    done = model_config_pb2.ModelConfig()
+    done.CopyFrom(config)
+    done.name, done.backend, done.platform = name, BACKEND, PLATFORM
+    done.default_model_filename = config.default_model_filename or MODEL_FILE
+    if not done.HasField("version_policy"):
+        done.version_policy.latest.num_versions = 1
+    if not (config.input and config.output):
+        _complete_batching(done, [*inputs, *outputs])
+    _complete_tensors(done.input, inputs, batched=done.max_batch_size > 0)
+    _complete_tensors(done.output, outputs, batched=done.max_batch_size > 0)
+    _require_fit(done, inputs, outputs)
+    return done
+
+
+def _complete_batching(done: Config, tensors: Sequence[TensorSpec]) -> None:
+    if not all(each.shape and each.shape[0] == -1 for each in tensors):
+        if done.max_batch_size > 0:
+            raise InvalidInput(
+                f"autofill failed for model '{done.name}': model does not support batching while non-zero "
+                "max_batch_size is specified"
+            )
+        return
+    done.max_batch_size = done.max_batch_size or DEFAULT_MAX_BATCH_SIZE
+    if done.max_batch_size > 1 and not done.HasField("dynamic_batching"):
+        done.dynamic_batching.SetInParent()
+
+
+def _complete_tensors(written: Any, tensors: Sequence[TensorSpec], *, batched: bool) -> None:  # noqa: ANN401
+    if written:
+        return
+    for each in tensors:
+        dims = each.shape[1:] if batched else each.shape
+        written.add(name=each.name, data_type=config_type(each.datatype), dims=dims)
+
+
+def _require_fit(done: Config, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    if len(done.input) != len(inputs):
+        raise InvalidInput(
+            f"unable to load model '{done.name}', configuration expects {len(done.input)} inputs, "
+            f"model provides {len(inputs)}"
+        )
+    batched = done.max_batch_size > 0
+    for kind, written, there in (("input", done.input, inputs), ("output", done.output, outputs)):
+        known = {each.name: each for each in there}
+        for tensor in written:
+            if tensor.name not in known:
+                raise InvalidInput(
+                    f"unexpected inference {kind} '{tensor.name}', allowed {kind}s are: {', '.join(known)}"
+                )
+            _require_same(done.name, spec_of(tensor, batched=batched), known[tensor.name])
+
+
+def _require_same(name: str, written: TensorSpec, there: TensorSpec) -> None:
+    fits = len(written.shape) == len(there.shape) and all(
+        -1 in (one, other) or one == other for one, other in zip(written.shape, there.shape, strict=True)
+    )
+    if written.datatype != there.datatype or not fits:
+        raise InvalidInput(
+            f"unable to load model '{name}', tensor '{there.name}': the model has {there.datatype} "
+            f"{listed(there.shape)}, the configuration {written.datatype} {listed(written.shape)} "
+            "(with a batch dimension if max_batch_size > 0)"
+        )
+
+
+def spec_of(tensor: Any, *, batched: bool) -> TensorSpec:  # noqa: ANN401
+    """A ModelInput or ModelOutput as clients see it."""
+    datatype = of_config_type(model_config_pb2.DataType.Name(tensor.data_type))
+    return TensorSpec(name=tensor.name, datatype=datatype, shape=((-1,) if batched else ()) + tuple(tensor.dims))

@@ -1,0 +1,211 @@
+"""All the models of a repository: which are loaded, and who answers a request.
+
+`infer` takes no lock of all models: it reads one dictionary that is never changed, only replaced (`loader.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from moonfed.serving.inference_request import IndexEntry, InferRequest, InferResponse, ModelMetadata
+from moonfed.serving.loader import READY, Loader
+from moonfed.serving.model import Version
+from moonfed.serving.model_config import PLATFORM, Config
+from moonfed.serving.onnx_session import SessionSettings
+from moonfed.serving.repository import look, model_names
+from moonfed.serving.statistics import VersionStatistics
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSettings:
+    """How the models of a repository are served."""
+
+    provider: str = "cpu"  # of models whose config names no kind: "cpu", "cuda" or "tensorrt"
+    intra_op_threads: int = 1
+    explicit: bool = False  # only what `load` asks for, instead of all that lies in the repository
+    poll_seconds: float = 0.0  # how often the repository is looked at; 0: never
+
+    def __post_init__(self) -> None:
+        self.session()
+        if self.poll_seconds < 0:
+            raise InvalidInput(f"poll_seconds is {self.poll_seconds}; it must be 0 or more")
+        if self.poll_seconds and self.explicit:
+            raise InvalidInput(f"poll_seconds is {self.poll_seconds}; with explicit control it must be 0")
+
+    def session(self) -> SessionSettings:
+        """Those of a session."""
+        return SessionSettings(provider=self.provider, intra_op_threads=self.intra_op_threads)
+
+
+class Models:
+    """The models of a repository. Every method is thread-safe."""
+
+    def __init__(self, repository: Path, settings: ServingSettings) -> None:
+        """Loads what is there; a model that cannot be loaded is in the index, with its reason.
+
+        Raises NotFound if the repository is no directory.
+        """
+        if not repository.is_dir():
+            raise NotFound(f"model repository {repository} is not a directory")
+        self._repository = repository
+        self._settings = settings
+        self._changing = threading.Lock()
+        self._loader = Loader(settings.session())
+        self._closing = threading.Event()
+        if not settings.explicit:
+            self.poll()
+            if not self._loader.ready:
+                _LOG.warning("%s has no model that can be served; it must hold NAME/VERSION/model.onnx", repository)
+        if settings.poll_seconds:
+            threading.Thread(target=self._keep_polling, name="repository-poll", daemon=True).start()
+
+    def infer(self, request: InferRequest) -> InferResponse:
+        """Answers a request, however long that takes.
+
+        Raises NotFound (unknown model or version), InvalidInput (the inputs do not fit), Overloaded (the queue is
+        full), Unavailable (not ready, or too long in the queue), MoonfedError (ONNX Runtime failed).
+        """
+        version = self._loader.ready.get((request.model, request.version))
+        return (version or self._missing(request.model, request.version)).infer(request)
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        """What a client has to know; raises NotFound or Unavailable."""
+        found = self._version(model, version)
+        ready = sorted(int(number) for name, number in self._loader.ready if name == model and number)
+        versions = [int(version)] if version else ready
+        return ModelMetadata(
+            name=model,
+            versions=tuple(map(str, versions)),
+            platform=PLATFORM,
+            inputs=found.inputs,
+            outputs=found.outputs,
+        )
+
+    def config(self, model: str, version: str = "") -> Config:
+        """The completed ModelConfig; raises NotFound or Unavailable."""
+        return self._version(model, version).config
+
+    def statistics(self, model: str = "", version: str = "") -> list[VersionStatistics]:
+        """Of one version, of all of a model's that are ready, or of all; raises InvalidInput if there are none."""
+        if model and not self.is_ready(model):
+            raise InvalidInput(f"requested model '{model}' is not available")
+        if model and not self.is_ready(model, version):
+            raise InvalidInput(f"requested model version is not available for model '{model}'")
+        ready = sorted(self._loader.ready.items(), key=lambda item: (item[0][0], item[0][1].zfill(20)))
+        return [
+            each.statistics()
+            for (name, number), each in ready
+            if number and model in ("", name) and version in ("", number)
+        ]
+
+    def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
+        """What lies in the repository or was loaded from it, with states and reasons."""
+        entries = self._loader.entries()
+        known = {entry.name for entry in entries}
+        with suppress(OSError):  # then what is loaded is all that is known
+            entries += [
+                IndexEntry(name=name, version="", state="", reason="")
+                for name in model_names(self._repository)
+                if name not in known
+            ]
+        return [entry for entry in entries if entry.state == READY] if ready_only else entries
+
+    def is_ready(self, model: str, version: str = "") -> bool:
+        """Whether a request to this version, by default any of the model's, would be taken."""
+        return (model, version) in self._loader.ready
+
+    def load(self, model: str) -> None:
+        """Loads a model, or what has changed of it since; raises MoonfedError if a version cannot be loaded."""
+        with self._changing:
+            self._require_explicit()
+            try:
+                there = look(self._repository, model)
+            except (NotFound, OSError) as error:
+                raise MoonfedError(f"failed to load '{model}', failed to poll from model repository") from error
+            if reasons := self._loader.refresh(model, there, retry=True):
+                raise InvalidInput(f"load failed for model '{model}': {'; '.join(reasons)}")
+
+    def unload(self, model: str) -> None:
+        """Takes no more requests for a model; those under way end. Nothing happens if it is not loaded."""
+        with self._changing:
+            self._require_explicit()
+            self._loader.unload(model)
+
+    def poll(self) -> None:
+        """Takes over what has changed in the repository."""
+        with self._changing:
+            if self._closing.is_set():
+                return
+            there = model_names(self._repository)
+            for name in self._loader.names() - set(there):
+                self._loader.forget(name)
+            for name in there:
+                self._look_at(name)
+
+    def _look_at(self, name: str) -> None:
+        try:
+            self._loader.refresh(name, look(self._repository, name))
+        except NotFound:
+            pass  # gone meanwhile; the next poll forgets it
+        except OSError as error:  # whatever is wrong with one model, the others are looked at
+            self._loader.report(name, f"the directory of model '{name}' cannot be read: {error}")
+
+    def live(self) -> bool:
+        """Whether there is a server at all."""
+        return True
+
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return not self._closing.is_set()
+
+    def close(self) -> None:
+        """Takes no more requests, and waits for those under way."""
+        self._closing.set()
+        with self._changing:
+            self._loader.unload_all()
+        self._loader.wait_until_idle()
+
+    def _version(self, model: str, version: str) -> Version:
+        return self._loader.ready.get((model, version)) or self._missing(model, version)
+
+    def _missing(self, model: str, version: str) -> Version:
+        """Raises why a version is not there."""
+        if self._closing.is_set():
+            raise Unavailable("the server is shutting down")
+        if version and not version.isdigit():
+            raise InvalidInput(
+                f"failed to get model version from specified version string '{version}', "
+                "version should be an integral value > 0"
+            )
+        about = f"Request for unknown model: '{model}'"
+        known = [entry.version for entry in self._loader.entries() if entry.name == model]
+        if not known:
+            raise NotFound(f"{about} is not found")
+        if not version:
+            raise NotFound(f"{about} has no available versions")
+        if version not in known:
+            raise NotFound(f"{about} version {version} is not found")
+        raise Unavailable(f"{about} version {version} is not at ready state")
+
+    def _require_explicit(self) -> None:
+        if self._closing.is_set():
+            raise Unavailable("the server is shutting down")
+        if not self._settings.explicit:
+            raise Unavailable("explicit model load / unload is not allowed if polling is enabled")
+
+    def _keep_polling(self) -> None:
+        while not self._closing.wait(self._settings.poll_seconds):
+            self._poll_if_there()
+
+    def _poll_if_there(self) -> None:
+        try:
+            self.poll()
+        except OSError as error:
+            _LOG.warning("the model repository cannot be looked at: %s", error)

@@ -1,0 +1,151 @@
+"""The protocol's datatypes: their names in numpy, ONNX Runtime and config.pbtxt, and tensors as raw bytes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from moonfed.errors import InvalidInput
+from moonfed.serving.inference_request import Array
+
+BYTES = "BYTES"
+_NUMBERS: Mapping[str, np.dtype[np.generic]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype(np.uint16),
+    "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype(np.int16),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FP16": np.dtype(np.float16),
+    "FP32": np.dtype(np.float32),
+    "FP64": np.dtype(np.float64),
+}
+# By datatype; elements of BYTES are Python's bytes objects. There is no BF16, which numpy lacks.
+DTYPES: Mapping[str, np.dtype[np.generic]] = {**_NUMBERS, BYTES: np.dtype(np.object_)}
+_DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
+_ONNX_ELEMENTS = {
+    "bool": "BOOL",
+    **{f"uint{bits}": f"UINT{bits}" for bits in (8, 16, 32, 64)},
+    **{f"int{bits}": f"INT{bits}" for bits in (8, 16, 32, 64)},
+    "float16": "FP16",
+    "float": "FP32",
+    "double": "FP64",
+    "string": BYTES,
+}
+_LENGTH = struct.Struct("<I")  # before each element of BYTES
+
+
+def datatype_of(array: Array) -> str:
+    """The datatype of an array; raises InvalidInput if the protocol has none for its dtype."""
+    datatype = _DATATYPES.get(array.dtype)
+    if datatype is None:
+        raise InvalidInput(f"dtype is {array.dtype.name!r}; it must be one that has a datatype: {', '.join(DTYPES)}")
+    return datatype
+
+
+def of_onnx(type_name: str) -> str:
+    """The datatype of ONNX Runtime's type, such as "FP32" of "tensor(float)"; raises InvalidInput if there is none."""
+    element = type_name.removeprefix("tensor(").removesuffix(")")
+    if not type_name.startswith("tensor(") or element not in _ONNX_ELEMENTS:
+        raise InvalidInput(f"ONNX type is {type_name!r}; it must be a tensor of {', '.join(_ONNX_ELEMENTS)}")
+    return _ONNX_ELEMENTS[element]
+
+
+def config_type(datatype: str) -> str:
+    """A datatype's name in config.pbtxt, such as "TYPE_FP32"."""
+    return "TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}"
+
+
+def of_config_type(name: str) -> str:
+    """The datatype of a name in config.pbtxt; raises InvalidInput for one that cannot be served."""
+    datatype = BYTES if name == "TYPE_STRING" else name.removeprefix("TYPE_")
+    if datatype not in DTYPES:
+        allowed = ", ".join(config_type(each) for each in DTYPES)
+        raise InvalidInput(f"data_type is {name}; it must be one of {allowed}")
+    return datatype
+
+
+def decode(
+    raw: bytes | memoryview, datatype: str, shape: Sequence[int], *, name: str, model: str, request_id: str = ""
+) -> Array:
+    """A request's input from its raw bytes: a read-only view of them, a new object array of bytes for BYTES.
+
+    `name`, `model` and `request_id` are for the sentence: raises InvalidInput if the datatype is unknown or the bytes
+    do not fit the shape.
+    """
+    dtype = DTYPES.get(datatype)
+    if dtype is None:
+        allowed = f"it must be one of {', '.join(DTYPES)}"
+        raise InvalidInput(f"{asked_as(request_id)}inference input '{name}' data-type is {datatype!r}; {allowed}")
+    if min(shape, default=0) < 0:
+        raise InvalidInput(
+            f"{asked_as(request_id)}unexpected shape for input '{name}' for model '{model}'. "
+            f"Expected no length below 0, got {listed(shape)}"
+        )
+    count = math.prod(shape)
+    if datatype == BYTES:
+        of = f"for inference input '{name}' for model '{model}'"
+        elements = _elements(memoryview(raw), of, request_id)
+        if len(elements) != count:
+            raise InvalidInput(asked_as(request_id) + _wrong_count(len(elements), count, of))
+        return object_array(elements).reshape(shape)
+    if len(raw) != count * dtype.itemsize:
+        raise InvalidInput(
+            f"{asked_as(request_id)}input byte size mismatch for input '{name}' for model '{model}'. "
+            f"Expected {count * dtype.itemsize}, got {len(raw)}"
+        )
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def encode(array: Array) -> bytes:
+    """A tensor's raw bytes: little-endian numbers in C order; for BYTES, each element after its length in 4 bytes."""
+    if array.dtype != np.object_:
+        return array.tobytes()
+    return b"".join(part for element in array.ravel() for part in (_LENGTH.pack(len(element)), element))
+
+
+def object_array(elements: Sequence[bytes]) -> Array:
+    """A flat array of BYTES."""
+    array = np.empty(len(elements), dtype=np.object_)
+    array[:] = elements
+    return array
+
+
+def listed(shape: Sequence[int]) -> str:
+    """A shape as Triton's sentences write it: [-1,3]."""
+    return f"[{','.join(map(str, shape))}]"
+
+
+def asked_as(request_id: str) -> str:
+    """How Triton's sentences begin that are about a request."""
+    return f"[request id: {request_id or '<id_unknown>'}] "
+
+
+def _wrong_count(got: int, count: int, of: str) -> str:
+    if got > count:
+        return f"unexpected number of string elements {count + 1} {of}, expecting {count}"
+    return f"expected {count} string elements {of}, got {got}"
+
+
+def _elements(raw: memoryview, of: str, request_id: str) -> list[bytes]:
+    """The elements of BYTES; raises InvalidInput if the last one is cut off."""
+    elements, position = [], 0
+    while position < len(raw):
+        start = position + _LENGTH.size
+        left = len(raw) - start
+        if left < 0:
+            expected = f"expecting {_LENGTH.size} bytes but only {len(raw) - position} bytes available"
+            raise InvalidInput(f"{asked_as(request_id)}incomplete string length indicator {of}, {expected}")
+        length = _LENGTH.unpack_from(raw, position)[0]
+        if length > left:
+            expected = f"expecting string of length {length} but only {left} bytes available"
+            raise InvalidInput(f"{asked_as(request_id)}incomplete string data {of}, {expected}")
+        position = start + length
+        elements.append(bytes(raw[start:position]))
+    return elements

@@ -1,0 +1,75 @@
+"""Warm-up: runs that a config asks for before a model is ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tritonclient.grpc import model_config_pb2
+
+from moonfed.errors import InvalidInput
+from moonfed.serving.inference_request import Array
+from moonfed.serving.model_config import Config
+from moonfed.serving.onnx_session import Session, run
+from moonfed.serving.repository import WARM_UP_DIRECTORY
+from moonfed.serving.tensor_codec import BYTES, DTYPES, decode, object_array, of_config_type
+
+
+def warm_up(session: Session, config: Config, directory: Path) -> None:
+    """Runs each sample of a config's model_warmup; raises InvalidInput or what the run raises."""
+    names = [each.name for each in config.output]
+    for sample in config.model_warmup:
+        if sample.batch_size == 0:  # as Triton, which takes it as "not this one"
+            continue
+        feeds = {
+            name: _whole(_sample(each, name, config, directory), sample.batch_size, batched=config.max_batch_size > 0)
+            for name, each in sample.inputs.items()
+        }
+        for _ in range(sample.count or 1):
+            run(session, names, feeds)
+
+
+def _whole(one: Array, batch_size: int, *, batched: bool) -> Array:
+    return np.repeat(one[np.newaxis], batch_size, axis=0) if batched else one
+
+
+def _sample(written: Any, name: str, config: Config, directory: Path) -> Array:  # noqa: ANN401
+    """One sample of an input, without the batch dimension."""
+    datatype = _datatype(written, name, config)
+    dims = tuple(written.dims)
+    if min(dims, default=0) < 0:
+        raise InvalidInput(f"warmup setting expects all variable-size dimensions are specified for input '{name}'")
+    if written.WhichOneof("input_data_type") == "input_data_file":
+        return _from_file(directory / WARM_UP_DIRECTORY / written.input_data_file, datatype, dims, name, config.name)
+    if datatype == BYTES:
+        return object_array([b""] * int(np.prod(dims))).reshape(dims)
+    dtype = DTYPES[datatype]
+    if written.WhichOneof("input_data_type") == "random_data":
+        return _random(dtype, dims)
+    return np.zeros(dims, dtype)
+
+
+def _datatype(written: Any, name: str, config: Config) -> str:  # noqa: ANN401
+    from_config = {each.name: each.data_type for each in config.input}
+    if name not in from_config:
+        raise InvalidInput(f"model_warmup of '{config.name}' has input '{name}'; it must be one of {list(from_config)}")
+    if written.data_type != from_config[name]:
+        wrong, right = (model_config_pb2.DataType.Name(each) for each in (written.data_type, from_config[name]))
+        raise InvalidInput(f"model_warmup of '{config.name}' has {wrong} for input '{name}'; it must be {right}")
+    return of_config_type(model_config_pb2.DataType.Name(written.data_type))
+
+
+def _random(dtype: np.dtype[np.generic], dims: tuple[int, ...]) -> Array:
+    generator = np.random.default_rng(0)
+    if np.issubdtype(dtype, np.floating):
+        return generator.random(dims).astype(dtype)
+    return generator.integers(0, 2, dims).astype(dtype)  # small: they may be indices
+
+
+def _from_file(path: Path, datatype: str, dims: tuple[int, ...], name: str, model: str) -> Array:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"model_warmup of '{model}' cannot read {path.name}: {error.strerror}") from error
+    return decode(raw, datatype, dims, name=name, model=model)

@@ -1,0 +1,251 @@
+"""Faults 12 and 31 over real TLS: devices that train on iris, and some that send what they like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.datasets import load_iris
+
+from moonfed.coordinator.cli.format import event_line, round_document, run_lines
+from moonfed.errors import InvalidInput
+from moonfed.server_rules import FedNova, Mean
+from moonfed.v1 import control_pb2
+from tests.coordinator.conftest import Fleet, fleet_in
+from tests.support.coordinator import (
+    CLASS_MEANS,
+    PROTOTYPES,
+    SCAFFOLD,
+    Device,
+    make_bundle,
+    model_bytes,
+    model_values,
+)
+
+F64 = npt.NDArray[np.float64]
+HONEST, POISONED = [f"cam-{number}" for number in range(6)], ["cam-6", "cam-7"]
+ROUNDS = 3
+Sent = Mapping[str, Any]  # fields of the contract's Defence
+
+
+class Iris:
+    """Softmax regression on normalised inputs: head.bias, head.weight, norm.running_mean, norm.running_var."""
+
+    def __init__(self) -> None:
+        self.inputs, self.labels = load_iris(return_X_y=True)
+
+    def train(self, model: F64, device: int) -> F64:
+        """A device's model after some steps on samples of its own."""
+        own = np.random.default_rng(device).choice(len(self.labels), 100, replace=False)
+        inputs, labels = self.inputs[own], self.labels[own]
+        mean, variance = inputs.mean(axis=0), inputs.var(axis=0)
+        bias, weight = model[:3].copy(), model[3:15].reshape(3, 4).copy()
+        rows, wanted = (inputs - mean) / np.sqrt(variance), np.eye(3)[labels]
+        for _ in range(60):
+            scores = rows @ weight.T + bias
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+            slope = (scores / scores.sum(axis=1, keepdims=True) - wanted) / len(rows)
+            bias, weight = bias - slope.sum(axis=0), weight - slope.T @ rows
+        return np.concatenate([bias, weight.ravel(), mean, variance])
+
+    def accuracy(self, model: F64) -> float:
+        bias, weight, mean, variance = model[:3], model[3:15].reshape(3, 4), model[15:19], model[19:]
+        with np.errstate(invalid="ignore"):  # a poisoned variance may be negative
+            scores = (self.inputs - mean) / np.sqrt(variance) @ weight.T + bias
+        return float((scores.argmax(axis=1) == self.labels).mean())
+
+
+IRIS = Iris()
+
+
+def poisoned(begun: F64, honest: F64) -> F64:
+    """Sign-flipped, and a thousand times as far."""
+    return begun - 1000 * (honest - begun)
+
+
+def defended(fleet: Fleet, defence: Sent) -> tuple[F64, list[control_pb2.Round], list[str]]:
+    """A run of some rounds with two poisoned devices of eight: final model, rounds, and what an operator watched."""
+    devices = [fleet.device(device) for device in (*HONEST, *POISONED)]
+    quorum = control_pb2.Amount(fraction=1.0)
+    fleet.start("run", ROUNDS, minimum_devices=8, quorum=quorum, defence=control_pb2.Defence(**defence))
+    watching = fleet.operator.watch("run")
+    next(watching)  # the snapshot: from here on everything is told
+    attending = [device.attend() for device in devices]
+    for _ in range(ROUNDS):
+        for number, (device, one) in enumerate(zip(devices, attending, strict=True)):
+            work = one.assignment()
+            begun = fetched(fleet, work.blobs["model"])
+            sent = IRIS.train(begun, number)
+            sent = poisoned(begun, sent) if device.name in POISONED else sent
+            device.submit(work, model_bytes(sent.astype(np.float32)))
+    lines = [event_line(event) for event in watching]
+    return fetched(fleet, fleet.operator.run("run").model), fleet.operator.rounds("run"), lines
+
+
+def fetched(fleet: Fleet, blob: Any) -> F64:  # noqa: ANN401
+    return model_values(fleet.operator.model(blob)).astype(np.float64)
+
+
+def honest_model() -> F64:
+    """What the same rounds come to without the poisoned devices, computed here."""
+    model = np.zeros(23)
+    for _ in range(ROUNDS):
+        model = np.mean([IRIS.train(model, number) for number in range(len(HONEST))], axis=0)
+    return model
+
+
+def test_without_a_defence_two_poisoned_devices_ruin_the_model(fleet: Fleet) -> None:
+    assert IRIS.accuracy(honest_model()) > 0.93
+    model, rounds, _ = defended(fleet, {})
+    assert IRIS.accuracy(model) < 0.5
+    assert not any(round_.offences for round_ in rounds)
+
+
+@pytest.mark.parametrize(
+    "defence",
+    [
+        {"reducer": "median"},
+        {"reducer": "trimmed_mean", "byzantine": 2},
+        {"reducer": "multi_krum", "byzantine": 2},
+        {"reducer": "geometric_median"},
+        {"clip_factor": 2.0, "weight_cap": 0.2, "reducer": "geometric_median", "byzantine": 2},
+    ],
+    ids=["median", "trimmed_mean", "multi_krum", "geometric_median", "the whole chain"],
+)
+def test_a_defence_keeps_the_model_and_names_the_offenders(fleet: Fleet, defence: Sent) -> None:
+    model, rounds, _ = defended(fleet, defence)
+    assert IRIS.accuracy(model) >= IRIS.accuracy(honest_model()) - 0.04
+    for round_ in rounds:
+        assert set(POISONED) <= {offence.device for offence in round_.offences}
+        assert list(round_.counted) == [*HONEST, *POISONED], "they did deliver"
+
+
+def test_a_norm_clip_bounds_how_far_poisoned_devices_get(fleet: Fleet) -> None:
+    model, rounds, _ = defended(fleet, {"clip_norm": 2.0})
+    assert np.linalg.norm(model[:15]) <= 2.0 * ROUNDS
+    assert all(set(POISONED) <= {offence.device for offence in round_.offences} for round_ in rounds)
+
+
+def test_an_operator_is_shown_the_defence_and_the_offences(fleet: Fleet) -> None:
+    sent: Sent = {"clip_norm": 20.0, "reducer": "geometric_median", "byzantine": 2, "weight_cap": 0.25}
+    _, rounds, watched = defended(fleet, sent)
+    run = fleet.operator.run("run")
+    lines = run_lines(run, None, rounds)
+    assert "defence: weight cap 25%, clip norm 20, reducer geometric_median against 2 of a round's devices" in lines
+    told = [line for line in lines if line.startswith("round 2, cam-7: the change of its parameters was scaled down")]
+    assert len(told) == 1
+    assert {"device": "cam-7", "what": told[0].removeprefix("round 2, cam-7: ")} in round_document(rounds[1])[
+        "offences"
+    ]
+    assert run.settings.defence == control_pb2.Defence(**sent)
+    committed = [line for line in watched if "committed" in line]
+    assert len(committed) == ROUNDS
+    assert all(line.endswith("; offences of cam-6, cam-7") for line in committed)
+
+
+def test_a_restarted_coordinator_defends_on(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The defence is a setting of the run, which the store keeps."""
+    directory = tmp_path_factory.mktemp("fleet")
+    with fleet_in(directory) as before:
+        before.start(defence=control_pb2.Defence(weight_cap=0.5, clip_factor=1.5))
+    with fleet_in(directory) as after:
+        assert after.operator.run("run").settings.defence == control_pb2.Defence(
+            weight_cap=0.5, clip_factor=1.5, reducer="mean"
+        )
+
+
+def claim(fleet: Fleet, defence: Sent) -> F64:
+    """A round of four devices, the last of which claims to have ten million samples."""
+    devices: list[Device] = [fleet.device(f"cam-{number}") for number in range(4)]
+    fleet.start(minimum_devices=4, quorum=control_pb2.Amount(count=4), defence=control_pb2.Defence(**defence))
+    attending = [device.attend() for device in devices]
+    for number, (device, one) in enumerate(zip(devices, attending, strict=True)):
+        claimed, value = (10_000_000, 1.0) if number == 3 else (50, 0.0)
+        device.submit(one.assignment(), model_bytes(value), samples=claimed)
+    list(fleet.operator.watch("run"))
+    return fetched(fleet, fleet.operator.run("run").model)
+
+
+def test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples(fleet: Fleet) -> None:
+    np.testing.assert_allclose(claim(fleet, {"weight_cap": 0.3}), 0.3, rtol=1e-6)
+    assert not fleet.operator.rounds("run")[0].offences, "a large honest device has done nothing"
+
+
+def test_without_a_cap_such_a_device_has_its_way(fleet: Fleet) -> None:
+    assert claim(fleet, {}).min() > 0.9999
+
+
+FEDSSC: Mapping[str, Any] = {
+    "method": "fedssc",
+    "downlink": {"prototypes": PROTOTYPES},
+    "uplink": {"class_means": CLASS_MEANS},
+}
+MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "byzantine": 1}
+
+
+@pytest.mark.parametrize(
+    ("bundle", "defence", "devices", "told"),
+    [
+        ({"server_rule": FedNova()}, {"weight_cap": 0.2}, 9, "server_rule is 'fednova', by which a device counts by"),
+        ({"server_rule": FedNova()}, MEDIAN, 9, "server_rule is 'fednova'"),
+        (SCAFFOLD, MEDIAN, 9, "method is 'scaffold', whose control variate must be the mean"),
+        (SCAFFOLD, {"clip_factor": 2.0}, 9, "method is 'scaffold', whose control variate"),
+        (FEDSSC, {"clip_norm": 2.0}, 9, "clip_norm is 2.0, which bounds models but not the class means"),
+        ({**FEDSSC, "prototype_devices": 3}, KRUM, 9, "prototype_devices is 3; reducer 'multi_krum' needs 5"),
+        ({}, KRUM, 8, "a round may close with 4 updates; reducer 'multi_krum' needs 5 to cope with 1 byzantine"),
+        ({}, {"reducer": "median", "byzantine": 1}, 2, "a round may close with 1 update; reducer 'median' needs 3"),
+        ({}, {"reducer": "krum"}, 9, "reducer is 'krum'; it must be one of mean, median"),
+        ({}, {"weight_cap": 3}, 9, "weight_cap is 3.0; it must be a share from 0 to 1"),
+    ],
+)
+def test_a_defence_that_would_not_hold_is_refused_at_the_start(
+    fleet: Fleet, bundle: Sent, defence: Sent, devices: int, told: str
+) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        started(fleet, bundle, defence, devices)
+
+
+def started(fleet: Fleet, bundle: Sent, defence: Sent, devices: int) -> control_pb2.Run:
+    return fleet.start(bundle=make_bundle(**bundle), minimum_devices=devices, defence=control_pb2.Defence(**defence))
+
+
+@pytest.mark.parametrize(
+    ("bundle", "defence", "devices"),
+    [
+        (SCAFFOLD, {"weight_cap": 0.2}, 1),
+        (FEDSSC, {"clip_norm": 2.0, "clip_factor": 2.0}, 1),
+        (FEDSSC, MEDIAN, 1),
+        ({}, KRUM, 9),
+        ({"server_rule": Mean(weighting="uniform")}, {"weight_cap": 0.2}, 1),
+    ],
+)
+def test_a_defence_that_holds_is_not_refused(fleet: Fleet, bundle: Sent, defence: Sent, devices: int) -> None:
+    assert started(fleet, bundle, defence, devices).status == control_pb2.RUN_STATUS_RUNNING
+
+
+def test_an_asynchronous_run_defends_itself_alike(fleet: Fleet) -> None:
+    """FedBuff's late updates are reduced as if they had begun with the newest model."""
+    devices = [fleet.device(f"cam-{number}") for number in range(4)]
+    fields: dict[str, Any] = {
+        "asynchronous": control_pb2.Asynchronous(buffer=3, max_staleness=5),
+        "defence": control_pb2.Defence(reducer="median", byzantine=1),
+        "bundle": make_bundle(server_rule=Mean(weighting="uniform")),
+    }
+    with pytest.raises(InvalidInput, match="a round may close with 2 updates; reducer 'median' needs 3"):
+        fleet.start("refused", 2, minimum_devices=4, **fields)
+    fleet.start("run", 2, minimum_devices=4, quorum=control_pb2.Amount(fraction=1.0), **fields)
+    attending = [device.attend() for device in devices]
+    work = [one.assignment() for one in attending]
+    for number, value in ((0, 2.0), (1, 3.0), (2, 4.0)):
+        devices[number].submit(work[number], model_bytes(value))
+    again = [attending[number].assignment() for number in (0, 1)]
+    np.testing.assert_array_equal(fetched(fleet, again[0].blobs["model"]), 3.0)
+    devices[3].submit(work[3], model_bytes(1e6))  # one model late
+    for number, value in ((0, 5.0), (1, 6.0)):
+        devices[number].submit(again[number], model_bytes(value))
+    list(fleet.operator.watch("run"))
+    np.testing.assert_array_equal(fetched(fleet, fleet.operator.run("run").model), 6.0)
+    assert {offence.device for offence in fleet.operator.rounds("run")[1].offences} == {"cam-3"}

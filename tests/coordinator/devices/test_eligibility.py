@@ -1,0 +1,52 @@
+"""Which devices a run with encodings draws, and what a device of the previous minor version of the contract gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from moonfed.coordinator.cli.format import run_lines
+from moonfed.errors import InvalidInput
+from tests.coordinator.conftest import Fleet
+
+Until = Callable[[Callable[[], bool]], None]
+
+
+def test_a_device_that_does_not_know_a_runs_encodings_is_left_out_and_the_run_says_so(
+    fleet: Fleet, until: Until
+) -> None:
+    fleet.start("run", uplink_encoding="int8+zstd", downlink_encoding="bfloat16")
+    one = fleet.device("cam-1").attend(encodings=["float32", "bfloat16", "int8"])
+    until(lambda: "left out" in fleet.operator.run("run").waiting)
+    assert fleet.operator.run("run").waiting == (
+        "waiting for 1 more device: 0 attend, 1 is needed; left out: cam-1 (without the encoding int8+zstd)"
+    )
+    two = fleet.device("cam-2").attend(encodings=["bfloat16", "int8+zstd"])
+    work = two.assignment()
+    assert (work.downlink_encoding, work.uplink_encoding) == ("bfloat16", "int8+zstd")
+    run = fleet.operator.run("run")
+    assert run.open_round.cohort == ["cam-2"]
+    assert "encodings: int8+zstd up, bfloat16 down" in run_lines(run, None, [])
+    one.leave()
+    two.leave()
+
+
+def test_a_device_of_contract_1_2_gets_float32(fleet: Fleet, until: Until) -> None:
+    """It says nothing of encodings or labels, and reads no field that it does not know."""
+    fleet.start("encoded", uplink_encoding="int8")
+    device = fleet.device("cam-1")
+    attending = device.attend(version="1.2")
+    until(lambda: "cam-1 (without the encoding int8)" in fleet.operator.run("encoded").waiting)
+    started = fleet.start("plain")
+    assert not any(line.startswith("encodings") for line in run_lines(started, None, []))
+    work = attending.assignment()
+    assert work.run == "plain"
+    assert work.blobs["model"] == started.initial_model
+    assert work.downlink_encoding in ("", "float32")
+    assert work.uplink_encoding in ("", "float32")
+
+
+def test_an_encoding_that_nobody_knows_is_refused(fleet: Fleet) -> None:
+    with pytest.raises(InvalidInput, match=r"uplink_encoding is 'int4'; it must be one of float32, float32\+zstd, bf"):
+        fleet.start("run", uplink_encoding="int4")

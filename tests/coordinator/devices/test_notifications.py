@@ -1,0 +1,133 @@
+"""Runs that have ended, over real TLS: which devices hear of it, when, and what they are told."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from moonfed.blobs import BlobDirectory
+from moonfed.coordinator.records import RunRecord
+from moonfed.coordinator.storage.store import Store
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
+from tests.coordinator.conftest import Fleet, fleet_in
+from tests.support.coordinator import WAIT, Attending, Device, ask, make_bundle, model_bytes
+
+
+def stop(fleet: Fleet, run: str) -> None:
+    ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run=run))
+
+
+def fetched(device: Device, blob: blob_pb2.Blob) -> bytes:
+    request = blob_pb2.FetchRequest(device=device.name, sha256=blob.sha256)
+    return b"".join(ask(lambda r, timeout: [part.data for part in device.fleet.Fetch(r, timeout=timeout)], request))
+
+
+def expect_only_work(fleet: Fleet, *attending: Attending) -> None:
+    """The next thing that all of them hear is what they are to do in another run."""
+    fleet.start("another", minimum_devices=len(attending))
+    for one in attending:
+        assert one.next().assignment.run == "another"
+
+
+def test_all_who_took_part_or_keep_its_state_hear_once_of_a_finished_run_and_can_fetch_its_model(fleet: Fleet) -> None:
+    delivers, declines, late, keeps = (fleet.device(f"cam-{number}") for number in range(4))
+    fleet.start(minimum_devices=2)
+    attending = [delivers.attend(runs=["run"]), declines.attend()]
+    work = [one.assignment() for one in attending]
+    attending += [keeps.attend(runs=["run"]), late.attend()]
+    ask(declines.fleet.Decline, fleet_pb2.DeclineRequest(device="cam-1", run="run", round=1, attempt=1, reason="hot"))
+    delivers.submit(work[0], model_bytes(3.0))
+    heard = [one.ended() for one in attending[:3]]
+    assert heard == [heard[0]] * 3
+    assert (heard[0].run, heard[0].rounds) == ("run", 1)
+    assert heard[0].manifest == fleet.operator.run("run").manifest
+    assert fetched(declines, heard[0].manifest) == make_bundle().manifest.to_bytes()
+    assert fetched(keeps, heard[0].model) == model_bytes(3.0)
+    expect_only_work(fleet, *attending)
+
+
+def test_a_run_that_is_stopped_names_no_model_even_if_it_has_one(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    fleet.start(rounds=2)
+    attending = device.attend()
+    device.submit(attending.assignment(), model_bytes(3.0))
+    assert attending.assignment().round == 2
+    stop(fleet, "run")
+    assert attending.ended() == fleet_pb2.Ended(run="run")
+
+
+def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_restart(tmp_path: Path) -> None:
+    def told(device: Device) -> tuple[Attending, list[fleet_pb2.Ended]]:
+        """In the order of the names; the runs that go on, or may go on, come first."""
+        attending = device.attend(runs=["running", "damaged", "finished", "stopped", "unknown"])
+        return attending, [attending.ended() for _ in range(3)]
+
+    bundle = make_bundle("other")
+    with fleet_in(tmp_path) as fleet:
+        fleet.start("finished")
+        trains = fleet.device("cam-1")
+        attending = trains.attend()
+        trains.submit(attending.assignment(), model_bytes(3.0))
+        attending.ended()
+        attending.leave()
+        for run in ("running", "stopped", "damaged"):
+            fleet.start(run, minimum_devices=9, bundle=bundle if run == "damaged" else None)
+        stop(fleet, "stopped")
+        finished = fleet.operator.run("finished")
+        expected = [
+            fleet_pb2.Ended(run="finished", manifest=finished.manifest, model=finished.model, rounds=1),
+            fleet_pb2.Ended(run="stopped"),
+            fleet_pb2.Ended(run="unknown"),
+        ]
+        assert told(fleet.device("cam-2"))[1] == expected
+        BlobDirectory(fleet.state / "blobs").path(bundle.ref.sha256).write_bytes(b"damaged")
+    with fleet_in(tmp_path) as fleet:
+        assert fleet.operator.run("damaged").waiting.startswith("suspended")
+        attending, heard = told(fleet.device("cam-3"))
+        assert heard == expected
+        stop(fleet, "damaged")
+        assert attending.ended() == fleet_pb2.Ended(run="damaged")
+        expect_only_work(fleet, attending)
+
+
+def test_a_device_of_an_older_contract_is_told_nothing_that_it_does_not_know(fleet: Fleet) -> None:
+    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
+    fleet.start(minimum_devices=2)
+    older, current = devices[0].attend(version="1.1", runs=["run", "unknown"]), devices[1].attend()
+    for device, attending in zip(devices, (older, current), strict=True):
+        device.submit(attending.next().assignment, model_bytes(3.0))
+    assert current.ended().run == "run"
+    expect_only_work(fleet, older, current)
+
+
+def test_a_run_that_starts_while_its_name_is_looked_up_is_not_called_over(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, go_on, lookup = threading.Event(), threading.Event(), Store.run
+
+    def slow(self: Store, run: str) -> RunRecord:
+        try:
+            return lookup(self, run)
+        except NotFound:
+            looked.set()
+            go_on.wait(WAIT)
+            raise
+
+    monkeypatch.setattr(Store, "run", slow)
+    device = fleet.device("cam-1")
+    attending = device.attend(runs=["run"])
+    assert looked.wait(WAIT)
+    fleet.start()
+    work = attending.next().assignment
+    go_on.set()
+    device.submit(work, model_bytes(3.0))
+    ended = attending.ended()
+    assert ended.model == fleet.operator.run("run").model
+
+
+def test_a_device_that_names_too_many_runs_is_refused(fleet: Fleet) -> None:
+    with pytest.raises(InvalidInput, match="runs names 65 runs; it must be at most 64"):
+        fleet.device("cam-1").attend(runs=["r"] * 65)

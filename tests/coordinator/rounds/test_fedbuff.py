@@ -1,0 +1,280 @@
+"""The state machine of an asynchronous run, by examples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from moonfed.coordinator.rounds.events import (
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    Damaged,
+    DeadlinePassed,
+    Declined,
+    Departed,
+    Discard,
+    End,
+    Event,
+    Join,
+    Lose,
+    Open,
+    Progressed,
+    Reduce,
+    Reduced,
+    ReducingFailed,
+    Resumed,
+    RetryTimePassed,
+    Stalled,
+    StartTimer,
+    StopRequested,
+    UpdateAccepted,
+    UpdateRefused,
+)
+from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
+from moonfed.coordinator.rounds.fedbuff_state import BufferedState, buffered
+from moonfed.coordinator.rounds.protocol import ASYNCHRONOUS
+from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.state import State
+from moonfed.errors import InvalidInput
+from tests.support import state_machine_fleet
+from tests.support.state_machine_fleet import attended, only
+
+TWO = Settings(
+    rounds=5,
+    minimum_devices=3,
+    quorum=Amount(fraction=0.5),
+    deadline_seconds=100,
+    asynchronous=Asynchronous(buffer=2, max_staleness=1),
+)
+
+
+def after(
+    *happened: Event, state: State | None = None, settings: Settings = TWO
+) -> tuple[BufferedState, list[Command]]:
+    """The state after some events, and all commands on the way."""
+    now, done = state_machine_fleet.after(settings, *happened, state=state)
+    return buffered(now), done
+
+
+def accepted(name: str, begun: int = 1) -> Event:
+    return UpdateAccepted(round=begun, attempt=1, device=name)
+
+
+def reduced(round_: int) -> Event:
+    return Reduced(round=round_, attempt=1)
+
+
+def assigned(commands: list[Command]) -> list[tuple[str, int]]:
+    return [(command.device, command.round) for command in commands if isinstance(command, Assign)]
+
+
+def objection(state: State, round_: int, device: str, attempt: int = 1) -> str | None:
+    return ASYNCHRONOUS.objection(TWO, state, round_, attempt, device)
+
+
+def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
+    state, commands = after(*attended("a", "b"))
+    assert not commands
+    assert ASYNCHRONOUS.waiting(TWO, state) == "waiting for 1 more device: 2 attend, 3 are needed"
+    _, commands = after(*attended("c"), state=state)
+    assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
+    assert assigned(commands) == [("a", 1), ("b", 1), ("c", 1)]
+    assert Settings(rounds=1, asynchronous=Asynchronous(buffer=7)).devices_needed == 7
+
+
+def test_k_updates_make_a_model_and_the_slow_device_goes_on_with_its_own() -> None:
+    state, commands = after(*attended("a", "b", "c"), accepted("b"))
+    assert not only(commands, Reduce)
+    assert ASYNCHRONOUS.waiting(TWO, state) == "round 1 has 1 of 2 updates; at work: a, c"
+    assert (
+        objection(state, 1, "b") == "device 'b' has no update of round 1 to hand in; the run is at round 1, attempt 1"
+    )
+    state, commands = after(accepted("a"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"), bases={"a": 1, "b": 1})]
+    state, commands = after(reduced(1), state=state)
+    assert commands[0] == Open(round=2, attempt=1, cohort=("a", "b"))
+    assert assigned(commands) == [("a", 2), ("b", 2)]
+    assert objection(state, 1, "c") is None
+    state, commands = after(accepted("c", 1), accepted("a", 2), state=state)
+    assert commands == [Reduce(round=2, attempt=1, devices=("a", "c"), bases={"a": 2, "c": 1})]
+
+
+def test_the_next_round_opens_though_devices_have_left() -> None:
+    """Else the updates of those at work would be refused for as long as the others are away."""
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(Departed(device="a"), Departed(device="b"), Departed(device="c"), reduced(1), state=state)
+    assert only(commands, Open) == [Open(round=2, attempt=1, cohort=())]
+    assert objection(state, 1, "c") is None
+
+
+def test_what_comes_while_a_buffer_is_being_reduced_is_in_the_next_one() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(accepted("c"), state=state)
+    assert not commands
+    state, commands = after(reduced(1), state=state)
+    assert state.buffer == {"c": 1}
+    assert assigned(commands) == [("a", 2), ("b", 2)], "c waits for the model that its update is in"
+    state, commands = after(accepted("b", 2), state=state)
+    assert only(commands, Reduce) == [Reduce(round=2, attempt=1, devices=("b", "c"), bases={"b": 2, "c": 1})]
+
+
+def test_an_update_that_began_too_many_models_ago_is_refused_and_its_device_begins_anew() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
+    state, commands = after(accepted("a", 2), accepted("b", 2), state=state)
+    assert objection(state, 1, "c") == (
+        "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 2, attempt 1"
+    ), "the round that would count it is the third"
+    state, commands = after(reduced(2), state=state)
+    assert commands[0] == Open(round=3, attempt=1, cohort=("a", "b", "c"))
+    assert ("c", 3) in assigned(commands)
+    assert objection(state, 1, "c") == (
+        "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 3, attempt 1"
+    )
+    assert "is not open" in str(objection(state, 4, "c"))
+    assert "is not open" in str(objection(state, 3, "c", attempt=2))
+    assert after(accepted("c", 1), state=state) == (state, [])
+
+
+def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
+    settings = Settings(
+        rounds=9, cohort=Amount(count=2), minimum_devices=4, asynchronous=Asynchronous(buffer=3, max_staleness=5)
+    )
+    state, commands = after(*attended("a", "b", "c", "d"), settings=settings)
+    first = [device for device, _ in assigned(commands)]
+    assert len(first) == 2
+    state, commands = after(accepted(first[0]), state=state, settings=settings)
+    (second,) = assigned(commands)
+    assert second[0] not in first
+    assert only(commands, Join) == [Join(round=1, attempt=1, device=second[0])], "it is on record who began with it"
+    _, commands = after(Stalled(round=1, attempt=1, device=first[1]), state=state, settings=settings)
+    assert only(commands, Lose)
+    assert len(assigned(commands)) == 1, "a lost device keeps nobody from working"
+
+
+def test_a_device_that_comes_back_goes_on_with_what_it_had_begun() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
+    state, commands = after(Departed(device="c"), Stalled(round=2, attempt=1, device="c"), state=state)
+    assert ASYNCHRONOUS.waiting(TWO, state) == "round 2 has 0 of 2 updates; at work: a, b"
+    state, commands = after(Attended(device="c"), state=state)
+    assert assigned(commands) == [("c", 1)]
+    assert objection(state, 1, "c") is None
+    state, _ = after(Stalled(round=2, attempt=1, device="c"), Progressed(round=2, attempt=1, device="c"), state=state)
+    assert "c" in state.working
+
+
+@pytest.mark.parametrize("kind", [UpdateRefused, Declined])
+def test_who_is_refused_or_declines_is_asked_again_with_the_next_model(kind: type[UpdateRefused | Declined]) -> None:
+    state, _ = after(*attended("a", "b", "c"), kind(round=1, attempt=1, device="a"))
+    state, commands = after(accepted("b"), accepted("c"), state=state)
+    assert not assigned(commands)
+    _, commands = after(reduced(1), state=state)
+    assert assigned(commands) == [("a", 2), ("b", 2), ("c", 2)]
+
+
+def test_who_declined_and_comes_back_is_asked_again() -> None:
+    state, _ = after(*attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"), Departed(device="a"))
+    _, commands = after(Attended(device="a"), state=state)
+    assert assigned(commands) == [("a", 1)]
+
+
+def test_at_the_deadline_a_quorum_of_the_buffer_will_do() -> None:
+    state, commands = after(*attended("a", "b", "c"), DeadlinePassed(round=1, attempt=1))
+    assert not only(commands, Reduce), "there is nothing to reduce"
+    _, commands = after(accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("c",), bases={"c": 1})], "half of two"
+
+
+def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(ReducingFailed(round=1, attempt=1, reason="the disk is full"), state=state)
+    retry = RetryTimePassed(round=1, attempt=1)
+    assert commands == [StartTimer(seconds=0.5, event=retry)]
+    assert ASYNCHRONOUS.waiting(TWO, state) == (
+        "round 1 cannot be reduced and is tried again within a minute: the disk is full"
+    )
+    state, commands = after(accepted("c"), state=state)
+    assert not commands
+    state, commands = after(retry, state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"), bases=dict.fromkeys("abc", 1))]
+    _, commands = after(ReducingFailed(round=1, attempt=1, reason="the disk is full"), state=state)
+    assert commands == [StartTimer(seconds=1.0, event=retry)], "growing"
+
+
+def test_damaged_updates_are_discarded_and_the_others_wait_for_more() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(Damaged(round=1, attempt=1, devices=("a",)), state=state)
+    assert commands == [Discard(round=1, attempt=1, device="a")]
+    _, commands = after(accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("b", "c"), bases={"b": 1, "c": 1})]
+
+
+def test_a_stopped_run_ends_at_once_or_when_its_buffer_is_reduced() -> None:
+    state, commands = after(*attended("a", "b", "c"), accepted("a"), StopRequested())
+    assert commands[-2:] == [
+        Abandon(round=1, attempt=1, missing=("a", "b", "c"), reason="the run was stopped"),
+        End(status="stopped"),
+    ]
+    assert ASYNCHRONOUS.needed_attempts(TWO, state) == frozenset()
+    state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), StopRequested(), reduced(1))
+    assert commands[-1] == End(status="stopped")
+    assert state.committed == 1
+
+
+def test_nothing_is_acknowledged_that_no_later_round_would_count() -> None:
+    last = replace(TWO, rounds=1)
+    state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), settings=last)
+    assert only(commands, Reduce)
+    assert ASYNCHRONOUS.objection(last, state, 1, 1, "c") == "round 1 is the run's last, and has closed"
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    assert objection(state, 1, "c") is None
+    state, _ = after(StopRequested(), state=state)
+    assert objection(state, 1, "c") == "round 1 is the run's last, and has closed"
+
+
+def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> None:
+    _, commands = after(
+        *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested(), reduced(1)
+    )
+    assert commands[-3:] == [
+        Open(round=2, attempt=1, cohort=()),
+        Abandon(round=2, attempt=1, missing=(), reason="the run was stopped"),
+        End(status="stopped"),
+    ]
+
+
+def test_after_a_restart_those_at_work_are_assigned_what_they_had_begun() -> None:
+    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1), accepted("a", 2))
+    held = BufferedState(committed=1, open=state.open, tasks=state.tasks, buffer=state.buffer)
+    state, commands = after(Resumed(attending=dict.fromkeys("abc", 0)), state=held)
+    assert StartTimer(seconds=100, event=DeadlinePassed(round=2, attempt=1)) in commands
+    assert assigned(commands) == [("b", 2), ("c", 1)]
+    _, commands = after(accepted("c", 1), state=state)
+    assert commands == [Reduce(round=2, attempt=1, devices=("a", "c"), bases={"a": 2, "c": 1})]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"over_selection": 0.3}, "over_selection is 0.3; with asynchronous rounds it must be 0"),
+        ({"sampling": "samples"}, "sampling is 'samples'; with asynchronous rounds it must be 'uniform'"),
+        ({"quorum": Amount(count=4)}, "quorum is 4; it must be at most the buffer, 3"),
+    ],
+)
+def test_settings_that_mean_nothing_for_asynchronous_rounds_are_refused(fields: dict[str, object], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        Settings(rounds=1, asynchronous=Asynchronous(buffer=3), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("buffer", "staleness", "told"), [(0, 1, "asynchronous is 0"), (1, 65, "max_staleness is 65")])
+def test_a_buffer_has_limits(buffer: int, staleness: int, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        Asynchronous(buffer=buffer, max_staleness=staleness)
+
+
+def test_asynchronous_settings_survive_the_store_and_keep_the_models_that_may_be_asked_for() -> None:
+    assert Settings.from_document(TWO.to_document()) == TWO
+    many = Settings(rounds=1, asynchronous=Asynchronous(buffer=3, max_staleness=40))
+    assert many.models_needed == 41

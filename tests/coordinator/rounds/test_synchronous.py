@@ -1,0 +1,320 @@
+"""The state machine of a run, by examples."""
+
+from __future__ import annotations
+
+import pytest
+
+from moonfed.coordinator.rounds.events import (
+    Abandon,
+    Assign,
+    Attended,
+    Command,
+    Damaged,
+    DeadlinePassed,
+    Declined,
+    Departed,
+    Discard,
+    End,
+    Event,
+    Lose,
+    Open,
+    Progressed,
+    Reduce,
+    Reduced,
+    ReducingFailed,
+    Resumed,
+    RetryTimePassed,
+    Stalled,
+    StartTimer,
+    StopRequested,
+    UpdateAccepted,
+    UpdateRefused,
+)
+from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.rounds.status_text import objection, waiting
+from moonfed.coordinator.rounds.synchronous import retry_seconds
+from tests.support.state_machine_fleet import after, attended, only
+
+THREE = Settings(rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, patience_seconds=10, seed=1)
+
+
+def accepted(name: str, round_: int = 1, attempt: int = 1) -> Event:
+    return UpdateAccepted(round=round_, attempt=attempt, device=name)
+
+
+def stalled(name: str) -> Event:
+    return Stalled(round=1, attempt=1, device=name)
+
+
+def timer(commands: list[Command], kind: type[Event]) -> Event:
+    """The event of the latest timer of a kind."""
+    return [c.event for c in commands if isinstance(c, StartTimer) and isinstance(c.event, kind)][-1]
+
+
+def test_a_round_opens_when_enough_devices_attend() -> None:
+    state, commands = after(THREE, *attended("a", "b"))
+    assert not commands
+    assert waiting(THREE, state) == "waiting for 1 more device: 2 attend, 3 are needed"
+    lacks = {"f": "without the encoding int8", "e": "without the encoding int8", "d": "without a label"}
+    assert waiting(THREE, state, lacks) == (
+        "waiting for 1 more device: 2 attend, 3 are needed; "
+        "left out: d (without a label); left out: e, f (without the encoding int8)"
+    )
+    state, commands = after(THREE, *attended("c"), state=state)
+    assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
+    assert [command.device for command in commands if isinstance(command, Assign)] == ["a", "b", "c"]
+    assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c"
+
+
+def test_a_round_is_reduced_once_everybody_has_reported() -> None:
+    state, commands = after(THREE, *attended("c", "b", "a"), accepted("b"), accepted("a"))
+    assert not only(commands, Reduce)
+    assert waiting(THREE, state) == "round 1 waits for 1 of 3 devices: c"
+    state, commands = after(THREE, accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"))]
+    state, commands = after(THREE, Reduced(round=1, attempt=1), state=state)
+    assert commands[0] == Open(round=2, attempt=1, cohort=("a", "b", "c"))
+
+
+@pytest.mark.parametrize("kind", [UpdateRefused, Declined])
+def test_who_is_refused_or_declines_is_not_waited_for(kind: type[UpdateRefused | Declined]) -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"))
+    _, commands = after(THREE, kind(round=1, attempt=1, device="c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
+
+
+def test_the_deadline_keeps_partial_results_of_a_quorum() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("c"))
+    _, commands = after(THREE, timer([*after(THREE, *attended("a", "b", "c"))[1]], DeadlinePassed), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "c"))]
+
+
+def test_a_round_without_quorum_is_abandoned_and_tried_again() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), DeadlinePassed(round=1, attempt=1))
+    abandon = only(commands, Abandon)[0]
+    assert isinstance(abandon, Abandon)
+    assert abandon.missing == ("b", "c")
+    assert abandon.reason == "1 of the 2 updates needed by the deadline; late: b, c"
+    assert not only(commands[commands.index(abandon) :], Open), "it rests first"
+    assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 starts within a minute"
+    retry = timer(commands, RetryTimePassed)
+    state, commands = after(THREE, retry, state=state)
+    assert commands[0] == Open(round=1, attempt=2, cohort=("a", "b", "c"))
+    assert after(THREE, retry, state=state) == (state, []), "an old timer does nothing"
+    state, _ = after(THREE, DeadlinePassed(round=1, attempt=2), state=state)
+    assert after(THREE, retry, state=state) == (state, []), "nor does it end a later rest"
+
+
+def test_retries_grow_and_are_capped() -> None:
+    times = [retry_seconds(attempt) for attempt in range(1, 40)]
+    assert times == sorted(times)
+    assert times[0] < 1
+    assert times[-1] == 60
+
+
+def test_a_round_rests_longer_after_each_attempt_that_was_abandoned() -> None:
+    state, rests = after(THREE, *attended("a", "b", "c"))[0], list[float]()
+    for attempt in range(1, 10):
+        state, commands = after(THREE, DeadlinePassed(round=1, attempt=attempt), state=state)
+        rests += [command.seconds for command in commands if isinstance(command, StartTimer)]
+        state, _ = after(THREE, timer(commands, RetryTimePassed), state=state)
+    assert rests == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_lost_device_that_comes_back_gets_its_assignment_again_and_counts() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
+    assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (away)"
+    state, commands = after(THREE, stalled("c"), state=state)
+    assert commands == [Lose(round=1, attempt=1, device="c")]
+    assert state.open
+    assert state.open.lost == {"c"}
+    state, commands = after(THREE, Attended(device="c"), state=state)
+    assert commands == [Assign(round=1, attempt=1, device="c")]
+    _, commands = after(THREE, accepted("a"), accepted("b"), accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"))]
+
+
+def test_a_lost_device_that_shows_progress_is_waited_for_again() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), stalled("c"), Progressed(round=1, attempt=1, device="c"))
+    _, commands = after(THREE, accepted("a"), accepted("b"), state=state)
+    assert not commands, "it was not assigned again either: it is at work"
+
+
+def test_a_device_that_is_not_waited_for_cannot_be_lost() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), Declined(round=1, attempt=1, device="b"))
+    assert after(THREE, stalled("a"), stalled("b"), stalled("z"), state=state) == (state, [])
+    assert after(THREE, Stalled(round=1, attempt=2, device="c"), state=state) == (state, [])
+
+
+def test_a_round_whose_devices_are_all_lost_closes_early() -> None:
+    _, commands = after(THREE, *attended("a", "b", "c"), stalled("a"), stalled("b"), stalled("c"))
+    assert only(commands, Abandon)
+
+
+def test_who_is_silent_for_long_is_told() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
+    told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
+    away = "c (away, no sign of progress for 60 s)"
+    assert told == f"round 1 waits for 3 of 3 devices: a, b (no sign of progress for 42 s), {away}"
+
+
+FOUR = Settings(rounds=2, cohort=Amount(count=3), minimum_devices=4, quorum=Amount(count=2), over_selection=0.3)
+
+
+def test_an_over_selected_round_closes_with_the_cohorts_number_of_updates() -> None:
+    state, commands = after(FOUR, *attended("a", "b", "c", "d"))
+    assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c", "d")), "3.9 devices, rounded up"
+    state, commands = after(FOUR, accepted("d"), accepted("b"), state=state)
+    assert not commands
+    state, commands = after(FOUR, accepted("c"), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("b", "c", "d"))]
+    assert objection(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
+
+
+def test_the_quorum_is_of_the_cohort_and_not_of_all_who_were_drawn() -> None:
+    half = Settings(rounds=1, cohort=Amount(count=4), quorum=Amount(fraction=0.5), over_selection=1.0)
+    state, commands = after(half, Resumed(attending=dict.fromkeys("abcdefgh", 0)))
+    assert len(only(commands, Assign)) == 8
+    _, commands = after(half, accepted("a"), accepted("b"), DeadlinePassed(round=1, attempt=1), state=state)
+    assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
+
+
+def test_a_damaged_update_of_an_over_selected_round_is_not_made_up_for_by_those_who_were_sent_away() -> None:
+    state, _ = after(FOUR, *attended("a", "b", "c", "d"), accepted("a"), accepted("b"), accepted("c"))
+    _, commands = after(FOUR, Damaged(round=1, attempt=1, devices=("b",)), state=state)
+    assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
+
+
+def test_a_declined_device_is_final_and_a_refused_one_may_try_again() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
+    assert objection(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"
+    state, _ = after(THREE, UpdateRefused(round=1, attempt=1, device="b"), state=state)
+    assert objection(state, 1, 1, "b") is None
+
+
+def test_stale_and_foreign_updates_are_told_where_the_run_is() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"))
+    assert objection(state, 1, 1, "a") is None
+    assert objection(state, 1, 1, "z") == "device 'z' is not in the cohort of round 1, attempt 1"
+    assert objection(state, 2, 1, "a") == "round 2, attempt 1 is not open; the run is at round 1, attempt 1"
+
+
+def test_a_stopped_run_abandons_its_round_and_ends() -> None:
+    state, commands = after(THREE, *attended("a", "b", "c"), StopRequested())
+    assert commands[-2:] == [
+        Abandon(round=1, attempt=1, missing=("a", "b", "c"), reason="the run was stopped"),
+        End(status="stopped"),
+    ]
+    assert after(THREE, accepted("a"), state=state) == (state, [])
+
+
+def test_a_round_that_is_being_reduced_is_committed_before_the_run_stops() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, commands = after(THREE, StopRequested(), state=state)
+    assert not commands
+    state, commands = after(THREE, Reduced(round=1, attempt=1), state=state)
+    assert commands == [End(status="stopped")]
+    assert state.committed == 1
+
+
+def test_a_stopped_run_ends_at_once_when_a_damaged_update_costs_its_last_round_the_quorum() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
+    state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a", "b")), state=state)
+    assert only(commands, Abandon)
+    assert commands[-1] == End(status="stopped")
+
+
+def test_a_failed_reduction_abandons_the_round() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, commands = after(THREE, ReducingFailed(round=1, attempt=1, reason="disk"), state=state)
+    assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="disk")
+    assert (state.committed, state.attempt) == (0, 2)
+
+
+def test_a_reduction_that_a_passing_trouble_kept_is_tried_again_with_all_that_was_acknowledged() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    failed = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    retry = RetryTimePassed(round=1, attempt=1)
+    state, commands = after(THREE, failed, state=state)
+    assert commands == [StartTimer(seconds=0.5, event=retry)]
+    assert waiting(THREE, state) == "round 1 cannot be reduced and is tried again within a minute: the disk is full"
+    assert objection(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
+    state, commands = after(THREE, accepted("a"), DeadlinePassed(round=1, attempt=1), state=state)
+    assert not commands, "it is never given up"
+    again = Reduce(round=1, attempt=1, devices=("a", "b", "c"))
+    state, commands = after(THREE, retry, state=state)
+    assert commands == [again]
+    assert after(THREE, retry, state=state)[1] == [], "one at a time"
+    state, commands = after(THREE, failed, state=state)
+    assert commands == [StartTimer(seconds=1.0, event=retry)], "growing"
+    state, _ = after(THREE, retry, Reduced(round=1, attempt=1), state=state)
+    assert (state.committed, state.attempt, state.failures, state.trouble) == (1, 1, 0, "")
+
+
+def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    trouble = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    state, commands = after(THREE, trouble, StopRequested(), state=state)
+    assert commands[1:] == [
+        Abandon(round=1, attempt=1, missing=(), reason="the run was stopped"),
+        End(status="stopped"),
+    ]
+
+
+def test_a_run_that_is_stopped_while_its_round_is_reduced_says_what_it_waits_for() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    assert waiting(THREE, state) == ""
+    state, _ = after(THREE, StopRequested(), state=state)
+    assert (state.status, waiting(THREE, state)) == ("running", "stops when round 1 is committed")
+    state, _ = after(THREE, Reduced(round=1, attempt=1), state=state)
+    assert (state.status, waiting(THREE, state)) == ("stopped", "")
+
+
+def test_a_run_that_is_being_stopped_does_not_wait_for_a_trouble_to_pass() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
+    trouble = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    _, commands = after(THREE, trouble, state=state)
+    assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="the disk is full")
+    assert commands[-1] == End(status="stopped")
+
+
+def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_quorum() -> None:
+    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("b",)), state=state)
+    assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
+    state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a",)), state=state)
+    reason = "1 of the 2 updates needed when the last device had answered; refused: a, b"
+    assert commands[:2] == [
+        Discard(round=1, attempt=1, device="a"),
+        Abandon(round=1, attempt=1, missing=("a", "b"), reason=reason),
+    ]
+
+
+def test_after_a_restart_the_open_round_goes_on() -> None:
+    held = OpenRound(round=2, attempt=3, cohort=("a", "b", "c"), reported=frozenset("a"))
+    state, commands = after(THREE, Resumed(), state=State(committed=1, attempt=3, open=held))
+    assert timer(commands, DeadlinePassed) == DeadlinePassed(round=2, attempt=3)
+    assert not only(commands, Lose)
+    state, commands = after(THREE, *attended("a", "b"), state=state)
+    assert commands == [Assign(round=2, attempt=3, device="b")]
+    _, commands = after(THREE, accepted("b", 2, 3), Declined(round=2, attempt=3, device="c"), state=state)
+    assert commands == [Reduce(round=2, attempt=3, devices=("a", "b"))]
+
+
+def test_a_run_that_starts_draws_its_cohort_from_all_who_are_there() -> None:
+    settings = Settings(rounds=1, minimum_devices=2)
+    _, commands = after(settings, Resumed(attending=dict.fromkeys("abc", 0)))
+    assert only(commands, Open) == [Open(round=1, attempt=1, cohort=("a", "b", "c"))]
+
+
+def test_after_a_restart_those_of_the_cohort_who_are_there_are_assigned_again() -> None:
+    held = OpenRound(round=1, attempt=1, cohort=("a", "b", "c"), reported=frozenset("a"))
+    _, commands = after(THREE, Resumed(attending=dict.fromkeys("ab", 0)), state=State(open=held))
+    assert only(commands, Assign) == [Assign(round=1, attempt=1, device="b")]
+
+
+def test_after_a_restart_a_complete_round_is_reduced_at_once() -> None:
+    held = OpenRound(round=1, attempt=1, cohort=("a", "b"), reported=frozenset("ab"))
+    _, commands = after(THREE, Resumed(), state=State(open=held))
+    assert only(commands, Reduce) == [Reduce(round=1, attempt=1, devices=("a", "b"))]

@@ -1,0 +1,233 @@
+"""Who may call what, over real TLS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from moonfed import transport
+from moonfed.blobs import ref_of_bytes
+from moonfed.connection_diagnosis import explain_enrolment_unavailable, explain_unavailable
+from moonfed.coordinator.pki.authority import Authority
+from moonfed.errors import (
+    AlreadyExists,
+    Denied,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    Unavailable,
+    Untrusted,
+    VersionMismatch,
+    WrongState,
+)
+from moonfed.identity import load_identity, new_key, signing_request, subject_of
+from moonfed.v1 import blob_pb2, control_pb2, enrolment_pb2, fleet_pb2
+from moonfed.v1.control_pb2_grpc import ControlStub
+from moonfed.v1.enrolment_pb2_grpc import EnrolmentStub
+from moonfed.v1.fleet_pb2_grpc import FleetStub
+from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+from tests.coordinator.conftest import Fleet
+from tests.support import coordinator
+from tests.support.coordinator import ask, model_bytes
+
+
+def test_a_token_enrols_as_often_as_it_may(fleet: Fleet) -> None:
+    token = fleet.operator.token(uses=1)
+    coordinator.enrol(fleet.tmp / "a", token, "cam-1")
+    with pytest.raises(Untrusted, match="used as often"):
+        coordinator.enrol(fleet.tmp / "b", token, "cam-2")
+    with pytest.raises(AlreadyExists, match="'cam-1'"):
+        coordinator.enrol(fleet.tmp / "c", fleet.operator.token(), "cam-1")
+
+
+def test_an_expired_token_enrols_nobody(fleet: Fleet) -> None:
+    token = fleet.operator.token(valid_seconds=1e-6)
+    with pytest.raises(Untrusted, match="expired"):
+        coordinator.enrol(fleet.tmp / "a", token, "cam-1")
+    devices = ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices
+    assert not devices
+
+
+def test_the_enrolment_port_offers_enrolment_alone(fleet: Fleet) -> None:
+    fleet.device("cam-1")
+    identity = load_identity(fleet.tmp / "cam-1")
+    address = f"127.0.0.1:{fleet.ports.enrolment}"
+    with (
+        transport.open_channel(address, identity) as channel,
+        pytest.raises(VersionMismatch, match="does not know the call"),
+    ):
+        ask(FleetStub(channel).Report, fleet_pb2.ReportRequest(device="cam-1"))
+
+
+def calls_in_anothers_name(device: coordinator.Device) -> dict[str, Any]:
+    work, content = fleet_pb2.Assignment(run="run", round=1, attempt=1), model_bytes(1.0)
+    stub = device.fleet
+    renewal = fleet_pb2.RenewRequest(device="cam-2", signing_request=signing_request(new_key(), "cam-2"))
+    fetch = blob_pb2.FetchRequest(device="cam-2", sha256=ref_of_bytes(content).sha256)
+    return {
+        "Attend": lambda: device.attend("cam-2"),
+        "Fetch": lambda: ask(lambda request, timeout: list(stub.Fetch(request, timeout=timeout)), fetch),
+        "Report": lambda: ask(stub.Report, fleet_pb2.ReportRequest(device="cam-2", run="run")),
+        "Submit": lambda: device.submit(work, content, device="cam-2"),
+        "Decline": lambda: ask(stub.Decline, fleet_pb2.DeclineRequest(device="cam-2", run="run")),
+        "Renew": lambda: ask(stub.Renew, renewal),
+    }
+
+
+def test_no_call_can_be_made_in_another_devices_name(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    device = fleet.device("cam-1")
+    fleet.device("cam-2")
+    for name, call in calls_in_anothers_name(device).items():
+        caplog.clear()
+        with pytest.raises(Denied, match="'cam-1'; it may not speak for 'cam-2'"):
+            call()
+        assert any(record.name == "moonfed.coordinator.audit" for record in caplog.records), name
+
+
+def test_an_operator_is_no_device_and_a_device_no_operator(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    with pytest.raises(Denied, match="'operator' is an operator; this call is for devices"):
+        ask(FleetStub(fleet.operator.channel).Report, fleet_pb2.ReportRequest(device="operator"))
+    control = ControlStub(device.channel)
+    for method, request in (
+        (control.StartRun, control_pb2.StartRunRequest()),
+        (control.ListRuns, control_pb2.ListRunsRequest()),
+        (control.GetRun, control_pb2.GetRunRequest()),
+        (control.StopRun, control_pb2.StopRunRequest()),
+        (control.RecordMetrics, control_pb2.RecordMetricsRequest()),
+        (control.ListDevices, control_pb2.ListDevicesRequest()),
+        (control.CreateToken, control_pb2.CreateTokenRequest()),
+        (lambda r, timeout: list(control.ListRounds(r, timeout=timeout)), control_pb2.ListRoundsRequest(run="run")),
+        (lambda r, timeout: list(control.WatchRun(r, timeout=timeout)), control_pb2.WatchRunRequest(run="run")),
+        (lambda r, timeout: list(control.Fetch(r, timeout=timeout)), blob_pb2.FetchRequest()),
+        (lambda r, timeout: list(control.Upload(iter([r]), timeout=timeout)), control_pb2.UploadRequest()),
+    ):
+        with pytest.raises(Denied, match="'cam-1' is a device"):
+            ask(method, request)
+
+
+def refused(channel: grpc.Channel, reason: MoonfedError) -> str:
+    """What a person reads whose call does not get through, for that reason."""
+    with channel, pytest.raises(type(reason)) as caught:
+        transport.call(ControlStub(channel).ListRuns, control_pb2.ListRunsRequest(), explain=lambda: reason)
+    return str(caught.value)
+
+
+def test_another_authoritys_certificate_and_none_are_refused(fleet: Fleet, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{fleet.ports.fleet}"
+    ours = load_identity(fleet.state / "operator")
+    Authority(tmp_path / "other").keep_operator(tmp_path / "theirs", address)
+    (tmp_path / "theirs" / "ca.pem").write_bytes(ours.ca)
+    theirs = load_identity(tmp_path / "theirs")
+    reason = explain_unavailable(address, theirs)
+    assert isinstance(reason, Untrusted)
+    told = refused(transport.open_channel(address, theirs), reason)
+    assert told.endswith("refused this certificate: it is signed by another authority")
+
+    reason = explain_enrolment_unavailable(address, ours.ca)
+    assert isinstance(reason, Untrusted)
+    told = refused(grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)), reason)
+    assert told == f"the server at {address} asks for a certificate; enrolment has a port of its own"
+
+    reason = explain_unavailable(address, None)
+    assert isinstance(reason, Unavailable)
+    told = refused(grpc.insecure_channel(address), reason)
+    assert told == f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
+
+    assert not isinstance(explain_unavailable(address, ours), Untrusted), "the right one is not blamed"
+
+
+def test_a_device_renews_its_certificate(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    request = fleet_pb2.RenewRequest(device="cam-1", signing_request=signing_request(new_key(), "cam-1"))
+    assert subject_of(ask(device.fleet.Renew, request).certificate) == ("device", "cam-1")
+
+
+def test_another_major_version_of_the_contract_is_refused_with_both_versions(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    with pytest.raises(VersionMismatch, match=f"contract version 9.0; this coordinator speaks {CONTRACT_VERSION}"):
+        device.attend(version="9.0")
+    device.attend(version="1.7").leave()
+    credentials = grpc.ssl_channel_credentials(load_identity(fleet.state / "operator").ca)
+    address = f"127.0.0.1:{fleet.ports.enrolment}"
+    with (
+        grpc.secure_channel(address, credentials) as channel,
+        pytest.raises(VersionMismatch, match=r"contract version 9\.0"),
+    ):
+        ask(EnrolmentStub(channel).Enrol, enrolment_pb2.EnrolRequest(device="x", contract_version="9.0"))
+
+
+def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(fleet: Fleet) -> None:
+    old, current = fleet.device("cam-1"), fleet.device("cam-2")
+    attending = old.attend(interface="torchscript/0")
+    fleet.start()
+    with pytest.raises(
+        VersionMismatch, match=f"plan interfaces: torchscript/0; the running runs need {PLAN_INTERFACE}"
+    ):
+        attending.next()
+    with pytest.raises(VersionMismatch, match="torchscript/0"):
+        old.attend(interface="torchscript/0")
+    assert fleet.operator.run("run").waiting == "waiting for 1 more device: 0 attend, 1 is needed"
+    current.attend().assignment()
+    assert fleet.operator.run("run").open_round.cohort == ["cam-2"]
+
+
+def test_a_second_attendance_ends_the_first(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    fleet.start()
+    first = device.attend()
+    work = first.assignment()
+    second = device.attend()
+    with pytest.raises(WrongState, match="from another place"):
+        first.next()
+    assert second.assignment() == work
+    assert ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices[0].attending
+
+
+def test_only_blobs_can_be_fetched(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    run = fleet.start()
+    content = coordinator.make_bundle().contents["initial.safetensors"]
+
+    def fetch(sha256: str, offset: int = 0) -> bytes:
+        request = blob_pb2.FetchRequest(device="cam-1", sha256=sha256, offset=offset)
+        return b"".join(
+            ask(lambda r, timeout: [chunk.data for chunk in device.fleet.Fetch(r, timeout=timeout)], request)
+        )
+
+    assert fetch(run.model.sha256) == content
+    assert fetch(run.model.sha256, 200) == content[200:]
+    assert fetch(run.model.sha256, len(content)) == b""
+    with pytest.raises(InvalidInput, match="offset is"):
+        fetch(run.model.sha256, len(content) + 1)
+    for name in ("", "0" * 64, "../coordinator.db", "../../state/authority/ca-key.pem"):
+        with pytest.raises(NotFound):
+            fetch(name)
+
+
+def test_health_is_told_on_both_ports(fleet: Fleet) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    credentials = grpc.ssl_channel_credentials(load_identity(fleet.state / "operator").ca)
+    with grpc.secure_channel(f"127.0.0.1:{fleet.ports.enrolment}", credentials) as enrolment:
+        for channel in (fleet.operator.channel, enrolment):
+            reply = ask(health_pb2_grpc.HealthStub(channel).Check, health_pb2.HealthCheckRequest())
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_an_unknown_error_tells_the_caller_nothing(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from moonfed.coordinator.api.operator_api import OperatorDesk
+
+    async def fail(self: OperatorDesk) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(OperatorDesk, "devices", fail)
+    with pytest.raises(Exception, match="a problem of its own") as caught:
+        ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest())
+    assert "secret" not in str(caught.value)
+    assert "secret detail" in caplog.text

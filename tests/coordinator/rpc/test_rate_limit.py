@@ -1,0 +1,99 @@
+"""A flood of calls: whoever sends it is told to come back, and everybody else is served."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from moonfed import transport
+from moonfed.coordinator.rpc.rate_limit import Gate, Limits
+from moonfed.errors import Overloaded, Unavailable
+from moonfed.grpc_status import from_rpc_error
+from moonfed.v1 import fleet_pb2
+from tests.support.coordinator import Device, coordinator_in_process, enrol, operator
+
+FLOOD = 5000  # calls; a burst of 500 and 50 a second are allowed
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def begun(gate: Gate, name: str, calls: int) -> int:
+    """How many of so many calls, one after the other, are let in."""
+    let_in = 0
+    for _ in range(calls):
+        with suppress(Overloaded), gate.call(name):
+            let_in += 1
+    return let_in
+
+
+def test_a_caller_may_make_a_burst_of_calls_and_then_so_many_a_second() -> None:
+    clock = Clock()
+    gate = Gate(Limits(per_second=2.0, burst=10), clock)
+    assert begun(gate, "cam-1", 50) == 10
+    with pytest.raises(Overloaded, match=r"'cam-1' calls too often: 2 times a second is allowed; come back in 0\.50 s"):
+        gate.call("cam-1").__enter__()
+    clock.now += 3.0
+    assert begun(gate, "cam-1", 50) == 6
+    clock.now += 1e6
+    assert begun(gate, "cam-1", 50) == 10
+    assert begun(gate, "cam-2", 5) == 5, "one caller's flood is not another's"
+
+
+def test_calls_at_once_are_bounded_for_one_and_for_all() -> None:
+    gate = Gate(Limits(calls=5, calls_of_one=3))
+    with ExitStack() as under_way:
+        for _ in range(3):
+            under_way.enter_context(gate.call("cam-1"))
+        with pytest.raises(Overloaded, match="'cam-1' has 3 calls under way"):
+            under_way.enter_context(gate.call("cam-1"))
+        for _ in range(2):
+            under_way.enter_context(gate.call("cam-2"))
+        with pytest.raises(Overloaded, match="5 calls to answer, as many as it may; come back later"):
+            under_way.enter_context(gate.call("cam-3"))
+    assert begun(gate, "cam-1", 3) == 3
+
+
+def test_callers_who_have_gone_are_forgotten() -> None:
+    clock = Clock()
+    gate = Gate(Limits(calls=10), clock)
+    for number in range(100):
+        begun(gate, f"cam-{number}", 1)
+        clock.now += 5.0
+    assert len(gate._callers) <= 13
+
+
+def test_a_flood_is_turned_away_while_health_operators_and_other_devices_are_served(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with coordinator_in_process(state) as ports, ExitStack() as stack:
+        calls = operator(state, ports.fleet)
+        stack.enter_context(calls.channel)
+        token = calls.token()
+        channels = []
+        for name in ("cam-1", "cam-2"):
+            identity = enrol(tmp_path / name, token, name)
+            channels.append(stack.enter_context(transport.open_channel(identity.address, identity)))
+        flooding, other = (Device(f"cam-{number}", channel) for number, channel in enumerate(channels, 1))
+        request = fleet_pb2.ReportRequest(device="cam-1", run="none", round=1, attempt=1)
+        for _ in range(FLOOD):
+            with pytest.raises(grpc.RpcError) as caught:
+                flooding.fleet.Report(request)
+            if caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+                break
+        error = from_rpc_error(caught.value)
+        assert isinstance(error, Overloaded), "a device waits and tries again: to it the coordinator is away"
+        assert isinstance(error, Unavailable)
+        assert "'cam-1' calls too often" in str(error)
+        health = health_pb2_grpc.HealthStub(channels[0])
+        for _ in range(3):
+            assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
+        assert calls.token()
+        other.attend().leave()

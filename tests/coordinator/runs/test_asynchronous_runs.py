@@ -1,0 +1,182 @@
+"""Asynchronous runs over real TLS: slow and fast devices, refusals, restarts."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moonfed.errors import AlreadyExists, InvalidInput, TooLate, WrongState
+from moonfed.server_rules import FedNova, Mean
+from moonfed.v1 import control_pb2, fleet_pb2
+from tests.coordinator.conftest import Fleet
+from tests.coordinator.test_server import Programs, programs  # noqa: F401 - a fixture
+from tests.support import coordinator
+from tests.support.coordinator import SCAFFOLD, SPECS, Attending, Device, ask, model_bytes, model_values
+
+Until = Callable[[Callable[[], bool]], None]
+UNIFORM: dict[str, Any] = {"server_rule": Mean(weighting="uniform")}
+PARAMETERS = sum(spec.size for spec in SPECS if spec.kind == "parameter")
+
+
+def asynchronous(buffer: int, max_staleness: int = 20) -> control_pb2.Asynchronous:
+    return control_pb2.Asynchronous(buffer=buffer, max_staleness=max_staleness)
+
+
+def three(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Attending], list[fleet_pb2.Assignment]]:  # noqa: ANN401
+    devices = [fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")]
+    fleet.start(minimum_devices=3, bundle=coordinator.make_bundle(**UNIFORM), **fields)
+    attending = [device.attend() for device in devices]
+    return devices, attending, [one.assignment() for one in attending]
+
+
+def parameters(fleet: Fleet, blob: object) -> float:
+    """The value that all parameters of a model have."""
+    values = model_values(fleet.operator.model(blob))[:PARAMETERS]  # type: ignore[arg-type]
+    np.testing.assert_array_equal(values, values[0])
+    return float(values[0])
+
+
+def test_two_fast_devices_make_models_and_the_slow_ones_update_still_counts(fleet: Fleet) -> None:
+    devices, attending, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
+    assert {one.round for one in work} == {1}
+    for number, value in ((0, 2.0), (1, 4.0)):
+        devices[number].submit(work[number], model_bytes(value))
+    second = [attending[number].assignment() for number in (0, 1)]
+    assert [one.round for one in second] == [2, 2]
+    assert parameters(fleet, second[0].blobs["model"]) == 3.0
+    devices[0].submit(second[0], model_bytes(5.0))  # made 5 of 3
+    assert not devices[2].report(work[2], 0.5).stop
+    receipt = devices[2].submit(work[2], model_bytes(8.0))[-1].receipt  # made 8 of 0, one model ago
+    assert receipt.round == 1
+    third = attending[0].assignment()
+    expected = 3.0 + (2.0 + 8.0 / 2**0.5) / 2
+    assert parameters(fleet, third.blobs["model"]) == pytest.approx(expected, rel=1e-6)
+    assert attending[2].assignment() == third
+    assert devices[2].submit(work[2], model_bytes(8.0))[-1].receipt == receipt, "the same update again"
+    with pytest.raises(AlreadyExists):
+        devices[2].submit(work[2], model_bytes(9.0))
+    for number, one in ((0, third), (1, second[1])):
+        devices[number].submit(one, model_bytes(1.0))
+    ended = list(fleet.operator.watch("run"))[-1].run
+    assert ended.status == control_pb2.RUN_STATUS_FINISHED
+    rounds = fleet.operator.rounds("run")
+    assert [list(entry.counted) for entry in rounds] == [["cam-1", "cam-2"], ["cam-1", "cam-3"], ["cam-1", "cam-2"]]
+    assert not any(entry.missing for entry in rounds)
+    expected += (1.0 - expected + (1.0 - 3.0) / 2**0.5) / 2
+    assert parameters(fleet, ended.model) == pytest.approx(expected, rel=1e-6)
+    assert not list((fleet.state / "spool").rglob("model")), "what was counted is deleted"
+
+
+def test_an_update_that_is_too_old_is_told_so_and_its_device_begins_anew(fleet: Fleet) -> None:
+    devices, attending, work = three(fleet, rounds=9, asynchronous=asynchronous(2, max_staleness=0))
+    for number in (0, 1):
+        devices[number].submit(work[number], model_bytes(2.0))
+    anew = attending[2].assignment()
+    assert anew.round == 2
+    with pytest.raises(TooLate, match="began 1 models ago, and at most 0 are allowed; the run is at round 2"):
+        devices[2].submit(work[2], model_bytes(8.0))
+    assert devices[2].report(work[2], 0.5).stop
+    devices[2].submit(anew, model_bytes(8.0))
+    declined = fleet_pb2.DeclineRequest(device="cam-3", run="run", round=2, attempt=1, reason="no")
+    with pytest.raises(WrongState, match="'cam-3' has no update of round 2 to hand in"):
+        ask(devices[2].fleet.Decline, declined)
+
+
+def test_a_device_that_comes_back_goes_on_with_what_it_had_begun(fleet: Fleet, until: Until) -> None:
+    devices, attending, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
+    for number in (0, 1):
+        devices[number].submit(work[number], model_bytes(2.0))
+    attending[0].assignment()
+    attending[2].leave()
+    until(lambda: "cam-3 (away" in fleet.operator.run("run").waiting)
+    waiting = fleet.operator.run("run").waiting
+    assert waiting == "round 2 has 0 of 2 updates; at work: cam-1, cam-2, cam-3 (away)"
+    assert devices[2].attend().assignment() == work[2]
+
+
+def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fleet: Fleet, until: Until) -> None:
+    """Its silence counts from the first work that it got; lost, it gets no other until it shows a sign."""
+    kind = asynchronous(2, max_staleness=1)
+    devices, attending, work = three(fleet, rounds=100_000, asynchronous=kind, patience_seconds=2.0)
+    current = work[:2]
+
+    def next_round() -> None:
+        for number in (0, 1):
+            devices[number].submit(current[number], model_bytes(1.0))
+        current[:] = [attending[number].assignment() for number in (0, 1)]
+
+    def lost() -> bool:
+        next_round()
+        return list(fleet.operator.run("run").open_round.lost) == ["cam-3"]
+
+    until(lost)
+    since = current[0].round
+    assert since > 3, "else its work did not grow too old"
+    for _ in range(3):
+        assert lost(), "it stays lost"
+    assert devices[2].report(work[2], 0.5).stop, "its first work is too old"
+    anew = attending[2].assignment()
+    while anew.round <= since:  # what it was given before it was lost
+        anew = attending[2].assignment()
+    devices[2].submit(anew, model_bytes(1.0))
+
+
+@pytest.mark.parametrize(
+    ("bundle", "fields", "told"),
+    [
+        (SCAFFOLD, {}, "method is 'scaffold', which exchanges"),
+        ({"server_rule": FedNova()}, {}, "server_rule is 'fednova'"),
+        ({}, {"over_selection": 0.5}, "over_selection is 0.5"),
+        ({}, {"asynchronous": asynchronous(0)}, "asynchronous is 0"),
+    ],
+)
+def test_what_makes_no_sense_asynchronously_is_refused_at_the_start(
+    fleet: Fleet, bundle: dict[str, Any], fields: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        fleet.start(bundle=coordinator.make_bundle(**bundle), **{"asynchronous": asynchronous(2), **fields})
+
+
+def test_settings_come_back_as_they_went(fleet: Fleet) -> None:
+    assert fleet.start(asynchronous=asynchronous(7, max_staleness=3)).settings.asynchronous == asynchronous(7, 3)
+
+
+def test_a_killed_coordinator_goes_on_with_buffer_and_work_in_hand(programs: Programs, tmp_path: Path) -> None:  # noqa: F811
+    """cam-3 holds work of round 1, cam-1's update of round 2 is in the buffer: both count after kill -9."""
+    programs.serve()
+    bundle = coordinator.bundle_directory(tmp_path / "bundle", **UNIFORM)
+    names = ("cam-1", "cam-2", "cam-3")
+    devices = [programs.device(name) for name in names]
+    programs.command(
+        *("run", "start", str(bundle), "--name", "r", "--rounds", "2", "--minimum-devices", "3"),
+        *("--asynchronous", "2", "--max-staleness", "5"),
+    )
+    attending = [device.attend() for device in devices]
+    work = [one.assignment() for one in attending]
+    for number, value in ((0, 2.0), (1, 4.0)):
+        devices[number].submit(work[number], model_bytes(value))
+    second = attending[0].assignment()
+    receipt = devices[0].submit(second, model_bytes(5.0))[-1].receipt
+    programs.signal(signal.SIGKILL)
+
+    programs.serve()
+    open_round = programs.operator().run("r").open_round
+    assert (open_round.round, list(open_round.reported), list(open_round.cohort)) == (2, ["cam-1"], list(names))
+    devices = [programs.device(name) for name in names]
+    assert devices[2].attend().assignment() == work[2]
+    assert devices[0].submit(second, model_bytes(5.0))[-1].receipt == receipt
+    devices[2].submit(work[2], model_bytes(8.0))
+    ended = list(programs.operator().watch("r"))[-1].run
+    assert [list(entry.counted) for entry in programs.operator().rounds("r")] == [
+        ["cam-1", "cam-2"],
+        ["cam-1", "cam-3"],
+    ]
+    values = model_values(programs.operator().model(ended.model))[:PARAMETERS]
+    np.testing.assert_allclose(values, 3.0 + (2.0 + 8.0 / 2**0.5) / 2, rtol=1e-6)
+    told = programs.command("run", "show", "r")
+    assert "2 of 2" in told

@@ -1,0 +1,252 @@
+"""Methods that exchange more than the model, over real TLS: what goes down, what comes up, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moonfed.blobs import ref_of_bytes
+from moonfed.errors import InvalidInput, SchemaMismatch
+from moonfed.manifest import LocalTraining
+from moonfed.server_rules import FedAvgM, Mean
+from moonfed.v1 import control_pb2, fleet_pb2
+from tests.coordinator.conftest import Fleet
+from tests.support.coordinator import (
+    CLASS_MEANS,
+    PARAMETERS,
+    PROTOTYPES,
+    SCAFFOLD,
+    SPECS,
+    Device,
+    make_bundle,
+    model_bytes,
+    model_values,
+)
+
+FEDSSC: Mapping[str, Any] = {
+    "method": "fedssc",
+    "prototype_devices": 0,
+    "downlink": {"prototypes": PROTOTYPES},
+    "uplink": {"class_means": CLASS_MEANS},
+}
+
+
+def change(value: float) -> bytes:
+    return model_bytes(value, PARAMETERS)
+
+
+def class_means(*values: float) -> bytes:
+    return model_bytes(np.array(values, np.float32), CLASS_MEANS)
+
+
+def scaffold_run(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Any]]:  # noqa: ANN401
+    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
+    fleet.start(minimum_devices=2, bundle=make_bundle(**SCAFFOLD), **fields)
+    return devices, [device.attend() for device in devices]
+
+
+def place(work: fleet_pb2.Assignment) -> tuple[int, int, int, int]:
+    return work.round, work.attempt, work.counted_round, work.counted_attempt
+
+
+def test_a_round_begins_with_what_the_one_before_left_and_tells_who_counted(fleet: Fleet) -> None:
+    fleet.device("cam-3")  # belongs to the run's fleet, though it never attends: N is 3
+    devices, attending = scaffold_run(fleet, rounds=3, quorum=control_pb2.Amount(count=1))
+    first = [one.assignment() for one in attending]
+    assert [set(work.blobs) for work in first] == [{"model"}] * 2, "nobody has computed a variate yet"
+    assert [place(work) for work in first] == [(1, 1, 0, 0)] * 2
+    for number, (device, work) in enumerate(zip(devices, first, strict=True)):
+        device.submit(work, model_bytes(1.0), also={"variate_change": change(number + 1.0)})
+    second = [one.assignment() for one in attending]
+    assert [place(work) for work in second] == [(2, 1, 1, 1)] * 2
+    assert set(second[0].blobs) == {"model", "variate"}
+    variate = fleet.operator.model(second[0].blobs["variate"])
+    np.testing.assert_allclose(model_values(variate, PARAMETERS), (1 + 2) / 3, rtol=1e-6)
+    devices[0].submit(second[0], model_bytes(2.0), also={"variate_change": change(9.0)})
+    decline = fleet_pb2.DeclineRequest(device="cam-2", run="run", round=2, attempt=1, reason="busy")
+    devices[1].fleet.Decline(decline)
+    third = [one.assignment() for one in attending]
+    assert [place(work) for work in third] == [(3, 1, 2, 1), (3, 1, 1, 1)]
+    variate = fleet.operator.model(third[0].blobs["variate"])
+    np.testing.assert_allclose(model_values(variate, PARAMETERS), (1 + 2 + 9) / 3, rtol=1e-6)
+
+
+def test_prototypes_go_down_once_class_means_came_up(fleet: Fleet) -> None:
+    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
+    fleet.start(minimum_devices=2, rounds=2, bundle=make_bundle(**FEDSSC))
+    attending = [device.attend() for device in devices]
+    sent = [class_means(10, 0, 5, 1, 2, 0, 0, 7, 8), class_means(30, 0, 0, 3, 6, 0, 0, 0, 0)]
+    for device, one, content in zip(devices, attending, sent, strict=True):
+        device.submit(one.assignment(), model_bytes(1.0), also={"class_means": content})
+    work = attending[0].assignment()
+    found = model_values(fleet.operator.model(work.blobs["prototypes"]), PROTOTYPES)
+    np.testing.assert_allclose(found, [1, 0, 1, 2, 4, 0, 0, 7, 8], rtol=1e-6)
+    assert place(work) == (2, 1, 0, 0), "devices keep nothing under this method"
+
+
+def test_whose_prototypes_are_shared_is_drawn_by_the_runs_seed_and_anew_in_each_round(fleet: Fleet) -> None:
+    names = [f"cam-{number}" for number in range(4)]
+    devices = [fleet.device(name) for name in names]
+    attending = [device.attend() for device in devices]
+
+    def course(name: str, seed: int) -> list[list[float]]:
+        """Round for round, whose mean became each class's prototype."""
+        bundle = make_bundle(**{**FEDSSC, "prototype_devices": 1})
+        fleet.start(name, minimum_devices=4, rounds=4, bundle=bundle, seed=seed)
+        seen = []
+        for round_ in range(1, 5):
+            work = [one.assignment() for one in attending]
+            assert [(one.run, one.round) for one in work] == [(name, round_)] * 4
+            if round_ > 1:
+                prototypes = model_values(fleet.operator.model(work[0].blobs["prototypes"]), PROTOTYPES)
+                seen.append(prototypes[3::2].tolist())
+            for number, device in enumerate(devices):
+                content = class_means(10, 10, 10, *[float(number)] * 6)
+                device.submit(work[number], model_bytes(1.0), also={"class_means": content})
+        list(fleet.operator.watch(name))
+        return seen
+
+    first = course("first", 1)
+    assert course("again", 1) == first
+    assert course("other", 2) != first
+    assert first[0] != first[1] or first[1] != first[2]
+
+
+def test_what_changes_by_the_round_and_the_views_are_in_the_assignment(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    bundle = make_bundle(
+        hyperparameters={"learning_rate": 0.1, "mu": 1.0},
+        schedules={"mu": ((1, 1.0), (3, 0.5))},
+        training=LocalTraining(epochs=2, batch_size=8, views=4),
+    )
+    fleet.start(rounds=3, bundle=bundle)
+    attending, seen = device.attend(), []
+    for _ in range(3):
+        work = attending.assignment()
+        assert work.views == 4
+        seen.append(dict(work.hyperparameters))
+        device.submit(work, model_bytes(1.0))
+    assert seen == [{"learning_rate": 0.1, "mu": mu} for mu in (1.0, 0.75, 0.5)]
+
+
+def test_the_server_rule_moves_the_model(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    fleet.start(rounds=2, bundle=make_bundle(server_rule=FedAvgM(server_momentum=0.5)))
+    attending = device.attend()
+    device.submit(attending.assignment(), model_bytes(1.0))
+    second = attending.assignment()
+    assert set(second.blobs) == {"model"}, "the rule's momentum is the coordinator's own"
+    device.submit(second, model_bytes(3.0))
+    ended = list(fleet.operator.watch("run"))[-1].run
+    found = model_values(fleet.operator.model(ended.model))
+    # w: 0, then 0 + 1, then 1 + (0.5 * 1 + 2); statistics are the mean
+    np.testing.assert_allclose(found, [3.5] * 15 + [3.0] * 8, rtol=1e-6)
+
+
+def test_an_update_of_two_files_goes_on_where_it_broke_off(fleet: Fleet) -> None:
+    devices, attending = scaffold_run(fleet)
+    work, model, also = attending[0].assignment(), model_bytes(1.0), {"variate_change": change(2.0)}
+    with pytest.raises(InvalidInput, match="without a commit"):
+        devices[0].submit(work, model, also=also, send=90, commit=False)
+    with pytest.raises(InvalidInput, match="send the rest first"):
+        devices[0].submit(work, model, also=also, send=100)
+    replies = devices[0].submit(work, model, also=also)
+    digests = {role: ref_of_bytes(content).sha256 for role, content in {"model": model, **also}.items()}
+    assert dict(replies[0].resume.offsets) == dict.fromkeys(digests.values(), 100)
+    assert dict(replies[1].receipt.sha256) == digests
+    again = devices[0].submit(work, model, also=also)
+    assert again[0].resume.offsets[digests["variate_change"]] == len(also["variate_change"]), "all is held"
+    assert again[1].receipt == replies[1].receipt
+    kept = fleet.state / "spool" / "run" / "1-1" / "updates" / "cam-1"
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == {"model": model, **also}
+
+
+def test_two_roles_may_hold_the_same_bytes(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    same, parameters = model_bytes(1.0), tuple(replace(spec, kind="parameter") for spec in SPECS)
+    roles: Mapping[str, Any] = {"downlink": {"variate": parameters}, "uplink": {"variate_change": parameters}}
+    fleet.start(rounds=2, bundle=make_bundle(tensors=parameters, **roles))
+    attending = device.attend()
+    device.submit(attending.assignment(), same, also={"variate_change": same})
+    work = attending.assignment()
+    for role in ("model", "variate"):
+        np.testing.assert_array_equal(model_values(fleet.operator.model(work.blobs[role])), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("also", "told"),
+    [
+        ({}, r"blobs is \['model'\]; it must be \['model', 'variate_change'\]"),
+        (
+            {"variate_change": change(1.0), "class_means": class_means(*[0] * 9)},
+            r"blobs is \['class_means', 'model', 'variate_change'\]; it must be \['model', 'variate_change'\]",
+        ),
+    ],
+)
+def test_missing_and_extra_roles_are_refused_before_the_bytes(fleet: Fleet, also: dict[str, bytes], told: str) -> None:
+    devices, attending = scaffold_run(fleet)
+    with pytest.raises(InvalidInput, match=told):
+        devices[0].submit(attending[0].assignment(), model_bytes(1.0), also=also)
+    assert fleet.operator.run("run").open_round.refused == ["cam-1"]
+
+
+BAD = {
+    "NaN": (SCAFFOLD, "variate_change", change(float("nan")), "variate_change: tensor 'head.bias' holds NaN"),
+    "a model": (SCAFFOLD, "variate_change", model_bytes(1.0), "variate_change: tensor 'norm.running_mean' is not part"),
+    "negative": (FEDSSC, "class_means", class_means(1, -1, 0, *[0] * 6), r"class_means: tensor 'counts' holds -1\.0"),
+    "half": (FEDSSC, "class_means", class_means(1, 0.5, 0, *[0] * 6), r"class_means: tensor 'counts' holds 0\.5"),
+    "infinite": (FEDSSC, "class_means", class_means(1, 0, 0, np.inf, *[0] * 5), "class_means: tensor 'means' holds"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_file_is_refused_by_role_and_tensor(fleet: Fleet, kind: str) -> None:
+    method, role, content, told = BAD[kind]
+    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
+    fleet.start(minimum_devices=2, bundle=make_bundle(**method))
+    attending = [device.attend() for device in devices]
+    with pytest.raises(SchemaMismatch, match=told):
+        devices[0].submit(attending[0].assignment(), model_bytes(1.0), also={role: content})
+    assert fleet.operator.run("run").open_round.refused == ["cam-1"]
+
+
+@pytest.mark.parametrize(
+    ("bundle", "sampling", "told"),
+    [
+        (make_bundle(method="solo"), control_pb2.SAMPLING_UNIFORM, "method is 'solo'"),
+        (
+            make_bundle(),
+            control_pb2.SAMPLING_SAMPLES,
+            "--sampling uniform, or export with --server-set weighting=uniform",
+        ),
+        (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must come together"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:  # noqa: ANN401
+    with pytest.raises(InvalidInput, match=told):
+        fleet.start(bundle=bundle, sampling=sampling)
+
+
+def test_a_cohort_is_drawn_by_the_samples_that_devices_tell(fleet: Fleet) -> None:
+    small, large = fleet.device("cam-1"), fleet.device("cam-2")
+    run = fleet.start(
+        rounds=5,
+        minimum_devices=2,
+        cohort=control_pb2.Amount(count=1),
+        quorum=control_pb2.Amount(count=1),
+        sampling=control_pb2.SAMPLING_SAMPLES,
+        bundle=make_bundle(server_rule=Mean(weighting="uniform")),
+    )
+    assert run.settings.sampling == control_pb2.SAMPLING_SAMPLES
+    small.attend(samples=1)
+    attending = large.attend(samples=10_000_000)
+    for _ in range(5):
+        large.submit(attending.assignment(), model_bytes(1.0), samples=10_000_000)
+    list(fleet.operator.watch("run"))
+    assert [list(entry.counted) for entry in fleet.operator.rounds("run")] == [["cam-2"]] * 5
+    with pytest.raises(InvalidInput, match="samples is 10000001; it must be a whole number from 0 to 10000000"):
+        fleet.device("cam-3").attend(samples=10_000_001)

@@ -1,0 +1,202 @@
+"""A damaged global state: the one before it takes its place, with an alarm, and nothing damaged is ever used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.app import Federation
+from moonfed.coordinator.devices.sessions import Assignment
+from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
+from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
+from moonfed.errors import Unavailable
+from moonfed.server_rules import FedAvgM
+from tests.coordinator.updates.test_local_files import (
+    ALL,
+    NAMES,
+    introduction,
+    opened,
+    party,
+    play,
+    started,
+    trained,
+    watched,
+)
+from tests.support.coordinator import SCAFFOLD, make_bundle
+
+LEAST = replace(ALL, retention=Retention(last=1, every=0))  # what may be kept least still has the state before
+BUNDLE = make_bundle(**SCAFFOLD, server_rule=FedAvgM())
+
+
+async def rounds_of(federation: Federation, directory: Path, last: int) -> None:
+    """Every device takes part until that round is committed."""
+    parties = [asyncio.create_task(party(federation, name, directory, last)) for name in NAMES]
+    await watched(federation, "round_committed", last)
+    await asyncio.gather(*parties)
+
+
+async def ended(federation: Federation) -> RunRecord:
+    """The run once it is over."""
+    while (await federation.operators.run("run")).record.status == "running":
+        await asyncio.sleep(0.02)
+    return (await federation.operators.run("run")).record
+
+
+def committed(federation: Federation) -> RoundRecord:
+    newest = federation.directory.store.latest_round("run", "committed")
+    assert newest
+    return newest
+
+
+def damage(federation: Federation, ref: BlobRef) -> Path:
+    path = federation.directory.blobs.local(ref)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    return path
+
+
+async def assigned(federation: Federation) -> Assignment:
+    """The work that the devices are given next."""
+    async with federation.devices.attend(introduction(NAMES[0])) as session:
+        others = [federation.devices.attend(introduction(name)) for name in NAMES[1:]]
+        for other in others:
+            await other.__aenter__()
+        try:
+            return await anext(session.assignments())
+        finally:
+            for other in others:
+                await other.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+@pytest.mark.parametrize("role", ["model", "momentum", "variate"])
+def test_a_damaged_file_of_the_newest_global_state_gives_way_to_the_one_before_it(
+    tmp_path: Path, role: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    state, states = tmp_path / "state", dict[int, Mapping[str, BlobRef]]()
+
+    async def scenario() -> None:
+        async with opened(state) as federation:
+            await started(federation, BUNDLE, LEAST)
+            for round_ in (1, 2):
+                await rounds_of(federation, tmp_path, round_)
+                states[round_] = committed(federation).blobs
+            await assigned(federation)  # round 3 has begun with the state that is damaged now
+            path = damage(federation, states[2][role])
+            if how == "gone":
+                path.unlink()
+        async with opened(state) as federation:
+            alarms = [entry for entry in caplog.records if entry.levelno == logging.CRITICAL]
+            assert [entry.getMessage() for entry in alarms] == [
+                f"run 'run': the {role} of round 2 is damaged "
+                f"({problem(how, states[2][role], path)}); round 1's is used; check the disk"
+            ]
+            found = committed(federation)
+            assert (found.id.round, found.blobs) == (2, {**states[2], role: states[1][role]})
+            assert found.reason in alarms[0].getMessage()
+            (abandoned,) = [past async for past in federation.operators.rounds("run") if past.status == "abandoned"]
+            assert (abandoned.id, abandoned.reason) == (AttemptId(run="run", round=3, attempt=1), found.reason)
+            work = await assigned(federation)
+            assert (work.id.round, work.id.attempt) == (3, 2)
+            assert work.blobs == {name: found.blobs[name] for name in ("model", "variate")}
+            assert not path.exists(), "nothing needs it any more"
+            await rounds_of(federation, tmp_path, 4)
+            assert (await ended(federation)).status == "finished"
+
+    play(scenario())
+
+
+def problem(how: str, ref: BlobRef, path: Path) -> str:
+    if how == "gone":
+        return f"there is no blob '{ref.sha256}'"
+    return f"the stored blob {ref.sha256[:12]} has another sha256: {path} is damaged"
+
+
+def test_an_encoded_model_goes_with_the_model_that_it_was_made_from(tmp_path: Path) -> None:
+    int8 = Encodings(up=parse_encoding("up", "int8"), down=parse_encoding("down", "int8"))
+
+    async def scenario() -> None:
+        async with opened(tmp_path / "state") as federation:
+            await started(federation, make_bundle(), replace(LEAST, encodings=int8))
+            before = federation.directory.store.initial_state("run")
+            ref = federation.directory.blobs.put_bytes(b"the model after round 1")
+            encoded = federation.directory.blobs.put_bytes(b"the same in int8")
+            first = AttemptId(run="run", round=1, attempt=1)
+            federation.directory.store.open_round(first, NAMES)
+            blobs = {"model": ref, ENCODED_MODEL: encoded}
+            federation.directory.store.commit_round(first, NAMES, blobs, metrics={}, metrics_before={})
+            damage(federation, ref)
+        async with opened(tmp_path / "state") as federation:
+            assert committed(federation).blobs == {role: before[role] for role in ("model", ENCODED_MODEL)}
+
+    play(scenario())
+
+
+def test_damage_in_mid_round_makes_no_model_and_the_run_goes_on_without_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path / "state") as federation:
+            await started(federation, BUNDLE, LEAST)
+            await rounds_of(federation, tmp_path, 1)
+            await rounds_of(federation, tmp_path, 2)
+            newest = committed(federation)
+            work = await assigned(federation)
+            damage(federation, newest.blobs["momentum"])
+            for name in NAMES:
+                await federation.devices.take_update(*trained(work, name, tmp_path))
+            with suppress(Unavailable):  # a watch ends as the run begins anew
+                await watched(federation, "round_abandoned", 3)
+            while committed(federation).blobs == newest.blobs:
+                await asyncio.sleep(0.02)
+            await rounds_of(federation, tmp_path, 4)
+            assert (await ended(federation)).status == "finished"
+            (reason,) = [past.reason async for past in federation.operators.rounds("run") if past.status == "abandoned"]
+            assert f"the stored blob {newest.blobs['momentum'].sha256[:12]} has another sha256" in reason
+
+    play(scenario())
+
+
+def test_without_a_whole_state_before_it_the_run_is_suspended(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+
+    async def scenario() -> None:
+        async with opened(state) as federation:
+            await started(federation, BUNDLE, LEAST)
+            await rounds_of(federation, tmp_path, 1)
+            first = committed(federation).blobs["model"]
+            await rounds_of(federation, tmp_path, 2)
+            newest = committed(federation).blobs["model"]
+            whole = federation.directory.blobs.local(newest).read_bytes()
+            path = damage(federation, newest)
+            damage(federation, first)
+        async with opened(state) as federation:
+            view = await federation.operators.run("run")
+            assert view.waiting.startswith(f"suspended: the stored blob {newest.sha256[:12]}")
+            assert committed(federation).blobs["model"] == newest
+        path.write_bytes(whole)
+        async with opened(state) as federation:
+            assert "suspended" not in (await federation.operators.run("run")).waiting
+
+    play(scenario())
+
+
+def test_the_beginning_of_a_run_has_nothing_before_it(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+
+    async def scenario() -> None:
+        async with opened(state) as federation:
+            await started(federation, BUNDLE)
+            damage(federation, federation.directory.store.initial_state("run")["model"])
+        async with opened(state) as federation:
+            assert (await federation.operators.run("run")).waiting.startswith("suspended: ")
+
+    play(scenario())
+    with open_state(state) as directory:
+        assert directory.store.latest_round("run") is None

@@ -1,0 +1,97 @@
+"""A database and the place for its blobs belong together: nobody works with half of a state, or with another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.blobs.ownership import DirectoryPlace, ObjectPlace, Place
+from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.store import Store
+from moonfed.errors import WrongState
+from tests.support.postgresql import Server
+
+ELSEWHERE = "the blobs of this database are not in .*: give all coordinators on one database the same --blobs"
+
+
+@pytest.fixture(params=["directory", "objects"])
+def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Place]:
+    """Another place each time."""
+    number = iter(range(9))
+
+    def make() -> Place:
+        if request.param == "objects":
+            return ObjectPlace(Objects(f"{request.getfixturevalue('bucket')}/{next(number)}"))
+        directory = tmp_path / str(next(number))
+        directory.mkdir()
+        return DirectoryPlace(directory)
+
+    return make
+
+
+def test_the_first_place_is_the_databases_and_no_other(store: Store, new_place: Callable[[], Place]) -> None:
+    first, other = new_place(), new_place()
+    for _ in range(2):
+        store.claim_blobs(first)
+    with pytest.raises(WrongState, match=ELSEWHERE):
+        store.claim_blobs(other)
+    assert other.read() is None, "nothing was written there"
+    store.claim_blobs(first)
+
+
+def test_a_place_of_another_database_is_refused(
+    open_store: Callable[[], Store], new_place: Callable[[], Place]
+) -> None:
+    place, store = new_place(), open_store()
+    place.write("what the moonfed coordinators on database 1234 keep\n")
+    with pytest.raises(WrongState, match="holds the blobs of another database: give another --blobs"):
+        store.claim_blobs(place)
+    store.claim_blobs(new_place())
+    with pytest.raises(WrongState, match=ELSEWHERE):
+        store.claim_blobs(place)
+
+
+def test_a_start_that_was_killed_in_between_can_be_made_again(store: Store, new_place: Callable[[], Place]) -> None:
+    place = new_place()
+
+    class Killed(Exception):
+        pass
+
+    class Until:
+        where = place.where
+        read = staticmethod(place.read)
+
+        def write(self, text: str) -> None:
+            place.write(text)
+            raise Killed
+
+    with pytest.raises(Killed):
+        store.claim_blobs(Until())
+    store.claim_blobs(place)
+
+
+def test_a_second_coordinator_with_blobs_of_its_own_does_not_start(
+    tmp_path: Path, postgresql_server: Server, bucket: str
+) -> None:
+    database = postgresql_server.new_database()
+    with ExitStack() as stack:
+        stack.enter_context(open_state(tmp_path / "first", database))
+        for blobs in ("", bucket):
+            with pytest.raises(WrongState, match=ELSEWHERE), open_state(tmp_path / "second", database, blobs):
+                pass
+    with open_state(tmp_path / "first", database):
+        pass
+
+
+def test_several_coordinators_share_one_object_store_and_no_second_database_does(
+    tmp_path: Path, postgresql_server: Server, bucket: str
+) -> None:
+    database = postgresql_server.new_database()
+    with open_state(tmp_path / "first", database, bucket), open_state(tmp_path / "second", database, bucket):
+        another = "holds the blobs of another database"
+        with pytest.raises(WrongState, match=another), open_state(tmp_path / "third", blobs=bucket):
+            pass

@@ -1,0 +1,315 @@
+"""What is not needed any more goes, and nothing else: by itself, by hand, and over kills at any point."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.storage import disk_budget
+from moonfed.coordinator.storage.blobs.garbage_collection import UPLOAD_SECONDS, discard, sweep
+from moonfed.coordinator.storage.disk_budget import DiskBudget, used_bytes
+from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.errors import InvalidInput, NotFound, ResourceExhausted, WrongState
+from moonfed.transport import to_message
+from moonfed.v1 import control_pb2
+from tests.coordinator.conftest import Fleet, fleet_in
+from tests.coordinator.storage.test_store import RUN
+from tests.support import coordinator
+from tests.support.coordinator import ask, model_bytes
+
+BUNDLE = coordinator.make_bundle()
+RECORD = replace(RUN, run="r", manifest=BUNDLE.ref, initial=BUNDLE.manifest.files["initial.safetensors"])
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def begin(directory: StateDirectory) -> None:
+    """Stores the bundle and starts a run from it, which then has ended."""
+    for content in BUNDLE.contents.values():
+        directory.blobs.put_bytes(content)
+    directory.store.add_run(RECORD, BUNDLE.manifest.files)
+
+
+def commit(directory: StateDirectory, round_: int, retention: Retention) -> None:
+    """A round whose model and momentum are tiny blobs of their own."""
+    attempt = AttemptId(run="r", round=round_, attempt=1)
+    directory.store.open_round(attempt, ["a"])
+    blobs = {role: directory.blobs.put_bytes(f"{role} {round_}".encode()) for role in ("model", "momentum")}
+    discard(
+        directory,
+        directory.store.commit_round(attempt, ["a"], blobs, metrics={}, metrics_before={}, retention=retention),
+    )
+
+
+def stored(state: Path) -> set[str]:
+    return {path.name for path in (state / "blobs").glob("??/*")}
+
+
+def referred_to(state: Path) -> set[str]:
+    with closing(sqlite3.connect(state / "coordinator.db")) as connection:
+        return {sha256 for (sha256,) in connection.execute("SELECT sha256 FROM blob_refs")}
+
+
+def test_hundreds_of_rounds_leave_a_bounded_number_of_blobs(state: Path) -> None:
+    with open_state(state) as directory:
+        begin(directory)
+        most = 0
+        for round_ in range(1, 301):
+            commit(directory, round_, Retention(last=5, every=100))
+            most = max(most, len(stored(state)))
+        # The bundle's four files; the newest momentum; five models; those of rounds 100, 200 and 300, which is new too.
+        assert len(stored(state)) == 4 + 1 + 5 + 2
+        assert most <= 4 + 1 + 5 + 2
+        assert stored(state) == referred_to(state)
+        assert [found.id.round for found in directory.store.past_rounds("r", None, 999) if found.model] == [
+            100,
+            200,
+            296,
+            297,
+            298,
+            299,
+            300,
+        ]
+
+
+def test_a_kill_at_any_point_loses_no_blob_and_leaves_no_dangling_reference(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies the state before and after each thing that is made durable, as a kill there would leave it."""
+    copies: list[Path] = []
+
+    def copied(place: type[object], name: str) -> None:
+        work = getattr(place, name)
+
+        def around(*args: object, **fields: object) -> object:
+            copies.append(state.parent / f"copy-{len(copies)}")
+            shutil.copytree(state, copies[-1])
+            done = work(*args, **fields)
+            copies.append(state.parent / f"copy-{len(copies)}")
+            shutil.copytree(state, copies[-1])
+            return done
+
+        killed.setattr(place, name, around)
+
+    with open_state(state) as directory:
+        begin(directory)
+        commit(directory, 1, Retention(last=1, every=0))
+        with monkeypatch.context() as killed:
+            copied(BlobDirectory, "put_bytes")
+            copied(BlobDirectory, "delete")
+            copied(type(directory.store), "commit_round")
+            commit(directory, 2, Retention(last=1, every=0))
+            directory.store.end_run("r", "stopped")
+            copied(type(directory.store), "delete_run")
+            discard(directory, directory.store.delete_run("r"))
+    assert len(copies) > 15
+    assert stored(state) == set(), "the run and all its blobs are gone"
+    for copy in copies:
+        assert referred_to(copy) <= stored(copy), "what the rows refer to is there"
+        old = time.time() - UPLOAD_SECONDS - 60
+        for path in (copy / "blobs").glob("*/*"):
+            os.utime(path, (old, old))
+        with open_state(copy) as directory:
+            sweep(directory)
+        assert stored(copy) == referred_to(copy), "what the kill left is swept away"
+
+
+def test_a_sweep_spares_what_is_being_uploaded_and_what_is_needed(state: Path) -> None:
+    with open_state(state) as directory:
+        begin(directory)
+        fresh, given_up = directory.blobs.put_bytes(b"of a bundle"), directory.blobs.put_bytes(b"given up")
+        old = time.time() - UPLOAD_SECONDS - 60
+        for path in (state / "blobs").glob("??/*"):
+            if path.name != fresh.sha256:
+                os.utime(path, (old, old))
+        sweep(directory)
+        assert directory.blobs.has(fresh)
+        assert not directory.blobs.has(given_up)
+        assert referred_to(state) < stored(state)
+
+
+def test_nothing_is_swept_while_a_runs_bundle_is_unknown(state: Path) -> None:
+    """A database of an earlier release does not say what a run's bundle consists of; its manifest does."""
+    with open_state(state) as directory:
+        begin(directory)
+        with directory.store._transactions.write() as connection:
+            connection.exec_driver_sql("DELETE FROM blob_refs WHERE round = -1 AND role <> 'manifest.json'")
+        manifest = directory.blobs.local(BUNDLE.ref)
+        content, old = manifest.read_bytes(), time.time() - UPLOAD_SECONDS - 60
+        manifest.write_bytes(b"damaged")
+        for path in (state / "blobs").glob("??/*"):
+            os.utime(path, (old, old))
+        sweep(directory)
+        assert len(stored(state)) == 4
+        manifest.write_bytes(content)
+        sweep(directory)
+        assert stored(state) == referred_to(state)
+        assert len(stored(state)) == 4
+
+
+def test_a_blob_that_a_commit_is_about_to_refer_to_stays(state: Path) -> None:
+    with open_state(state) as directory:
+        ref = ref_of_bytes(b"model")
+        directory.pins.add("a commit", [ref.sha256])
+        directory.blobs.put_bytes(b"model")
+        assert discard(directory, [ref]) == 0
+        assert directory.blobs.has(ref)
+        directory.pins.drop("a commit")
+        assert discard(directory, [ref]) == ref.size
+        assert not directory.blobs.has(ref)
+
+
+def test_what_is_kept_is_said_when_a_run_starts() -> None:
+    assert [round_ for round_ in range(31) if Retention(last=3, every=10).keeps(round_, 30)] == [0, 10, 20, 28, 29, 30]
+    for fields in ({"last": 0}, {"last": 2_000_000}, {"every": -1}):
+        with pytest.raises(InvalidInput, match=r"keep_(last|every) is .*; it must be a whole number"):
+            Retention(**fields)
+
+
+# Over the wire
+
+
+def rounds_of(fleet: Fleet, rounds: int, **retention: int) -> None:
+    device = fleet.device("cam-1")
+    attending = device.attend()
+    fleet.start("run", rounds=rounds, retention=control_pb2.Retention(**retention))
+    for round_ in range(1, rounds + 1):
+        device.submit(attending.assignment(), model_bytes(float(round_)))
+    list(fleet.operator.watch("run"))
+
+
+def prune(fleet: Fleet, run: str, **retention: int) -> control_pb2.PruneRunReply:
+    request = control_pb2.PruneRunRequest(run=run, retention=control_pb2.Retention(**retention))
+    reply = ask(fleet.operator.control.PruneRun, request)
+    assert isinstance(reply, control_pb2.PruneRunReply)
+    return reply
+
+
+def test_a_run_keeps_the_models_that_it_was_told_to_keep(fleet: Fleet) -> None:
+    rounds_of(fleet, 9, last=2, every=4)
+    rounds = fleet.operator.rounds("run")
+    assert [entry.round for entry in rounds] == list(range(1, 10))
+    kept = {entry.round: entry.model for entry in rounds if entry.HasField("model")}
+    assert sorted(kept) == [4, 8, 9]
+    assert fleet.operator.model(kept[4]) == model_bytes(4.0)
+    with pytest.raises(Exception, match=r"there is no blob .*; global models that their run does not keep any more"):
+        fleet.operator.model(to_message(ref_of_bytes(model_bytes(3.0))))
+    pruned = prune(fleet, "run", last=1, every=0)
+    assert (pruned.models, pruned.bytes) == (2, 2 * len(model_bytes(0.0)))
+    assert [entry.round for entry in fleet.operator.rounds("run") if entry.HasField("model")] == [9]
+    with pytest.raises(NotFound, match="there is no run 'other'"):
+        prune(fleet, "other", last=1, every=0)
+    with pytest.raises(InvalidInput, match="keep_last is 0"):
+        prune(fleet, "run", last=0, every=0)
+
+
+def test_only_a_run_that_has_ended_is_deleted_with_all_that_is_its_own(fleet: Fleet) -> None:
+    rounds_of(fleet, 2, last=9, every=0)
+    fleet.start("other", bundle=coordinator.make_bundle(start=7.0), minimum_devices=9)
+    with pytest.raises(WrongState, match="'other' is running; stop it"):
+        ask(fleet.operator.control.DeleteRun, control_pb2.DeleteRunRequest(run="other"))
+    reply = ask(fleet.operator.control.DeleteRun, control_pb2.DeleteRunRequest(run="run"))
+    shared = (
+        coordinator.blobs_of(coordinator.make_bundle()).keys()
+        & coordinator.blobs_of(coordinator.make_bundle(start=7.0)).keys()
+    )
+    own = [ref.size for ref in coordinator.blobs_of(coordinator.make_bundle()) if ref not in shared]
+    assert reply.bytes == sum(own) + 2 * len(model_bytes(0.0))
+    with pytest.raises(NotFound, match="there is no run 'run'"):
+        fleet.operator.run("run")
+    assert stored(fleet.state) == {ref.sha256 for ref in coordinator.blobs_of(coordinator.make_bundle(start=7.0))}
+    assert fleet.operator.run("other").status == control_pb2.RUN_STATUS_RUNNING
+    fleet.start("run")
+
+
+# The disk budget
+
+
+def test_uploads_are_refused_while_the_budget_is_used_up(tmp_path: Path) -> None:
+    """A bundle, then an update: both are let in again once something was deleted."""
+    bundle, big = coordinator.make_bundle(), b"x" * 400_000
+    with fleet_in(tmp_path, disk_budget=600_000) as fleet:
+        device = fleet.device("cam-1")
+        attending = device.attend()
+        fleet.start("run", bundle=bundle)
+        work = attending.assignment()
+        filler = fleet.state / "filler"
+        filler.write_bytes(big * 2)
+        with pytest.raises(ResourceExhausted, match="the coordinator's disk budget of 600 KB is used up"):
+            device.submit(work, model_bytes(1.0))
+        with pytest.raises(ResourceExhausted, match="disk budget"):
+            fleet.start("two", bundle=coordinator.make_bundle(start=3.0))
+        assert fleet.operator.run("run").open_round.refused == [], "the update may come later"
+        filler.unlink()
+        ask(
+            fleet.operator.control.PruneRun,
+            control_pb2.PruneRunRequest(run="run", retention=control_pb2.Retention(last=1)),
+        )
+        device.submit(work, model_bytes(1.0))
+        list(fleet.operator.watch("run"))
+        assert fleet.operator.rounds("run")[0].counted == ["cam-1"]
+
+
+@pytest.fixture(autouse=True)
+def measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_budget, "MEASURED_SECONDS", 0.0)
+
+
+def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    budget, file = DiskBudget(tmp_path, 1000), tmp_path / "a" / "file"
+    file.parent.mkdir()
+    for size, warnings in ((700, 0), (850, 1), (900, 1), (100, 1), (999, 2)):
+        file.write_bytes(b"x" * size)
+        budget.require(1)
+        assert len(caplog.records) == warnings, size
+    assert "holds 850 bytes of the disk budget of 1 KB; uploads are refused when it is used up" in caplog.text
+    assert len(caplog.records) == 2
+
+
+def test_the_log_says_once_that_uploads_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    budget, file = DiskBudget(tmp_path, 1000), tmp_path / "file"
+    file.write_bytes(b"x" * 700)
+    for size, told in ((301, 1), (302, 1), (300, 1), (301, 2)):
+        if size == 300:
+            budget.require(size)  # this much fits, so the next one that does not is news
+        else:
+            with pytest.raises(ResourceExhausted, match=f"700 bytes are held, {size} bytes more are asked for"):
+                budget.require(size)
+        assert caplog.text.count("disk budget of 1 KB is used up") == told
+    file.write_bytes(b"x" * 1001)
+    with pytest.raises(ResourceExhausted, match=r"disk budget of 1 KB is used up: 1 KB are held$"):
+        budget.require(0)  # a run whose bundle is there already
+
+
+def test_what_was_admitted_counts_until_it_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_budget, "MEASURED_SECONDS", 10.0)
+    now = [100.0]
+    budget = DiskBudget(tmp_path, 1000, clock=lambda: now[0])
+    budget.require(600)
+    with pytest.raises(ResourceExhausted):
+        budget.require(600)
+    now[0] += 11.0  # nothing has come of it
+    budget.require(600)
+    DiskBudget(tmp_path, None).require(10**18)
+
+
+def test_all_files_are_counted_once(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "file").write_bytes(b"x" * 100)
+    (tmp_path / "link").symlink_to(tmp_path / "0", target_is_directory=True)
+    assert 300 <= used_bytes(tmp_path) < 300 + 200
+    assert used_bytes(tmp_path / "nothing") == 0

@@ -1,0 +1,124 @@
+"""What the log is told of errors, and what those tell who start a coordinator in a wrong way."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sql
+
+from moonfed.coordinator.server import ServeSettings, serve
+from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.store import Store
+from moonfed.coordinator.support.error_log import SILENT_SECONDS, CallTroubles, tell
+from moonfed.errors import InvalidInput, ResourceExhausted, Unavailable
+from moonfed.v1 import control_pb2
+from tests.coordinator.conftest import Fleet
+from tests.support.coordinator import ask
+
+AWAY = sql.exc.OperationalError("SELECT", (), Exception("connection refused"), connection_invalidated=True)
+FULL = OSError(errno.ENOSPC, "no space left on device")
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def test_a_fleet_that_waits_for_one_thing_is_one_line_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+    now = [50.0]
+    troubles = CallTroubles(clock=lambda: now[0])
+    for device in range(100):
+        troubles.failed(f"cam-{device}", AWAY)
+    assert [record.getMessage() for record in caplog.records] == [
+        "calls are told to come back later, such as one of cam-0: "
+        "the coordinator's database cannot be reached at present"
+    ]
+    now[0] += SILENT_SECONDS
+    troubles.failed("cam-7", FULL)
+    troubles.failed("cam-8", caused(Unavailable("the object store is away"), OSError("refused")))
+    assert [record.getMessage() for record in caplog.records[1:]] == [
+        "calls are told to come back later, such as one of cam-7: the disk is full"
+    ]
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_an_object_store_that_is_away_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    CallTroubles().failed("cam-1", caused(Unavailable("the object store s3://a cannot be used"), OSError("refused")))
+    assert "such as one of cam-1: the object store s3://a cannot be used" in caplog.text
+
+
+def test_what_a_caller_brought_upon_itself_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (ResourceExhausted("its quota"), InvalidInput("a tensor"), Unavailable("the coordinator is stopping")):
+        CallTroubles().failed("cam-1", error)
+    assert caplog.records == []
+
+
+def test_only_what_must_be_looked_into_has_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    tell(logging.getLogger(), "run 'r' cannot go on", FULL)
+    tell(logging.getLogger(), "run 'r' cannot go on", ZeroDivisionError("by us"))
+    CallTroubles().failed("cam-1", ZeroDivisionError("by us"))
+    assert [(record.getMessage(), bool(record.exc_info)) for record in caplog.records] == [
+        ("run 'r' cannot go on: the disk is full", False),
+        ("run 'r' cannot go on", True),
+        ("a call of cam-1 failed", True),
+    ]
+
+
+def test_a_database_that_is_away_is_one_line_of_the_log_and_told_to_the_caller(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: Any) -> None:  # noqa: ANN401
+        raise AWAY
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "runs", away)
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="the coordinator's database cannot be reached at present"):
+                ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest())
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(lines) == 1
+    assert "the coordinator's database cannot be reached at present" in lines[0].getMessage()
+    assert not lines[0].exc_info
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"names": ("a b",)}, "name is 'a b'; it must be a host's name or address"),
+        ({"names": ("fleet.example.org", "")}, "name is ''; it must be"),
+        ({"names": ("https://fleet",)}, "name is 'https://fleet'"),
+        ({"names": ("fleet:7443",)}, "name is 'fleet:7443'"),
+        ({"fleet_port": 7500, "enrolment_port": 7500}, "enrolment_port is 7500; it must be another port"),
+    ],
+)
+def test_what_devices_could_not_reach_is_refused_at_the_start(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        ServeSettings(state=Path("state"), **fields)
+
+
+@pytest.mark.parametrize("name", ["fleet.example.org", "edge-1", "192.0.2.7", "::1", "2001:db8::7", "host_1"])
+def test_names_and_addresses_are_names(name: str) -> None:
+    assert ServeSettings(state=Path("state"), names=(name,)).public_name == name
+
+
+def test_a_file_is_no_state_directory(tmp_path: Path) -> None:
+    file = tmp_path / "join-token"
+    file.touch()
+    with pytest.raises(InvalidInput, match=r"state is '.*join-token'; it must be a directory"):
+        serve(ServeSettings(state=file), lambda _: None)
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///", "/var/lib/blobs", "fleet"])
+def test_a_url_without_a_bucket_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="it must be like s3://BUCKET/PREFIX"):
+        Objects(url)
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidInput, match="they belong into the environment") as refused:
+        Objects("s3://key:secret@fleet/moonfed")
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,606 @@
+"""Updates over real TLS: what is refused, what is resumed, what counts once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.rpc import stream_deadline
+from moonfed.coordinator.storage.receipts import Answers
+from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.store import Store
+from moonfed.coordinator.updates import submission
+from moonfed.coordinator.updates.quota import TRIES
+from moonfed.coordinator.updates.submission import CHECKED_AT_ONCE
+from moonfed.coordinator.updates.transfer import Upload, Uploads
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    ResourceExhausted,
+    SchemaMismatch,
+    Unavailable,
+    WrongState,
+)
+from moonfed.grpc_status import from_rpc_error
+from moonfed.tensors import TensorSpec
+from moonfed.transport import to_message
+from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
+from tests.coordinator.conftest import Fleet
+from tests.support.coordinator import SIZE, SPECS, WAIT, Attending, Device, ask, model_bytes, model_values
+
+Until = Callable[[Callable[[], bool]], None]
+ALL = control_pb2.Amount(fraction=1.0)
+
+
+def changed(index: int, **fields: Any) -> tuple[TensorSpec, ...]:  # noqa: ANN401
+    """The model's tensors with one of them changed."""
+    given = {"name": SPECS[index].name, "shape": SPECS[index].shape, "kind": SPECS[index].kind, **fields}
+    return (*SPECS[:index], TensorSpec(**given), *SPECS[index + 1 :])
+
+
+def with_value(value: float, at: int) -> bytes:
+    vector = np.ones(SIZE, np.float32)
+    vector[at] = value
+    return model_bytes(vector)
+
+
+def as_float16() -> bytes:
+    header = {"head.bias": {"dtype": "F16", "shape": [3], "data_offsets": [0, 6]}}
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + b"\0" * 6
+
+
+def duplicated() -> bytes:
+    content = model_bytes(1.0)
+    return content.replace(b'"head.weight"', b'"head.bias"\x20\x20', 1)
+
+
+BAD = {
+    "NaN": (with_value(float("nan"), 0), "tensor 'head.bias' holds NaN"),
+    "infinity in a statistic": (with_value(float("inf"), SIZE - 1), "tensor 'norm.running_var' holds NaN or inf"),
+    "transposed": (model_bytes(1.0, changed(1, shape=(4, 3))), "tensor 'head.weight' has shape"),
+    "broadcastable": (model_bytes(1.0, changed(2, shape=(1,))), "tensor 'norm.running_mean' has shape"),
+    "wrong name": (model_bytes(1.0, changed(0, name="head.bios")), "tensor 'head.bios' is not part"),
+    "missing": (model_bytes(1.0, SPECS[:3]), "tensor 'norm.running_var' is missing"),
+    "extra": (model_bytes(1.0, (*SPECS, TensorSpec("z", (1,), "parameter"))), "tensor 'z' is not part"),
+    "twice": (duplicated(), "tensor 'head.bias' appears 2 times"),
+    "float16": (as_float16(), "tensor 'head.bias' has dtype 'F16'"),
+    "no tensors at all": (b"PK\x03\x04 this is an archive, or a pickle", "tensor header"),
+    "empty": (b"", "tensor header"),
+}
+
+
+def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Attending]]:  # noqa: ANN401
+    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
+    fleet.start(minimum_devices=2, **fields)
+    return devices, [device.attend() for device in devices]
+
+
+def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet, rounds=2)
+    work = [one.assignment() for one in attending]
+    assert work[0].hyperparameters["learning_rate"] == 0.1
+    assert (work[0].epochs, work[0].batch_size, work[0].seed) == (2, 8, 7)
+    devices[0].submit(work[0], model_bytes(1.0), samples=30, metrics={"loss": 2.0, "holdout_accuracy": 0.5})
+    held_out = {"loss": 4.0, "holdout_accuracy": 0.9, "holdout_samples": 20.0}
+    devices[1].submit(work[1], model_bytes(5.0), samples=10, metrics=held_out)
+    second = attending[0].assignment()
+    assert second.round == 2
+    content = fleet.operator.model(second.blobs["model"])
+    np.testing.assert_array_equal(model_values(content), np.float32(2.0))
+    run = fleet.operator.run("run")
+    (done,) = fleet.operator.rounds("run")
+    assert done.counted == ["cam-1", "cam-2"]
+    assert dict(done.metrics) == {"train_loss": 2.5}
+    # the held-out samples scored the model that the round began with
+    assert dict(run.initial_metrics) == {"holdout_accuracy": 0.9, "holdout_samples": 20.0}
+    assert not list((fleet.state / "spool").rglob("updates/*")), "updates of a committed round are gone"
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_update_is_refused_by_name_and_the_round_goes_on(fleet: Fleet, kind: str) -> None:
+    content, told = BAD[kind]
+    devices, attending = two_devices(fleet)
+    work = [one.assignment() for one in attending]
+    watching = fleet.operator.watch("run")
+    assert next(watching).kind == control_pb2.EVENT_KIND_SNAPSHOT
+    with pytest.raises(SchemaMismatch, match=told):
+        devices[0].submit(work[0], content)
+    devices[1].submit(work[1], model_bytes(3.0))
+    events = list(watching)
+    refused = next(event for event in events if event.kind == control_pb2.EVENT_KIND_UPDATE_REFUSED)
+    assert refused.device == "cam-1"
+    assert told in refused.reason
+    ended = events[-1].run
+    assert ended.status == control_pb2.RUN_STATUS_FINISHED
+    assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
+    assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
+    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(3.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "told"),
+    [
+        ({"samples": 0}, InvalidInput, "samples is 0"),
+        ({"samples": 2**63}, InvalidInput, "samples is"),
+        ({"steps": 0}, InvalidInput, "steps is 0"),
+        ({"metrics": {"loss": float("nan")}}, InvalidInput, "metric 'loss' is nan"),
+        (
+            {"metrics": {"loss": 1.7e308}},
+            InvalidInput,
+            r"metric 'loss' is 1\.7e\+308; it must be a number from -1e\+12",
+        ),
+        ({"metrics": {"holdout_samples": -1.0}}, InvalidInput, r"must be a number from 0 to 1e\+07"),
+        ({"metrics": {"holdout_samples": 1e12}}, InvalidInput, "metric 'holdout_samples' is 1000000000000"),
+        ({"metrics": {f"m{number}": 1.0 for number in range(65)}}, InvalidInput, "metrics has 65 entries"),
+        ({"blobs": {}}, InvalidInput, "blobs is \\[\\]"),
+        ({"blobs": {"model": to_message(BlobRef("0" * 64, 10**12))}}, ResourceExhausted, "1000000000000 bytes"),
+        (
+            {"blobs": {"model": to_message(BlobRef("0" * 64, 9)), "code": to_message(BlobRef("1" * 64, 9))}},
+            InvalidInput,
+            "\\['code', 'model'\\]",
+        ),
+    ],
+)
+def test_a_senseless_header_is_refused_before_the_bytes(
+    fleet: Fleet, fields: dict[str, Any], kind: type[MoonfedError], told: str
+) -> None:
+    devices, attending = two_devices(fleet)
+    work = [one.assignment() for one in attending]
+    with pytest.raises(kind, match=told):
+        devices[0].submit(work[0], model_bytes(1.0), **fields)
+    assert fleet.operator.run("run").open_round.refused == ["cam-1"]
+
+
+def test_a_malformed_digest_reaches_no_file(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    blob = blob_pb2.Blob(sha256="../../../../etc/passwd", size=3)
+    with pytest.raises(InvalidInput, match="64 lower-case hexadecimal"):
+        devices[0].submit(attending[0].assignment(), b"abc", blobs={"model": blob})
+
+
+def test_an_upload_goes_on_where_it_broke_off(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    with pytest.raises(InvalidInput, match="without a commit"):
+        devices[0].submit(work, content, send=100, commit=False)
+    assert not fleet.operator.run("run").open_round.reported
+    with pytest.raises(InvalidInput, match=f"100 of {len(content)} bytes"):
+        devices[0].submit(work, content, send=100)
+    replies = devices[0].submit(work, content)
+    assert dict(replies[0].resume.offsets) == {ref_of_bytes(content).sha256: 100}
+    assert replies[1].receipt.sha256["model"] == ref_of_bytes(content).sha256
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_all_the_bytes_without_a_commit_do_not_count(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    with pytest.raises(InvalidInput, match="the stream ended without a commit; nothing counts"):
+        devices[0].submit(work, content, commit=False)
+    assert not fleet.operator.run("run").open_round.reported
+    replies = devices[0].submit(work, content)
+    assert dict(replies[0].resume.offsets) == {ref_of_bytes(content).sha256: len(content)}
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def begun(device: Device, work: fleet_pb2.Assignment, content: bytes, send: int) -> Any:  # noqa: ANN401
+    """An upload that has sent some bytes and stays open: its call, its replies, and what it sends next."""
+    sha256, more = ref_of_bytes(content).sha256, queue.SimpleQueue[fleet_pb2.SubmitRequest | None]()
+    more.put(fleet_pb2.SubmitRequest(header=device.header(work, content)))
+    more.put(fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=0, data=content[:send])))
+    call = device.fleet.Submit(iter(more.get, None), timeout=WAIT)
+    assert next(iter(call)).HasField("resume")
+    return call, more
+
+
+def held(fleet: Fleet) -> list[int]:
+    """Bytes of the updates that are being received."""
+    return [path.stat().st_size for path in (fleet.state / "spool").rglob("incoming/*/*")]
+
+
+def test_a_device_that_dies_in_mid_upload_can_go_on(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    call, more = begun(devices[0], work, content, 70)
+    call.cancel()
+    more.put(None)
+    assert not fleet.operator.run("run").open_round.reported
+    replies = devices[0].submit(work, content)
+    assert replies[0].resume.offsets[ref_of_bytes(content).sha256] in (0, 70), "the part may have died with it"
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    monkeypatch.setattr(stream_deadline, "PART_SECONDS", 3.0)  # in which the part arrives
+    call, more = begun(devices[0], work, content, 70)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    more.put(None)
+    error = from_rpc_error(caught.value)
+    assert isinstance(error, Unavailable)
+    assert str(error) == "the upload took too long; send it again, it goes on where it broke off"
+    monkeypatch.undo()
+    assert devices[0].submit(work, content)[0].resume.offsets[ref_of_bytes(content).sha256] == 70
+
+
+def test_a_newer_stream_of_the_same_update_takes_over(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    call, more = begun(devices[0], work, content, 70)
+    devices[0].submit(work, content)
+    more.put(fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()))
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    more.put(None)
+    assert isinstance(from_rpc_error(caught.value), WrongState)
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_of_two_different_updates_under_way_the_newer_goes_on(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, first, second = attending[0].assignment(), model_bytes(1.0), model_bytes(9.0)
+    call, more = begun(devices[0], work, second, len(second))
+    with pytest.raises(InvalidInput, match="without a commit"):
+        devices[0].submit(work, first, send=10, commit=False)
+    assert held(fleet) == [10], "one update at a time is received from one device"
+    devices[0].submit(work, first)
+    more.put(fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()))
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    more.put(None)
+    assert isinstance(from_rpc_error(caught.value), WrongState)
+    devices[1].submit(attending[1].assignment(), model_bytes(1.0))
+    ended = list(fleet.operator.watch("run"))[-1].run
+    assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
+    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(1.0))
+
+
+def test_an_upload_ends_with_its_round(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    call, more = begun(devices[0], work, content, 70)
+    ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+    part = blob_pb2.Part(sha256=ref_of_bytes(content).sha256, offset=70, data=content[70:])
+    more.put(fleet_pb2.SubmitRequest(part=part))
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    more.put(None)
+    assert isinstance(from_rpc_error(caught.value), WrongState)
+    assert not held(fleet), "the slot is free"
+
+
+def test_a_run_in_trouble_does_not_hold_up_the_updates_of_another(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, solved, abandon = threading.Event(), threading.Event(), Store.abandon_round
+
+    def full(self: Store, attempt: AttemptId, reason: str) -> None:
+        tried.set()
+        if not solved.is_set():
+            raise FULL
+        abandon(self, attempt, reason)
+
+    monkeypatch.setattr(Store, "abandon_round", full)
+    monkeypatch.setattr("moonfed.coordinator.runs.persistence.TROUBLE_SECONDS", 0.05)
+    devices = [fleet.device(f"cam-{number}") for number in range(CHECKED_AT_ONCE + 1)]
+    fleet.start("one", minimum_devices=len(devices), quorum=ALL, deadline_seconds=0.2)
+    attending = [device.attend() for device in devices]
+    work = [one.assignment() for one in attending]
+    assert tried.wait(WAIT)
+    with ThreadPoolExecutor(CHECKED_AT_ONCE) as threads:
+        stuck = [threads.submit(devices[n].submit, work[n], model_bytes(1.0)) for n in range(CHECKED_AT_ONCE)]
+        while len(list((fleet.state / "spool" / "one").rglob("incoming/*/*"))) < CHECKED_AT_ONCE:
+            time.sleep(0.02)
+        fleet.start("two", minimum_devices=len(devices))
+        second = attending[-1].assignment()
+        try:
+            devices[-1].submit(second, model_bytes(1.0))
+        finally:
+            solved.set()
+        for submitted in stuck:
+            with pytest.raises(WrongState, match="is not open"):
+                submitted.result(WAIT)
+
+
+FULL = OSError(errno.ENOSPC, "no space left on device")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "error"),
+    [
+        (Answers, "take_all", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
+        (StateDirectory, "put_update", FULL),
+        (StateDirectory, "sync_updates", FULL),
+        (Incoming, "finish", FULL),
+        (Incoming, "__init__", FULL),
+    ],
+)
+def test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, place: type[object], name: str, error: Exception
+) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as full:
+        full.setattr(place, name, fail)
+        with pytest.raises(ResourceExhausted, match=r"^the disk is full$"):
+            devices[0].submit(work, content)
+    assert not fleet.operator.run("run").open_round.reported
+    devices[0].submit(work, content)
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placing, go_on, began, begin, put = (
+        threading.Event(),
+        threading.Event(),
+        [0],
+        Uploads.begin,
+        StateDirectory.put_update,
+    )
+
+    async def counted(self: Uploads, files: Mapping[BlobRef, Path]) -> tuple[Upload, dict[str, int]]:
+        began[0] += 1
+        return await begin(self, files)
+
+    def slow(self: StateDirectory, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
+        placing.set()
+        go_on.wait(WAIT)
+        put(self, attempt, device, checked)
+
+    monkeypatch.setattr(Uploads, "begin", counted)
+    monkeypatch.setattr(StateDirectory, "put_update", slow)
+    device, content = fleet.device("cam-1"), model_bytes(1.0)
+    fleet.start()
+    work = device.attend().assignment()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(device.submit, work, content)
+        assert placing.wait(WAIT)
+        second = threads.submit(device.submit, work, content)
+        while began[0] < 2:
+            time.sleep(0.02)
+        go_on.set()
+        assert first.result(WAIT)[-1].receipt == second.result(WAIT)[-1].receipt
+        assert second.result()[0].resume.offsets[ref_of_bytes(content).sha256] == len(content), "all is held"
+    list(fleet.operator.watch("run"))
+    assert not list((fleet.state / "spool").glob("*/*"))
+
+
+def test_an_upload_that_begins_while_its_round_ends_leaves_nothing(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended, begin = threading.Event(), threading.Event(), Uploads.begin
+
+    async def late(self: Uploads, files: Mapping[BlobRef, Path]) -> tuple[Upload, dict[str, int]]:
+        begun.set()
+        await asyncio.to_thread(ended.wait, WAIT)
+        return await begin(self, files)
+
+    devices, attending = two_devices(fleet)
+    work = attending[0].assignment()
+    monkeypatch.setattr(Uploads, "begin", late)
+    with ThreadPoolExecutor(1) as threads:
+        submitting = threads.submit(devices[0].submit, work, model_bytes(1.0))
+        assert begun.wait(WAIT)
+        ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+        ended.set()
+        with pytest.raises(WrongState, match="has been stopped"):
+            submitting.result(WAIT)
+    assert not list((fleet.state / "spool").glob("*/*"))
+
+
+def test_bytes_that_are_not_what_was_declared_do_not_count(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content, other = attending[0].assignment(), model_bytes(1.0), model_bytes(2.0)
+    declared = {"model": to_message(ref_of_bytes(other))}
+    header = devices[0].header(work, content, blobs=declared)
+    part = blob_pb2.Part(sha256=ref_of_bytes(other).sha256, offset=0, data=content)
+    requests = [
+        fleet_pb2.SubmitRequest(header=header),
+        fleet_pb2.SubmitRequest(part=part),
+        fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()),
+    ]
+    with pytest.raises(Corrupt, match="send them again"):
+        ask(lambda _, timeout: list(devices[0].fleet.Submit(iter(requests), timeout=timeout)), None)
+    assert not fleet.operator.run("run").open_round.reported
+    devices[0].submit(work, other)
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_others_are_not(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, size = attending[0].assignment(), 60_000  # as an update's file may have: its header may be long
+    declared = ref_of_bytes(b"declared" * (size // 8))
+    header = devices[0].header(work, b"", blobs={"model": to_message(declared)})
+    requests = [
+        fleet_pb2.SubmitRequest(header=header),
+        fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=declared.sha256, offset=0, data=b"x" * size)),
+        fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()),
+    ]
+
+    def send() -> None:
+        ask(lambda _, timeout: list(devices[0].fleet.Submit(iter(requests), timeout=timeout)), None)
+
+    for _ in range(4):
+        with pytest.raises(Corrupt):
+            send()
+    with pytest.raises(ResourceExhausted, match=r"'cam-1' has sent 240000 bytes for round 1, .* 4 times the largest"):
+        send()
+    devices[1].submit(attending[1].assignment(), model_bytes(1.0))
+    assert fleet.operator.run("run").round == 0
+    assert fleet.operator.run("run").open_round.reported == ["cam-2"]
+
+
+def test_what_could_not_be_kept_does_not_count_against_its_device(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the object store is away each try moves the received files and fails, so the next one sends all again."""
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    monkeypatch.setattr(submission, "largest_files", lambda *_: {"model": len(content)})
+    put = StateDirectory.put_update
+
+    def away(*arguments: Any) -> None:  # noqa: ANN401
+        put(*arguments)
+        raise Unavailable("the object store s3://models cannot be used: it does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(StateDirectory, "put_update", away)
+        for _ in range(2 * TRIES):
+            with pytest.raises(Unavailable, match="the object store s3://models cannot be used"):
+                devices[0].submit(work, content)
+    devices[0].submit(work, content)
+    assert fleet.operator.run("run").open_round.reported == ["cam-1"]
+
+
+def test_the_same_update_again_gets_the_same_receipt_and_counts_once(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work, content = attending[0].assignment(), model_bytes(1.0)
+    first = devices[0].submit(work, content)[-1].receipt
+    replies = devices[0].submit(work, content)
+    assert dict(replies[0].resume.offsets) == {ref_of_bytes(content).sha256: len(content)}, "nothing is sent again"
+    assert replies[-1].receipt == first
+    devices[1].submit(attending[1].assignment(), model_bytes(4.0))
+    ended = list(fleet.operator.watch("run"))[-1].run
+    assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
+    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(2.5))
+    assert devices[0].submit(work, content)[-1].receipt == first, "even after the round, and the run, are over"
+
+
+def test_a_different_second_update_is_refused_and_the_first_stands(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work = attending[0].assignment()
+    devices[0].submit(work, model_bytes(1.0))
+    with pytest.raises(AlreadyExists, match="different update of 'cam-1'"):
+        devices[0].submit(work, model_bytes(2.0))
+    devices[1].submit(attending[1].assignment(), model_bytes(1.0))
+    ended = list(fleet.operator.watch("run"))[-1].run
+    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(1.0))
+    with pytest.raises(AlreadyExists, match="different update of 'cam-1'"):
+        devices[0].submit(work, model_bytes(2.0))
+
+
+def test_a_stale_round_is_refused_with_the_present_one(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet, rounds=2)
+    work = [one.assignment() for one in attending]
+    with pytest.raises(WrongState, match="round 1, attempt 2 is not open; the run is at round 1, attempt 1"):
+        devices[0].submit(work[0], model_bytes(1.0), attempt=2)
+    devices[0].submit(work[0], model_bytes(1.0))
+    devices[1].submit(work[1], model_bytes(1.0))
+    assert attending[0].assignment().round == 2
+    with pytest.raises(AlreadyExists):
+        devices[0].submit(work[0], model_bytes(9.0))
+    with pytest.raises(NotFound, match="'other'"):
+        devices[0].submit(work[0], model_bytes(9.0), run="other")
+    late = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.5)
+    reply = ask(devices[0].fleet.Report, late)
+    assert reply.stop
+    assert "the run is at round 2" in reply.reason
+
+
+def test_a_device_outside_the_cohort_is_refused(fleet: Fleet) -> None:
+    _, attending = two_devices(fleet)
+    work = attending[0].assignment()
+    with pytest.raises(WrongState, match="'cam-3' is not in the cohort"):
+        fleet.device("cam-3").submit(work, model_bytes(1.0))
+
+
+def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    devices, attending = two_devices(fleet)
+    work = [one.assignment() for one in attending]
+    request = fleet_pb2.DeclineRequest(
+        device="cam-1", run="run", round=1, attempt=1, reason="no data yet\n2026-01-01 forged line\x00"
+    )
+    for _ in range(2):
+        ask(devices[0].fleet.Decline, request)
+    with pytest.raises(WrongState, match="has declined"):
+        devices[0].submit(work[0], model_bytes(1.0))
+    devices[1].submit(work[1], model_bytes(1.0))
+    list(fleet.operator.watch("run"))
+    assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
+    assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
+    assert "no data yet 2026-01-01 forged line" in caplog.text
+
+
+def test_progress_reaches_those_who_watch(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    attending[0].assignment()
+    watching = fleet.operator.watch("run")
+    next(watching)
+    report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.25)
+    assert not ask(devices[0].fleet.Report, report).stop
+    event = next(watching)
+    assert (event.kind, event.device, event.fraction) == (control_pb2.EVENT_KIND_PROGRESS, "cam-1", 0.25)
+    report.fraction = float("nan")
+    with pytest.raises(InvalidInput, match="fraction is nan"):
+        ask(devices[0].fleet.Report, report)
+
+
+def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet, quorum=ALL, deadline_seconds=4.0)  # in which one update arrives
+    before = fleet.operator.run("run").model
+    devices[0].submit(attending[0].assignment(), model_bytes(1.0))
+    attending[1].assignment()
+    again = attending[0].assignment()
+    assert (again.round, again.attempt) == (1, 2)
+    assert again.blobs["model"] == before
+    abandoned = fleet.operator.rounds("run")[0]
+    assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
+    assert abandoned.reason == "1 of the 2 updates needed by the deadline; late: cam-2"
+    assert list(abandoned.missing) == ["cam-1", "cam-2"]
+
+
+def test_stopping_a_run_tells_its_devices_to_stop(fleet: Fleet) -> None:
+    devices, attending = two_devices(fleet)
+    work = attending[0].assignment()
+    stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+    assert stopped.status == control_pb2.RUN_STATUS_STOPPED
+    assert fleet.operator.rounds("run")[0].reason == "the run was stopped"
+    report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.5)
+    assert ask(devices[0].fleet.Report, report).stop
+    with pytest.raises(WrongState, match="has ended"):
+        devices[0].submit(work, model_bytes(1.0))
+    assert ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run")) == stopped
+
+
+def test_two_runs_share_a_fleet(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    fleet.start("one")
+    fleet.start("two")
+    attending = device.attend()
+    work = {reply.run: reply for reply in (attending.assignment(), attending.assignment())}
+    assert set(work) == {"one", "two"}
+    device.submit(work["two"], model_bytes(2.0))
+    device.submit(work["one"], model_bytes(1.0))
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        ended = list(fleet.operator.watch(name))[-1].run
+        np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(value))

@@ -1,0 +1,161 @@
+"""Who a device says it is, from files as real systems have them, and which bundles it can run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moonfed.edge_client.agent import compatibility
+from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable, torch_version
+from moonfed.edge_client.resources.platform_info import cuda_of_torch, hardware, printable
+from moonfed.errors import VersionMismatch
+from tests.edge_client.conftest import Bundle
+
+MEMINFO = "MemTotal:        7802492 kB\nMemFree:         1612340 kB\nMemAvailable:    5312000 kB\n"
+JETSON = {
+    "etc/os-release": 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nNAME="Ubuntu"\n',
+    "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, "
+    "DATE: Wed Jan  8 01:49:37 UTC 2025\n# KERNEL_VARIANT: oot\nTARGET_USERSPACE_LIB_DIR=nvidia\n",
+    "proc/meminfo": MEMINFO,
+    "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 62.50\nCPU implementer\t: 0x41\n",
+    "proc/device-tree/model": "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super\0",
+    "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.4.0  Release Build  "
+    "(buildbrain@mobile-u64-6336-d8000)  Tue Jan  7 17:35:12 PST 2025\n",
+    "var/lib/dpkg/status": "Package: nvidia-jetpack-runtime\nStatus: install ok installed\nVersion: 1\n\n"
+    "Package: nvidia-jetpack\nStatus: install ok installed\nPriority: standard\nArchitecture: arm64\n"
+    "Version: 6.2+b77\nDescription: NVIDIA Jetpack Meta Package\n\n",
+}
+WORKSTATION = {
+    "proc/meminfo": "MemTotal:       131900000 kB\n",
+    "proc/cpuinfo": "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\nmodel name\t: AMD EPYC 9534\n",
+    "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32\n"
+    "GCC version:  gcc version 11.4.0\n",
+    "proc/driver/nvidia/gpus/0000:62:00.0/information": "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 10\n"
+    "GPU UUID: \t GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b\nVideo BIOS: \t 96.00.99.00.01\n",
+    "proc/driver/nvidia/gpus/0000:63:00.0/information": "Model: \t\t NVIDIA L4\nIRQ:   \t\t 11\n",
+}
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def test_a_jetson_says_its_board_its_jetpack_and_its_driver(tmp_path: Path) -> None:
+    found = hardware(tree(tmp_path, JETSON))
+    board = "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"
+    assert (found["gpu"], found["processor"], found["jetpack"]) == (board, board, "6.2+b77")
+    assert (found["driver"], found["system"]) == ("540.4.0", "Ubuntu 22.04.5 LTS")
+    assert found["memory"] == str(7802492 * 1024)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        None,
+        JETSON["var/lib/dpkg/status"].replace(
+            "nvidia-jetpack\nStatus: install ok installed", "nvidia-jetpack\nStatus: deinstall ok config-files"
+        ),
+    ],
+)
+def test_a_jetson_without_the_whole_of_jetpack_says_its_l4t(tmp_path: Path, status: str | None) -> None:
+    files = {name: content for name, content in JETSON.items() if "dpkg" not in name}
+    found = hardware(tree(tmp_path, files if status is None else {**files, "var/lib/dpkg/status": status}))
+    assert found["jetpack"] == "L4T 36.4.3"
+
+
+def test_an_older_jetson_writes_its_release_without_a_space(tmp_path: Path) -> None:
+    found = hardware(tree(tmp_path, {"etc/nv_tegra_release": "# R32(release), REVISION: 6.1, GCID: 27863751\n"}))
+    assert found["jetpack"] == "L4T 32.6.1"
+
+
+def test_a_workstation_says_its_gpus_and_their_driver(tmp_path: Path) -> None:
+    found = hardware(tree(tmp_path, WORKSTATION))
+    assert (found["gpu"], found["driver"]) == ("NVIDIA H100 80GB HBM3, NVIDIA L4", "535.129.03")
+    assert found["processor"] == "AMD EPYC 9534"
+    assert "jetpack" not in found
+
+
+def test_an_unknown_machine_says_little(tmp_path: Path) -> None:
+    assert set(hardware(tmp_path)) <= {"architecture", "system"}
+
+
+def test_words_fit_what_a_coordinator_takes(tmp_path: Path) -> None:
+    assert printable("a\0b\n\tc" + "d" * 300) == "a b c" + "d" * 195
+    strange = {"proc/device-tree/model": "x" * 500 + "\x07", "proc/cpuinfo": ""}
+    assert all(len(word) <= 200 and word.isprintable() for word in hardware(tree(tmp_path, strange)).values())
+
+
+@pytest.mark.parametrize(
+    ("line", "cuda"),
+    [
+        ("cuda: Optional[str] = None", ""),
+        ("cuda: Optional[str] = '12.6'", "12.6"),
+        ("cuda = '11.4'", "11.4"),
+        ("cuda: str | None = '13.0'", "13.0"),
+    ],
+)
+def test_the_cuda_of_torch_is_read_beside_it(tmp_path: Path, line: str, cuda: str) -> None:
+    (tmp_path / "version.py").write_text(f"__version__ = '2.8.0'\ndebug = False\n{line}\ngit_version = 'ab'\n")
+    assert cuda_of_torch(tmp_path) == cuda
+
+
+def test_the_installed_torch_has_the_cuda_that_torch_says() -> None:
+    import torch
+
+    assert describe_platform("cpu").get("cuda", "") == (torch.version.cuda or "")
+
+
+def test_this_device_describes_itself_without_torch() -> None:
+    program = (
+        "import sys; from moonfed.edge_client.agent.compatibility import describe_platform as d; p = d('cpu', 3); "
+        "print(p['threads'], p['accelerator'], p['torch'], 'torch' in sys.modules, 'subprocess' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[:2] == ["3", "cpu"]
+    assert done.stdout.split()[2:] == [torch_version(), "False", "False"]
+
+
+@pytest.mark.parametrize("environment", [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1,2"}])
+def test_the_threads_are_those_that_torch_takes(environment: dict[str, str]) -> None:
+    program = (
+        "from moonfed.edge_client.agent.compatibility import describe_platform; "
+        "told = describe_platform('cpu')['threads']; "
+        "import torch; print(told, torch.get_num_threads())"
+    )
+    others = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=others | environment)
+    told, taken = done.stdout.split()
+    assert told == taken
+
+
+@pytest.mark.parametrize(
+    ("omp", "mkl", "threads"), [("3", "", "3"), ("3", "2", "2"), ("9", "", "4"), ("many", "", "4"), ("0", "", "4")]
+)
+def test_the_environment_says_how_many_threads(
+    omp: str, mkl: str, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compatibility, "_cores", lambda: {0, 1, 2, 3})
+    monkeypatch.setenv("OMP_NUM_THREADS", omp)
+    monkeypatch.setenv("MKL_NUM_THREADS", mkl)
+    assert describe_platform("cpu")["threads"] == threads
+    assert describe_platform("cpu", 7)["threads"] == "7"
+
+
+def test_a_plan_that_needs_newer_things_is_not_run(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_runnable(bundle.manifest)
+    monkeypatch.setattr(compatibility, "torch_version", lambda: "2.3.0a0+ebedce2.nv24.02")
+    with pytest.raises(VersionMismatch, match=r"^the plan needs torch 2\.4; this device has 2\.3\.0a0\+ebedce2"):
+        require_runnable(bundle.manifest)
+    other = replace(bundle.manifest, plan=replace(bundle.manifest.plan, interface="torchscript/9"))
+    with pytest.raises(VersionMismatch, match=r"interface is torchscript/9; this device runs torchscript/\d"):
+        require_runnable(other)

@@ -1,0 +1,222 @@
+"""Enrolment through the command line, and identities on disk."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from moonfed.edge_client.agent import enrolment
+from moonfed.edge_client.agent.enrolment import keep_identity, pending_key, read_identity
+from moonfed.errors import Unavailable, Untrusted
+from moonfed.identity import key_bytes, save_identity
+from moonfed.join_token import JoinToken
+from tests.edge_client.conftest import PROGRAM, Device
+from tests.support.authority import Authority, certified_key, public_bytes
+from tests.support.device_coordinator import PATIENCE, Coordinator
+
+
+@pytest.fixture
+def token(coordinator: Coordinator) -> Iterator[JoinToken]:
+    server, port = coordinator.serve_enrolment()
+    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame")
+    server.stop(None).wait()
+
+
+def enrol(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [str(PROGRAM), "enrol", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_a_device_enrols_and_attends(coordinator: Coordinator, token: JoinToken, device: Device, samples: Path) -> None:
+    done = enrol(str(token), "--name", "cam-1", "--state", device.state, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["device"], told["coordinator"]) == ("cam-1", coordinator.address)
+    identity = read_identity(device.state)
+    assert (identity.name, identity.address) == ("cam-1", coordinator.address)
+    assert (device.state / "identity" / "key.pem").stat().st_mode & 0o077 == 0
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+
+
+def test_a_token_may_be_in_a_file_and_the_coordinator_elsewhere(
+    coordinator: Coordinator, token: JoinToken, tmp_path: Path
+) -> None:
+    away = JoinToken(address="127.0.0.1:1", ca=token.ca, secret=token.secret)
+    (tmp_path / "token.txt").write_text(f"{away}\n")
+    address = token.address.replace("127.0.0.1", "localhost")
+    done = enrol(tmp_path / "token.txt", "--name", "cam-1", "--state", tmp_path / "s", "--coordinator", address)
+    assert done.returncode == 0, done.stderr
+    assert "cam-1 is enrolled" in done.stdout
+    assert read_identity(tmp_path / "s").address == f"localhost:{coordinator.port}"
+
+
+def test_an_enrolled_device_keeps_its_identity(device: Device, token: JoinToken) -> None:
+    device.enrol()
+    before = read_identity(device.state)
+    done = enrol(str(token), "--name", "cam-2", "--state", device.state)
+    assert done.returncode == 4
+    assert "already holds the identity of 'cam-1'; run with it, or name another directory with --state" in done.stderr
+    assert read_identity(device.state) == before
+
+
+def test_an_expired_identity_is_enrolled_again_with_its_name_and_key(
+    coordinator: Coordinator, token: JoinToken, device: Device, samples: Path
+) -> None:
+    device.enrol(left=-timedelta(minutes=1))
+    before = read_identity(device.state)
+    done = enrol(str(token), "--name", "cam-2", "--state", device.state)
+    assert done.returncode == 4
+    assert "holds the expired identity of 'cam-1'; enrol it again under that name" in done.stderr
+    done = enrol(str(token), "--state", device.state)
+    assert done.returncode == 0, done.stderr
+    after = read_identity(device.state)
+    assert (after.name, after.key) == ("cam-1", before.key)
+    assert after.expires > before.expires
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+
+
+def test_a_device_that_is_killed_before_it_has_its_certificate_keeps_its_name(
+    coordinator: Coordinator, token: JoinToken, device: Device
+) -> None:
+    arguments = [str(PROGRAM), "enrol", str(token), "--name", "cam-1", "--state", str(device.state)]
+    first = subprocess.Popen(arguments, stderr=subprocess.PIPE)
+    coordinator.before_enrol_reply = first.kill
+    first.communicate(timeout=PATIENCE)
+    assert first.returncode == -signal.SIGKILL
+    assert "cam-1" in coordinator.keys
+    pending = device.state / "pending-key.pem"
+    assert pending.stat().st_mode & 0o077 == 0
+    coordinator.before_enrol_reply = lambda: None
+    done = enrol(*arguments[2:])
+    assert done.returncode == 0, done.stderr
+    assert certified_key(read_identity(device.state).certificate) == coordinator.keys["cam-1"]
+    assert not pending.exists()
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_certificate_that_expires_while_a_renewal_is_pending_is_enrolled_again(
+    recorded: bool, coordinator: Coordinator, token: JoinToken, device: Device
+) -> None:
+    device.enrol(left=-timedelta(minutes=1))
+    own, pending = read_identity(device.state).key, pending_key(device.state)
+    if recorded:  # the coordinator answered the renewal; the device had no room for the answer
+        coordinator.keys["cam-1"] = public_bytes(pending.public_key())
+    renewed = enrolment.enrol(token, "", device.state)
+    assert certified_key(renewed.certificate) == coordinator.keys["cam-1"]
+    assert renewed.key == (key_bytes(pending) if recorded else own)
+
+
+def test_a_state_directory_that_cannot_be_written_is_named(token: JoinToken, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("in the way")
+    for command in (["enrol", str(token)], ["run", "--data", "x.npz"]):
+        done = subprocess.run(
+            [str(PROGRAM), *command, "--state", str(tmp_path / "s" / "t")], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2
+        assert "t', which cannot be written: Not a directory" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_token_that_the_coordinator_refuses_is_explained(
+    coordinator: Coordinator, token: JoinToken, tmp_path: Path
+) -> None:
+    coordinator.enrol_error = Untrusted("the join token has expired; ask the operator for a new one")
+    done = enrol(str(token), "--state", tmp_path / "s")
+    assert done.returncode == 5
+    assert done.stderr == f"moonfed-client: {coordinator.enrol_error}\n"
+    assert not (tmp_path / "s" / "identity").exists()
+
+
+def test_a_server_that_the_token_does_not_vouch_for_is_refused(token: JoinToken, tmp_path: Path) -> None:
+    other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret)
+    done = enrol(str(other), "--state", tmp_path / "s")
+    assert done.returncode == 5
+    assert "is not the coordinator that this join token belongs to" in done.stderr
+
+
+def test_nobody_at_the_address_is_explained_after_a_few_tries(
+    token: JoinToken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enrolment, "ATTEMPTS", 2)
+    with pytest.raises(Unavailable, match=r"the coordinator at 127\.0\.0\.1:1 cannot be reached"):
+        enrolment.enrol(token, "cam-1", tmp_path / "s", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no-such-file", "or name a file that holds one; 'no-such-file' does neither"),
+        ("moonfed-join-1.xyz", "damaged or cut off"),
+        ("x" * 300, "does neither"),
+    ],
+)
+def test_what_is_no_token_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    done = enrol(text, "--state", tmp_path / "s")
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_an_identity_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority()
+
+    def issue() -> None:
+        key, certificate = authority.issue("cam-1", "device")
+        keep_identity(tmp_path, address="localhost:1", ca=authority.pem, certificate=certificate, key=key)
+
+    issue()
+    before = read_identity(tmp_path)
+
+    def cut_off(directory: Path, **fields: object) -> None:
+        save_identity(directory, **fields)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(enrolment, "save_identity", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            issue()
+    assert read_identity(tmp_path) == before
+    issue()
+    assert read_identity(tmp_path).key != before.key
+    assert len(list(tmp_path.glob("identity-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "tpu"], "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+        (["--holdout", "1"], "holdout is 1.0; it must be at least 0 and less than 1"),
+        (["--threads", "0"], "threads is 0; it must be a whole number from 1"),
+        (["--insecure"], "coordinator is missing; --insecure needs --coordinator HOST:PORT"),
+        (["--name", "x"], "name is 'x'; it goes with --insecure only"),
+        (["--insecure", "--coordinator", "foo"], "coordinator is 'foo'; it must be host:port"),
+        (["--max-bandwidth", "fast"], "max-bandwidth is 'fast'; it must be a size such as 500KB or 2MB"),
+        (["--insecure", "--coordinator", "example.org:1"], "without TLS (--insecure) it must be one of"),
+    ],
+)
+def test_wrong_options_are_named(options: list[str], message: str, tmp_path: Path) -> None:
+    command = [str(PROGRAM), "run", "--data", "x.npz", "--state", str(tmp_path / "s"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_wrong_address_is_named_when_enrolling(token: JoinToken, tmp_path: Path) -> None:
+    done = enrol(str(token), "--state", tmp_path / "state", "--coordinator", "foo")
+    assert done.returncode == 2
+    assert done.stderr.startswith("moonfed-client: coordinator is 'foo'; it must be host:port")
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_device_that_is_not_enrolled_is_told_so(tmp_path: Path) -> None:
+    command = [str(PROGRAM), "run", "--data", "x.npz", "--state", str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 3
+    assert "holds no identity; enrol this device first, with: moonfed-client enrol TOKEN" in done.stderr

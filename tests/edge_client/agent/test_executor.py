@@ -1,0 +1,220 @@
+"""The device's parent process, or parts of it, in the process of the test."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from moonfed.edge_client.agent import enrolment, main, transfers
+from moonfed.edge_client.agent.assignment import Inbox, read_assignment
+from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.enrolment import read_identity
+from moonfed.edge_client.agent.executor import Work
+from moonfed.edge_client.agent.session import Session
+from moonfed.edge_client.agent.training_window import Window
+from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.state.round_store import StoredRound
+from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    Denied,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    ResourceExhausted,
+    TrainingFailed,
+    Unavailable,
+    Untrusted,
+)
+from moonfed.transport import Backoff
+from tests.edge_client.conftest import Bundle, Device
+from tests.support.authority import DAY, certified_key
+from tests.support.device_coordinator import Coordinator
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def settings(device: Device, samples: Path) -> WorkerSettings:
+    return WorkerSettings(
+        state=str(device.state), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.0, threads=1
+    )
+
+
+def test_a_device_whose_work_ends_by_surprise_does_not_attend_for_ever(
+    link: Link, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(inbox: Inbox, seconds: float) -> None:
+        coordinator.wait_for(lambda: coordinator.attended, "the device")
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Inbox, "take", stumble)
+    with pytest.raises(TrainingFailed, match="work ended unexpectedly, with ValueError: a bug; start the device again"):
+        Session(settings, link, Child(settings)).run()
+
+
+def test_an_update_waits_until_the_coordinators_trouble_has_passed(
+    link: Link,
+    settings: WorkerSettings,
+    coordinator: Coordinator,
+    bundle: Bundle,
+    stored: StoredRound,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(transfers, "Backoff", lambda: Backoff(first=0.01))
+    problems = [ResourceExhausted("the disk is full"), Corrupt("another sha256"), Unavailable("not now"),
+                Untrusted("who is it"), MoonfedError("a problem")]  # fmt: skip
+    coordinator.submit_problems = problems.copy()
+    link.attending.set()
+    Work(settings, link, Child(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
+    assert coordinator.refused == len(problems)
+    assert len(coordinator.updates) == 1
+    assert "trying again, because the coordinator cannot serve this device at present: the disk is full" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [AlreadyExists("another stands"), Denied("not in the cohort"), NotFound("no run"), InvalidInput("NaN")]
+)
+def test_a_refused_update_is_not_sent_again(
+    error: MoonfedError,
+    link: Link,
+    settings: WorkerSettings,
+    coordinator: Coordinator,
+    bundle: Bundle,
+    stored: StoredRound,
+) -> None:
+    coordinator.submit_error = error
+    work = Work(settings, link, Child(settings), Inbox())
+    work._submit(read_assignment(bundle.assignment()), stored)
+    assert coordinator.refused == 1
+
+
+def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
+    device: Device, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device.enrol(age=9 * DAY, left=DAY)
+    before = read_identity(device.state)
+    session = Session(settings, Link(before.address, before.name, before), Child(settings))
+
+    def full(directory: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(enrolment, "save_identity", full)
+        session._renew_if_due()
+    assert read_identity(device.state) == before
+    session._renew_if_due()
+    after = read_identity(device.state)
+    assert certified_key(after.certificate) == coordinator.keys["cam-1"]
+    assert len({certified_key(certificate) for certificate in coordinator.renewed}) == 1
+    session._link.close()
+
+
+def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
+    link: Link, settings: WorkerSettings, bundle: Bundle
+) -> None:
+    told = {"round": 4, "attempt": 2, "epochs": 3, "batch_size": 5, "seed": 9, "views": 2, "counted_round": 3,
+            "counted_attempt": 6}  # fmt: skip
+    assignment = read_assignment(bundle.assignment(run="tested", **told))
+    job = Work(replace(settings, max_steps=7), link, Child(settings), Inbox())._prepare(assignment)
+    assert {key: getattr(job, key) for key in told} == told
+    assert job.began is not None
+    assert time.monotonic() - 60 < job.began <= time.monotonic()
+    assert (job.run, job.max_steps, job.max_seconds, job.digest) == ("tested", 7, None, assignment.digest(7))
+    assert job.hyperparameters == bundle.manifest.hyperparameters
+    assert Path(job.files["model"]).read_bytes() == bundle.weights
+    assert Path(job.plan_file).read_bytes() == bundle.plan
+
+
+@pytest.mark.parametrize(("seconds", "hours", "left"), [(90.5, 1, 90.5), (90000.0, 1, 3600.0), (None, 2, 7200.0)])
+def test_a_job_has_the_seconds_of_the_budget_or_until_the_window_closes(
+    seconds: float | None, hours: int, left: float, link: Link, settings: WorkerSettings, bundle: Bundle
+) -> None:
+    assignment = read_assignment(bundle.assignment())
+    closes = (datetime.now() + hours * HOUR).time()
+    window = Window((datetime.now() - HOUR).time(), closes)
+    work = Work(replace(settings, max_seconds=seconds), link, Child(settings), Inbox(), window)
+    job = work._prepare(assignment)
+    assert job.max_seconds == pytest.approx(left, abs=0 if left == seconds else 60)
+    assert job.digest == assignment.digest(None, seconds, str(window))
+
+
+def test_what_is_in_use_is_not_among_the_oldest(link: Link, settings: WorkerSettings, bundle: Bundle) -> None:
+    work = Work(settings, link, Child(settings), Inbox())
+    assignment = read_assignment(bundle.assignment())
+    job = work._prepare(assignment)
+    files = [Path(job.manifest_file), Path(job.plan_file)]
+    for file in files:
+        os.utime(file, (0, 0))
+    work._prepare(assignment)
+    assert all(file.stat().st_mtime > 0 for file in files)
+
+
+@pytest.mark.parametrize(
+    ("age", "left", "shortest", "longest"),
+    [
+        (DAY, 90 * DAY, 24 * 3600, 24 * 3600),  # not due: a fresh call once a day
+        (DAY, 16 * HOUR, 9540, 9600),  # due when a third of 40 hours is left
+        (60 * DAY, 20 * DAY, 3600, 3600),  # due, but not renewed yet
+        (2 * HOUR, HOUR / 2, 440, 450),  # due, and soon expired
+    ],
+)
+def test_attending_ends_in_time_to_renew_the_certificate(
+    age: timedelta, left: timedelta, shortest: float, longest: float, device: Device, settings: WorkerSettings
+) -> None:
+    device.enrol(age=age, left=left)
+    identity = read_identity(device.state)
+    link = Link(identity.address, identity.name, identity)
+    assert shortest <= Session(settings, link, Child(settings))._attend_seconds() <= longest
+    link.close()
+
+
+def test_a_signal_ends_the_device_even_while_it_writes_to_its_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def busy(text: str) -> int:
+        raise RuntimeError("reentrant call")
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.stderr, "write", busy)
+        with pytest.raises(SystemExit) as ended:
+            main._leave(signal.SIGTERM, None)
+    assert ended.value.code == 0
+    assert capfd.readouterr().err == "moonfed-client: stopped\n"
+
+
+def test_a_child_that_may_not_be_signalled_has_ended_already(
+    settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = os.killpg
+
+    def zombies(group: int, number: int) -> None:  # as on macOS
+        kill(group, number)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", zombies)
+    child = Child(settings)
+    child.check()
+    assert not child.running
+
+
+def test_a_decline_that_fails_costs_nothing(
+    link: Link, settings: WorkerSettings, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(link, "decline", stumble)
+    work = Work(settings, link, Child(settings), Inbox())
+    work._decline(read_assignment(bundle.assignment()), "no reason")

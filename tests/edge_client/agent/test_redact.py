@@ -1,0 +1,57 @@
+"""What a device's reasons do not tell the coordinator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moonfed.edge_client.agent.redact import without_paths
+
+PLACES = ["data/clinic b.npz", "/var/lib/moonfed"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("inputs of data/clinic b.npz have dtype int64", "inputs of PATH have dtype int64"),
+        ("data is 'data/clinic b.npz'; there is no such file", "data is 'PATH'; there is no such file"),
+        ("the plan /var/lib/moonfed/blobs/ab/abcd cannot be loaded", "the plan PATH cannot be loaded"),
+        ("'data/Jane Doe/x' is not a class of the bundle", "'PATH' is not a class of the bundle"),
+        ("[Errno 2] No such file: '/home/joe/my files/a.csv'", "[Errno 2] No such file: 'PATH'"),
+        ("the device's b'/home/joe/my files' isn't there", "the device's 'PATH' isn't there"),
+        ("cannot open /home/joe/a.csv, nor ~/b.csv nor ../c.csv", "cannot open PATH, nor PATH nor PATH"),
+        ('he said "a/b c"; file:///home/joe/x is away', 'he said "PATH"; PATH is away'),
+        ("ValueError:/home/joe/x", "PATH"),
+    ],
+)  # fmt: skip
+def test_paths_stay_on_the_device(reason: str, told: str) -> None:
+    assert without_paths(reason, PLACES) == told
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "the plan's interface is torchscript/9; this device runs torchscript/3",
+        "the plan's torchscript/9 isn't this device's",
+        "the training process was killed by SIGKILL; the device may be out of memory",
+        "this device has 1 samples to train on; the plan needs at least 2",
+        "have shape [4, 5]; the bundle takes [N, 6]",
+        "ValueError: the camera is unplugged (1/2 of them, 3.5 / 7)",
+        "the loss is 1.5e-3/step; database and datum are no data",
+    ],
+)
+def test_what_is_no_path_is_told(reason: str) -> None:
+    assert without_paths(reason, PLACES) == reason
+
+
+def test_a_place_is_known_as_it_was_given_and_absolutely(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert without_paths("pictures has no images", ["pictures/"]) == "PATH has no images"
+    assert without_paths(f"{tmp_path}/my pictures is empty", ["my pictures"]) == "PATH is empty"
+
+
+def test_the_users_own_code_is_no_path(tmp_path: Path) -> None:
+    reason = "data is 'my.module:load', which cannot be imported: No module named 'numpi'"
+    assert without_paths(reason, ["my.module:load", str(tmp_path)]) == reason
+    assert without_paths("a/b is c/d", [".", "/"]) == "a/b is c/d"

@@ -1,0 +1,523 @@
+"""Devices as real processes against a scripted coordinator over mutual TLS."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from moonfed.blobs import ref_of_bytes
+from moonfed.edge_client.agent.enrolment import read_identity
+from moonfed.errors import Denied, InvalidInput, MoonfedError, VersionMismatch, WrongState
+from moonfed.identity import subject_of
+from moonfed.transport import to_message
+from moonfed.v1 import fleet_pb2
+from moonfed.version import CONTRACT_VERSION
+from tests.edge_client.conftest import PROGRAM, Bundle, Device, wait_until_gone, write_samples
+from tests.support.authority import DAY, Authority
+from tests.support.device_coordinator import PATIENCE, Coordinator
+
+LONG = 10_000_000  # epochs that no test waits for
+
+
+def digest(content: bytes) -> str:
+    return ref_of_bytes(content).sha256
+
+
+def test_a_round_from_assignment_to_receipt(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.assign(bundle.assignment())
+    device.start(samples, "--holdout", "0.1")
+    header, model = coordinator.wait_for_update()
+    assert (header.device, header.run, header.round, header.attempt) == ("cam-1", "tested", 1, 1)
+    assert (header.samples, header.steps) == (36, 8)
+    assert header.metrics["holdout_samples"] == 4
+    assert len(model) == len(bundle.weights)
+    assert model != bundle.weights
+    code, log = device.stop()
+    assert code == 0
+    for text in ("attending the coordinator", "run tested, round 1: assigned", "trained on 36 samples"):
+        assert text in log
+
+
+def test_a_device_says_what_it_is(coordinator: Coordinator, device: Device, samples: Path) -> None:
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    (request,) = coordinator.attended
+    assert (request.device, request.contract_version, list(request.plan_interfaces)) == (
+        "cam-1",
+        CONTRACT_VERSION,
+        ["torchscript/3"],
+    )
+    assert set(request.platform) >= {"architecture", "memory", "python", "torch", "accelerator", "threads"}
+    assert request.platform["torch"].startswith("2.")
+    assert request.platform["accelerator"] == "cpu"
+
+
+def test_rounds_follow_in_one_child_and_the_plan_is_fetched_once(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    device.start(samples)
+    models = []
+    for number in (1, 2, 3):
+        coordinator.assign(bundle.assignment(round=number))
+        models.append(coordinator.wait_for_update(number)[1])
+        assert len(device.processes()) == 2
+    fetched = [name for name, _ in coordinator.fetched]
+    assert fetched.count(digest(bundle.plan)) == 1
+    assert fetched.count(digest(bundle.manifest.to_bytes())) == 1
+    assert len({digest(model) for model in models}) == 3
+    assert [header.round for header, _ in coordinator.updates] == [1, 2, 3]
+
+
+def test_two_blobs_that_break_off_are_resumed(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.break_fetch_after = 1
+    coordinator.break_upload_after = 1
+    coordinator.assign(bundle.assignment())
+    device.start(samples)
+    _, model = coordinator.wait_for_update()
+    offsets = [offset for _, offset in coordinator.fetched]
+    assert any(offsets)
+    assert coordinator.resumed == [0, len(model) // 2]
+
+
+def test_a_coordinator_that_goes_away_in_mid_round_gets_the_update_when_it_is_back(
+    coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    data = user_module(
+        "while not os.path.exists('away'): time.sleep(0.01)\n"
+        "return np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3"
+    )
+    coordinator.assign(bundle.assignment())
+    device.start(data)
+    coordinator.wait_for(lambda: coordinator.reports, "training")
+    coordinator.stop()
+    (tmp_path / "away").touch()
+    coordinator.serve()
+    coordinator.wait_for_update()
+    device.wait_for_log("back; attending")
+    device.wait_for_log("submitted")
+    code, log = device.stop()
+    assert code == 0
+    assert log.count("trained on") == 1
+    assert log.count("the coordinator is away") == 1
+    assert log.count("back; attending") == 1
+    assert len(coordinator.updates) == 1
+
+
+def test_a_signal_ends_a_device_whose_upload_is_stuck(
+    coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    data = user_module(
+        "while not os.path.exists('stuck'): time.sleep(0.01)\n"
+        "return np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3"
+    )
+    coordinator.assign(bundle.assignment())
+    device.start(data)
+    coordinator.wait_for(lambda: coordinator.reports, "training")
+    coordinator.stuck = True
+    (tmp_path / "stuck").touch()
+    coordinator.wait_for(lambda: coordinator.asked_in_vain, "the upload")
+    assert device.stop()[0] == 0
+
+
+def test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_without_training(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.submit_error = WrongState("not now")
+    coordinator.assign(bundle.assignment())
+    device.start(samples)
+    trained = device.state / "runs" / "tested" / "1-1" / "model.safetensors"
+    device.wait_for_log("the coordinator refused the update: not now")
+    before = trained.read_bytes()
+    device.stop()
+    coordinator.submit_error = None
+    device.start(write_samples(samples, seed=9))  # training again would give another model
+    _, model = coordinator.wait_for_update()
+    assert model == before
+    assert "it is already trained" in device.stop()[1]
+
+
+def test_other_work_is_trained_even_if_the_round_has_the_same_name(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.assign(bundle.assignment())
+    device.start(samples)
+    _, model = coordinator.wait_for_update()
+    other = bundle.assignment()
+    other.blobs["model"].CopyFrom(to_message(coordinator.blobs.put_bytes(model)))
+    models = [model]
+    for count, again in enumerate((bundle.assignment(seed=8), bundle.assignment(epochs=1), other), start=2):
+        coordinator.updates.clear()  # a coordinator that has forgotten everything begins a new run with the old name
+        coordinator.assign(again)
+        models.append(coordinator.wait_for_update()[1])
+        assert len({digest(model) for model in models}) == count
+    assert "already trained" not in device.stop()[1]
+
+
+def test_reports_grow_until_a_newer_assignment_ends_training_for_the_old_one(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    device.start(samples)
+    coordinator.wait_for(lambda: len({report.fraction for report in coordinator.reports}) >= 2, "two reports")
+    device.wait_for_log(": epoch ")
+    fractions = [report.fraction for report in coordinator.reports]
+    assert fractions == sorted(fractions)
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    assert {(report.device, report.run, report.round) for report in coordinator.reports} == {("cam-1", "tested", 1)}
+    coordinator.assign(bundle.assignment(attempt=2))
+    header, _ = coordinator.wait_for_update()
+    assert header.attempt == 2
+    assert not coordinator.declined
+
+
+def test_a_coordinator_that_says_stop_is_obeyed(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.stop_reason = "the round has closed"
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.reports, "a report")
+    coordinator.stop_reason = ""
+    coordinator.assign(bundle.assignment(run="other"))
+    header, _ = coordinator.wait_for_update()
+    assert header.run == "other"
+    assert "the coordinator says stop: the round has closed" in device.stop()[1]
+
+
+def test_a_device_that_cannot_train_declines_and_lives_on(
+    coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    troubles = [
+        ("os._exit(3)", "the training process ended by itself with exit code 3"),
+        ("return np.zeros((4, 6), int), [0, 1, 2, 0]", "have dtype int64; the bundle takes float32"),
+        (
+            "return np.zeros((1, 6), np.float32), [0]",
+            "this device has 1 samples to train on; the plan needs at least 2",
+        ),
+    ]
+    branches = [f"if os.path.exists('{number}'): {body}" for number, (body, _) in enumerate(troubles, start=1)]
+    good = "return np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3"
+    device.start(user_module("\n".join([*branches, good])))
+    for number, (_, reason) in enumerate(troubles, start=1):
+        (tmp_path / str(number)).touch()
+        coordinator.assign(bundle.assignment(round=number))
+        coordinator.wait_for(lambda count=number: len(coordinator.declined) == count, "a declining device")  # type: ignore[misc]
+        assert reason in coordinator.declined[-1].reason
+        (tmp_path / str(number)).unlink()
+    coordinator.assign(bundle.assignment(round=9))
+    coordinator.wait_for_update()
+
+
+def test_a_reason_to_decline_tells_no_path_of_the_devices_disk(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
+) -> None:
+    device.start(samples)
+    device.wait_for_log("attending")
+    samples.unlink()
+    coordinator.assign(bundle.assignment())
+    assert coordinator.wait_for_decline().reason == "data is 'PATH'; there is no such file"
+    device.wait_for_log(f"declined: data is '{samples}'; there is no such file")
+
+
+def test_what_a_method_needs_beside_the_model_travels_by_role(
+    coordinator: Coordinator, device: Device, scaffold: Bundle, samples: Path
+) -> None:
+    scaffold.put_into(coordinator.blobs)
+    coordinator.break_upload_after = 1  # the second blob's offsets must survive this, too
+    device.start(samples, "--max-steps", "7")
+    coordinator.assign(scaffold.assignment())
+    header, _ = coordinator.wait_for_update()
+    assert sorted(header.blobs) == ["model", "variate_change"]  # and not the device's own variate
+    assert header.steps == 7
+    assert coordinator.resumed[0] == 0 < coordinator.resumed[1]
+    first = coordinator.received[0]
+    assert len(first["variate_change"]) == len(first["model"]) == len(scaffold.weights)
+
+    def second_round(attempt: int, counted: int = 0) -> fleet_pb2.Assignment:
+        assignment = scaffold.assignment(round=2, attempt=attempt, counted_round=counted, counted_attempt=counted)
+        assignment.blobs["variate"].CopyFrom(to_message(coordinator.blobs.put_bytes(first["variate_change"])))
+        return assignment
+
+    coordinator.assign(second_round(1, counted=1))
+    coordinator.assign(second_round(2))
+    coordinator.wait_for_update(2)
+    coordinator.wait_for(lambda: coordinator.updates[-1][0].attempt == 2, "the second attempt")
+    assert coordinator.received[-1]["variate_change"] != first["variate_change"]
+    device.stop()
+    assert not [path for path in (device.state / "models").glob("*/*") if path.is_file()]
+    assert (device.state / "runs" / "tested" / "2-2" / "device_variate.safetensors").is_file()
+    coordinator.attended.clear()
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    assert coordinator.attended[0].samples == 40
+
+
+def test_global_state_that_the_bundle_does_not_know_is_declined(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    assignment = bundle.assignment()
+    assignment.blobs["variate"].CopyFrom(assignment.blobs["model"])
+    coordinator.assign(assignment)
+    device.start(samples)
+    reason = coordinator.wait_for_decline().reason
+    assert reason == "the assignment has a blob 'variate'; the manifest's downlink knows model"
+
+
+def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    device.start(samples)
+    for number, change in enumerate(({"interface": "torchscript/9"}, {"minimum_torch": "99.0"}), start=1):
+        manifest = replace(bundle.manifest, plan=replace(bundle.manifest.plan, **change))  # type: ignore[arg-type]
+        assignment = bundle.assignment(round=number)
+        assignment.manifest.CopyFrom(to_message(coordinator.blobs.put_bytes(manifest.to_bytes())))
+        coordinator.assign(assignment)
+        coordinator.wait_for(lambda count=number: len(coordinator.declined) == count, "a declining device")  # type: ignore[misc]
+    first, second = (declined.reason for declined in coordinator.declined)
+    assert first == "the plan's interface is torchscript/9; this device runs torchscript/3"
+    assert second.startswith("the plan needs torch 99.0; this device has 2.")
+    assert digest(bundle.plan) not in [name for name, _ in coordinator.fetched]
+
+
+def test_nonsense_from_the_network_is_declined_or_ignored(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
+) -> None:
+    device.start(samples)
+    coordinator.assign(bundle.assignment(run="../../escape"))
+    reason = coordinator.wait_for_decline().reason
+    assert reason.startswith("run is 'PATH'; it must be 1 to 128 letters")  # what looks like a path stays here
+    coordinator.assign(bundle.assignment(epochs=0))
+    coordinator.assign(bundle.assignment())
+    coordinator.wait_for_update()
+    assert not list(tmp_path.parent.glob("**/escape"))
+    log = device.stop()[1]
+    assert "run is '../../escape'" in log
+    assert "makes no sense and is ignored: epochs is 0" in log
+
+
+def test_a_damaged_stored_plan_is_fetched_again(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    name = digest(bundle.plan)
+    stored = device.state / "blobs" / name[:2] / name
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(bytes(len(bundle.plan)))
+    coordinator.assign(bundle.assignment())
+    device.start(samples)
+    coordinator.wait_for_update()
+    assert stored.read_bytes() == bundle.plan
+
+
+def test_global_models_do_not_pile_up(coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path) -> None:
+    device.start(samples)
+    for number in (1, 2, 3, 4):
+        assignment = bundle.assignment(round=number)
+        if number > 1:
+            ref = coordinator.blobs.put_bytes(coordinator.updates[-1][1])
+            assignment.blobs["model"].CopyFrom(to_message(ref))
+        coordinator.assign(assignment)
+        coordinator.wait_for_update(number)
+    device.stop()
+    assert not [path for path in (device.state / "models").glob("*/*") if path.is_file()]
+    assert sorted(path.name for path in (device.state / "runs" / "tested").iterdir()) == ["3-1", "4-1"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "moment"), [(signal.SIGTERM, 0, ": epoch "), (signal.SIGINT, 130, "samples to train on")]
+)
+def test_a_signal_in_mid_training_ends_everything(
+    number: int, code: int, moment: str, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    device.start(samples)
+    device.wait_for_log(moment)
+    processes = device.processes()
+    assert len(processes) == 2
+    ended, log = device.stop(number)
+    assert ended == code
+    wait_until_gone(processes)
+    assert "Traceback" not in log
+    assert not coordinator.declined  # the device may be back within the round
+
+
+def test_a_signal_ends_a_device_that_cannot_reach_anybody(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    coordinator.stop()
+    device.start(samples)
+    device.wait_for_log("the coordinator is away")
+    assert device.stop()[0] == 0
+
+
+def test_a_killed_device_leaves_no_child_and_starts_again(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    device.start(samples)
+    device.wait_for_log("samples to train on")
+    processes = device.processes()
+    device.stop(signal.SIGKILL)
+    wait_until_gone(processes)
+    coordinator.assign(bundle.assignment())
+    device.start(samples)
+    coordinator.wait_for_update()
+
+
+def test_a_coordinator_of_another_authority_is_final(coordinator: Coordinator, device: Device, samples: Path) -> None:
+    device.enrol(authority=Authority())
+    device.start(samples)
+    code, log = device.finish()
+    assert code == 5
+    assert "is not the coordinator that this identity belongs to" in log.splitlines()[-1]
+    assert not coordinator.attended
+
+
+def test_a_certificate_of_another_authority_is_final(coordinator: Coordinator, device: Device, samples: Path) -> None:
+    right, coordinator.authority = coordinator.authority, Authority()
+    device.enrol(authority=right)
+    device.start(samples)
+    code, log = device.finish()
+    assert code == 5
+    assert "refused this certificate" in log.splitlines()[-1]
+
+
+def test_an_expired_certificate_is_known_without_asking(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    device.enrol(left=-timedelta(minutes=1))
+    device.start(samples)
+    code, log = device.finish()
+    assert code == 5
+    assert "the certificate of 'cam-1' expired on" in log
+    assert not coordinator.attended
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Denied("device 'cam-1' is revoked"), 5),
+        (VersionMismatch("the coordinator speaks 2.0, the device 1.0"), 6),
+        (InvalidInput("device is 'cam 1'"), 2),
+    ],
+)
+def test_what_trying_again_cannot_mend_is_final(
+    error: MoonfedError, code: int, coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    coordinator.attend_error = error
+    device.start(samples)
+    ended, log = device.finish()
+    assert ended == code
+    assert log.splitlines()[-1] == f"moonfed-client: {error}"
+    assert len(coordinator.attended) == 1
+
+
+def test_other_trouble_of_the_coordinator_is_waited_out(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    coordinator.attend_error = MoonfedError("the coordinator has a problem of its own")
+    device.start(samples)
+    coordinator.wait_for(lambda: len(coordinator.attended) >= 2, "two tries")
+    coordinator.attend_error = None
+    device.wait_for_log("back; attending")
+    code, log = device.stop()
+    assert code == 0
+    assert (
+        log.count(
+            "does not let this device attend; trying again until that changes: the coordinator has a problem of its own"
+        )
+        == 1
+    )
+
+
+def test_a_certificate_is_renewed_before_it_expires(coordinator: Coordinator, device: Device, samples: Path) -> None:
+    device.enrol(age=9 * DAY, left=DAY)
+    before = read_identity(device.state)
+    assert before.is_due_for_renewal()
+    device.start(samples)
+    device.wait_for_log("attending the coordinator")  # with the new one
+    (renewed,) = coordinator.renewed
+    after = read_identity(device.state)
+    assert after.certificate == renewed != before.certificate
+    assert after.key != before.key
+    assert subject_of(after.certificate) == ("device", "cam-1")
+    assert (device.state / "identity" / "key.pem").stat().st_mode & 0o077 == 0
+    assert len(list(device.state.glob("identity-*"))) == 1
+    assert "renewed the certificate" in device.stop()[1]
+
+
+@pytest.mark.parametrize("error", [MoonfedError("a problem of its own"), WrongState("not now")])
+def test_a_renewal_that_fails_leaves_the_device_attending(
+    error: MoonfedError, coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    device.enrol(age=9 * DAY, left=DAY)
+    coordinator.renew_error = error
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    code, log = device.stop()
+    assert code == 0
+    assert "trying again later to renew the certificate, which is good until " in log
+    assert str(error) in log
+    before = read_identity(device.state)
+    coordinator.renew_error = None
+    device.start(samples)
+    device.wait_for_log("renewed the certificate")
+    assert read_identity(device.state).certificate == coordinator.renewed[0] != before.certificate
+
+
+def test_a_renewal_that_the_coordinator_denies_is_final(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    device.enrol(age=9 * DAY, left=DAY)
+    coordinator.renew_error = Denied("device 'cam-1' is revoked")
+    device.start(samples)
+    assert device.finish() == (5, "moonfed-client: device 'cam-1' is revoked\n")
+
+
+def test_one_state_directory_serves_one_process(coordinator: Coordinator, device: Device, samples: Path) -> None:
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(device.state)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert second.returncode == 4
+    assert "another moonfed-client runs with the state directory" in second.stderr
+
+
+def test_a_device_that_starts_with_wrong_settings_attends_nobody(
+    coordinator: Coordinator, device: Device, tmp_path: Path
+) -> None:
+    device.start(tmp_path / "nowhere.npz")
+    code, log = device.finish()
+    assert code == 3
+    assert "there is no such file" in log
+    assert not coordinator.attended
+
+
+@pytest.mark.parametrize(("option", "value"), [("max-steps", "0"), ("threads", "-1")])
+def test_a_budget_of_nothing_is_refused(option: str, value: str, samples: Path, tmp_path: Path) -> None:
+    command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(tmp_path / "device"), f"--{option}", value]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert done.stderr == f"moonfed-client: {option} is {value}; it must be a whole number from 1\n"
+
+
+def test_cuda_that_is_not_there_is_refused_before_attending(
+    coordinator: Coordinator, device: Device, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    device.start(samples, "--device", "cuda")
+    code, log = device.finish()
+    assert code == 2
+    assert log.splitlines() == [
+        "moonfed-client: device is 'cuda', but torch finds no CUDA device here; use --device cpu"
+    ]
+    assert not coordinator.attended

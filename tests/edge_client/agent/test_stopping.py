@@ -1,0 +1,108 @@
+"""Work that the coordinator no longer wants is dropped at once, and what keeps a device from counting as stuck."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moonfed.blobs import BlobDirectory
+from moonfed.edge_client.agent import progress as watch_module
+from moonfed.edge_client.agent.assignment import Inbox, read_assignment
+from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.progress import Watch
+from moonfed.edge_client.agent.transfers import Superseded, Transfers
+from moonfed.edge_client.settings import DeviceSettings
+from moonfed.edge_client.worker import main as worker_module
+from moonfed.edge_client.worker.ipc import Parent
+from moonfed.edge_client.worker.main import Worker
+from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.errors import InvalidInput, TooLate
+from tests.edge_client.conftest import Bundle, Device
+from tests.support.device_coordinator import Coordinator
+
+LONG = 100_000  # epochs
+
+
+def test_a_device_says_when_it_may_be_wanted_again(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.stop_reason, coordinator.come_back_seconds = "the round has closed", 41.7
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    device.start(samples)
+    device.wait_for_log("says stop: the round has closed; it may want this device again in about 42 s")
+    device.wait_for_log("dropped: training was stopped")
+    coordinator.stop_reason = ""
+    coordinator.submit_problems = [TooLate("round 1 is not open", 12.0)]
+    coordinator.assign(bundle.assignment(round=2))
+    device.wait_for_log("too late: round 1 is not open; it may want this device again in about 12 s")
+    coordinator.assign(bundle.assignment(round=3))
+    header, _ = coordinator.wait_for_update()
+    assert header.round == 3, "it goes on attending"
+    assert not coordinator.declined
+
+
+def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
+    coordinator: Coordinator, link: Link, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "ASK_SECONDS", 0.1)
+    link.attending.set()
+    inbox, assignment = Inbox(), read_assignment(bundle.assignment())
+    inbox.put(assignment)
+    inbox.take(1.0)
+    watch = Watch(assignment, link, inbox)
+    coordinator.stuck, coordinator.stop_reason = True, "the round has closed"
+    with pytest.raises(Superseded, match="no longer wants this device"):
+        Transfers(link, inbox).fetch(assignment.blobs["model"], BlobDirectory(tmp_path), wanted=watch.wants_files)
+    assert [report.fraction for report in coordinator.reports] == [0.0], "it is asked until it says stop"
+
+
+class Listener(Parent):
+    """In place of the parent process: keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.stop_asked = threading.Event()
+        self.fractions: list[float] = []
+
+    def say(self, kind: str, **fields: Any) -> None:  # noqa: ANN401
+        self.fractions += [fields["fraction"]] if kind == "progress" else []
+
+
+def test_every_bit_of_work_is_progress_whether_it_is_a_step_or_not(
+    new_job: Callable[..., Job], samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator takes a larger fraction for a sign of life, and nothing else: 40 samples, 20 of them held out."""
+    monkeypatch.setattr(worker_module, "SIGN_SECONDS", 0.0)
+    settings = WorkerSettings(
+        state=str(tmp_path / "state"), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.5, threads=1
+    )
+    listener = Listener()
+    assert Worker(settings, listener).train(new_job(batch_size=2, epochs=3)) == "trained"
+    # ten batches of the holdout, 3 epochs of ten steps, each of which ends with one sign more, of its loss
+    assert len(set(listener.fractions)) >= 10 + 30
+    assert listener.fractions == sorted(listener.fractions)
+    assert all(earlier < later for earlier, later in pairwise(listener.fractions[:11]))
+    assert listener.fractions[-1] <= 1
+
+
+def test_labels_go_to_the_coordinator(coordinator: Coordinator, device: Device, samples: Path) -> None:
+    device.start(samples, "--label", "site=berlin", "--label", "camera=hd")
+    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    assert dict(coordinator.attended[0].labels) == {"site": "berlin", "camera": "hd"}
+
+
+@pytest.mark.parametrize("label", ["berlin", "site=berlin,site=hamburg", "=berlin", "site="])
+def test_labels_that_make_no_sense_are_refused_before_anything_starts(label: str) -> None:
+    from moonfed.labels import parse_labels
+
+    with pytest.raises(InvalidInput, match="label is"):
+        parse_labels(label.split(","))
+    with pytest.raises(InvalidInput, match="label is"):
+        DeviceSettings(
+            state="s", data="d", accelerator="cpu", threads=None, holdout=0, insecure=False, coordinator="", name="",
+            labels={"site": "two\nlines"},
+        )  # fmt: skip

@@ -1,0 +1,188 @@
+"""A device and its training window, with a real child and a real connection."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from moonfed.blobs import BlobDirectory
+from moonfed.edge_client.agent.assignment import Ended, Inbox
+from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.executor import Work
+from moonfed.edge_client.agent.session import Session
+from moonfed.edge_client.agent.training_window import Window
+from moonfed.edge_client.agent.transfers import Closed, Transfers
+from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.state.finished_models import finished_models
+from moonfed.edge_client.state.gc import kept_runs
+from moonfed.edge_client.worker.messages import WorkerSettings
+from tests.edge_client.conftest import Bundle, Device
+from tests.support.device_coordinator import Coordinator
+
+LONG = 10_000_000  # epochs that no test waits for
+
+
+class Over(Exception):
+    """The test has seen enough."""
+
+
+def window(opens: float, closes: float) -> Window:
+    """From and to some seconds from now, which no command line can say."""
+    present = datetime.now()
+    start, end = (present + timedelta(seconds=seconds) for seconds in (opens, closes))
+    return Window(start.time(), end.time())
+
+
+@contextmanager
+def until(*steps: Callable[[], object]) -> Iterator[None]:
+    """Ends the body, which would run for ever, by a signal once the steps were done in another thread."""
+
+    def stop(*_: object) -> None:
+        raise Over
+
+    troubles: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            for step in steps:
+                step()
+        except BaseException as error:
+            troubles.append(error)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        threading.Thread(target=take, daemon=True).start()
+        with pytest.raises(Over):
+            yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not troubles, troubles
+
+
+@pytest.fixture
+def settings(device: Device, samples: Path) -> WorkerSettings:
+    return WorkerSettings(
+        state=str(device.state), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.0, threads=1
+    )
+
+
+def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
+    coordinator: Coordinator, link: Link, settings: WorkerSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    opens = datetime.now() + timedelta(seconds=3)
+    hours = window(3, 12)
+    began = time.monotonic()
+    seen: list[float] = []
+
+    def note() -> None:
+        seen.append(time.monotonic() - began)
+
+    with until(
+        lambda: coordinator.wait_for(lambda: coordinator.attending, "the device"),
+        note,
+        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+        note,
+        lambda: time.sleep(1.0),  # in which it could come back
+    ):
+        Session(settings, link, Child(settings), hours).run()
+    came, left = seen
+    assert 2.5 < came < left
+    assert left > 11.5
+    assert len(coordinator.attended) == 1
+    told = [message for message in caplog.messages if "outside the training window" in message]
+    assert len(told) == 2
+    assert f"{hours}; attending again on {opens:%Y-%m-%d} at {hours.opens:%H:%M}" in told[0]
+    assert f"attending again on {opens + timedelta(days=1):%Y-%m-%d}" in told[1]
+
+
+def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
+    coordinator: Coordinator,
+    link: Link,
+    settings: WorkerSettings,
+    bundle: Bundle,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    with until(
+        coordinator.wait_for_update,
+        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+        lambda: coordinator.assign(bundle.assignment(round=2)),
+        lambda: time.sleep(1.0),
+    ):
+        Session(settings, link, Child(settings), window(-60, 25)).run()
+    (header, _) = coordinator.updates[0]
+    assert 1 <= header.steps < 5 * LONG
+    assert len(coordinator.updates) == len(coordinator.attended) == 1
+    assert not coordinator.declined
+    assert caplog.messages[-1].startswith("outside the training window")
+
+
+def test_an_assignment_that_comes_after_hours_is_declined(
+    coordinator: Coordinator, link: Link, settings: WorkerSettings, bundle: Bundle
+) -> None:
+    """One round is still being submitted, so the device still attends."""
+    coordinator.assign(bundle.assignment(epochs=LONG))
+    hours = window(-60, 25)
+    with until(
+        lambda: coordinator.wait_for(lambda: coordinator.reports, "training"),
+        lambda: setattr(coordinator, "stuck", True),
+        lambda: coordinator.wait_for(lambda: coordinator.asked_in_vain, "the upload"),
+        lambda: coordinator.assign(bundle.assignment(run="other")),
+        lambda: time.sleep(0.5),
+        lambda: setattr(coordinator, "stuck", False),
+        lambda: coordinator._tell(),
+        coordinator.wait_for_decline,
+        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+    ):
+        Session(settings, link, Child(settings), hours).run()
+    (declined,) = coordinator.declined
+    assert declined.run == "other"
+    assert declined.reason == f"the training window of this device, {hours}, has closed"
+    assert [header.run for header, _ in coordinator.updates] == ["tested"]
+
+
+def test_nothing_is_fetched_after_hours(coordinator: Coordinator, link: Link, bundle: Bundle, tmp_path: Path) -> None:
+    """Neither an assignment's files nor a finished model."""
+    ref, hours = coordinator.blobs.put_bytes(bundle.weights), window(-60, -30)
+    with pytest.raises(Closed, match=f"training window of this device, {hours}, has closed"):
+        Transfers(link, Inbox(), hours).fetch(ref, BlobDirectory(tmp_path / "blobs"))
+    assert not coordinator.fetched
+
+
+def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
+    coordinator: Coordinator, link: Link, settings: WorkerSettings, bundle: Bundle
+) -> None:
+    """For as long, the device names the run when it attends, and is told again."""
+    state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
+    coordinator.blobs.put_bytes(bundle.plan)
+    (state / "runs" / "tested" / "2.1").mkdir(parents=True)
+    ended = Ended(run="tested", manifest=manifest, model=coordinator.blobs.put_bytes(bundle.weights), rounds=2)
+    link.attending.set()
+    Work(settings, link, Child(settings), Inbox(), window(-60, -30))._end_run(ended)
+    assert kept_runs(state / "runs") == ["tested"]
+    assert not finished_models(state / "finished")
+    Work(settings, link, Child(settings), Inbox(), window(-60, 600))._end_run(ended)
+    assert kept_runs(state / "runs") == []
+    assert [found.run for found in finished_models(state / "finished")] == ["tested"]
+
+
+def test_a_signal_ends_a_device_that_waits_for_its_window(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    opens = datetime.now() + timedelta(hours=2)
+    device.start(samples, "--between", f"{opens:%H:%M}-{opens + timedelta(hours=1):%H:%M}")
+    device.wait_for_log(f"attending again on {opens:%Y-%m-%d} at {opens:%H:%M}")
+    began = time.monotonic()
+    assert device.stop()[0] == 0
+    assert time.monotonic() - began < 60, "not the two hours"
+    assert not coordinator.attended

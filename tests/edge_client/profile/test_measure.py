@@ -1,0 +1,240 @@
+"""`moonfed-client profile`: what it measures, foretells and refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from moonfed.bundle import Bundle, write_bundle
+from moonfed.edge_client.profile.measure import Profile, ProfileSettings, Times, child_memory, profile
+from moonfed.edge_client.profile.report import profile_document, profile_lines
+from moonfed.edge_client.resources.available_memory import Available
+from moonfed.edge_client.resources.memory_estimate import Need
+from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.errors import InvalidInput, ResourceExhausted
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import Recipe
+from moonfed.manifest import InputSpec, LocalTraining, Manifest
+from tests.edge_client.conftest import PROGRAM
+from tests.edge_client.conftest import Bundle as SmallBundle
+
+TIMES = Times(step=0.010, step_with_references=0.016, references=0.005, evaluation=0.002)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
+    """MOON on a perceptron, as a .zip."""
+    recipe = Recipe(
+        name="measured",
+        model="mlp",
+        input=InputSpec(kind="features", shape=(12,)),
+        classes=("one", "two", "three"),
+        method="moon",
+        settings={"batch_size": "32", "epochs": "4"},
+    )
+    built, path = build_bundle(recipe), tmp_path_factory.mktemp("bundle") / "bundle.zip"
+    write_bundle(path, built)
+    return path, built
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [str(PROGRAM), "profile", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_device_that_can_take_part_is_told_how_long_a_round_takes(made: tuple[Path, Bundle]) -> None:
+    done = run(made[0], "--threads", 1, "--samples", 1000, "--max-memory", "8GB", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["can_take_part"], found["reason"]) == (True, "")
+    assert (found["batch_size"], found["epochs"], found["steps"]) == (32, 4, 4 * (1000 // 32))
+    seconds = found["seconds"]
+    assert all(0 < seconds[name] < 10 for name in ("step", "step_with_references", "references", "evaluation"))
+    batches = 32  # of 1000 samples, the last one partial
+    expected = 124 * seconds["step"] + batches * (seconds["references"] + seconds["evaluation"])
+    assert seconds["round"] == pytest.approx(expected)
+    measured = found["memory"]["measured"]
+    assert measured["peak"] <= measured["foretold"] <= 2 * measured["peak"]
+    assert found["platform"]["threads"] == "1"
+    assert "measuring steps …" in done.stderr
+
+
+def test_the_table_says_the_same(made: tuple[Path, Bundle]) -> None:
+    done = run(made[0], "--threads", 1, "--samples", 200, "--batch-size", 50, "--epochs", 3)
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split("  ", 1) for line in done.stdout.splitlines())
+    lines = {name.strip(): value.strip() for name, value in lines.items()}
+    assert lines["round"] == "200 samples in batches of 50, 3 epochs: 12 steps"
+    assert lines["a step"].endswith(" ms")
+    assert lines["can take part"] == "yes"
+
+
+def test_a_device_without_the_memory_is_told_what_it_would_take(made: tuple[Path, Bundle]) -> None:
+    done = run(made[0], "--max-memory", "50MB", "--json")
+    assert done.returncode == 8
+    assert done.stderr.startswith("moonfed-client: the round needs about ")
+    assert done.stderr.endswith("; this device gives it 50 MB (--max-memory)\n")
+    assert done.stderr.count("\n") == 1  # nothing was measured
+    found = json.loads(done.stdout)
+    assert (found["can_take_part"], found["seconds"]) == (False, None)
+    assert done.stderr == f"moonfed-client: {found['reason']}\n"
+    assert found["memory"]["need"]["total"] > 50_000_000
+
+
+def test_what_a_round_needs_is_said_once(made: tuple[Path, Bundle]) -> None:
+    """The references of so many samples are not kept, whatever this device has."""
+    done = run(made[0], "--samples", 10**12)
+    assert done.returncode == 8
+    needed = done.stderr.partition("needs ")[2].partition("; ")[0]
+    assert needed.startswith("about ")
+    assert "references" not in needed
+    assert needed in done.stdout
+
+
+def test_torch_takes_as_much_as_in_the_training_child(made: tuple[Path, Bundle], tmp_path: Path) -> None:
+    """Which speaks to its parent, and is asked there what it has measured."""
+    (tmp_path / "samples.npz").touch()
+    settings = WorkerSettings(
+        state=str(tmp_path),
+        device="cam",
+        data=str(tmp_path / "samples.npz"),
+        accelerator="cpu",
+        holdout=0.0,
+        threads=1,
+    )
+    program = (
+        "import sys, json; from moonfed.edge_client.worker.main import *; "
+        "from moonfed.edge_client.worker.trainer import Trainer; "
+        "print(Trainer(WorkerSettings(**json.loads(sys.argv[1])), print, print)._runtime)"
+    )
+    command = [sys.executable, "-c", program, json.dumps(asdict(settings))]
+    child = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert child_memory() == pytest.approx(child, abs=4_000_000)
+    done = run(made[0], "--max-memory", "50MB", "--json")
+    parts = json.loads(done.stdout)["memory"]["need"]["parts"]
+    model = 4 * sum(math.prod(spec.shape) for spec in made[1].manifest.tensors)
+    assert parts["torch and plan"] == pytest.approx(child + 48_000_000 + 6 * model, abs=4_000_000)
+
+
+def test_the_environments_threads_are_told(made: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    told = json.loads(run(made[0], "--max-memory", "50MB", "--json").stdout)
+    assert told["platform"]["threads"] == "1"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_a_device_without_cuda_is_told_so(made: tuple[Path, Bundle]) -> None:
+    done = run(made[0], "--device", "cuda")
+    assert done.returncode == 2
+    assert "torch finds no CUDA device here" in done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["can", "take", "part", "no"]
+
+
+def test_a_bundle_for_a_newer_torch_cannot_be_run_here(made: tuple[Path, Bundle], tmp_path: Path) -> None:
+    manifest = made[1].manifest
+    newer = replace(manifest, plan=replace(manifest.plan, minimum_torch="9.1"))
+    write_bundle(tmp_path / "newer", Bundle(newer, {**made[1].contents, "manifest.json": newer.to_bytes()}))
+    done = run(tmp_path / "newer")
+    assert done.returncode == 6
+    assert "the plan needs torch 9.1; this device has " in done.stderr
+
+
+def test_what_is_no_bundle_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"{tmp_path} has no manifest.json" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("samples", 0, "samples is 0; it must be a whole number from 1"),
+        ("batch_size", 0, "batch-size is 0; it must be a whole number from 1"),
+        ("epochs", -1, "epochs is -1; it must be a whole number from 1"),
+        ("threads", 0, "threads is 0; it must be a whole number from 1"),
+        ("accelerator", "tpu", "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+        ("precision", "int8", "precision is 'int8'; it must be 'float32', 'bfloat16' or 'float16'"),
+        ("memory_format", "nhwc", "memory-format is 'nhwc'; it must be 'contiguous' or 'channels-last'"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, option: str, value: object, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        ProfileSettings(bundle=tmp_path, **{option: value})  # type: ignore[arg-type]
+    assert str(raised.value) == sentence
+
+
+def test_a_wrong_option_is_a_sentence_and_an_exit_code(tmp_path: Path) -> None:
+    done = run(tmp_path, "--epochs", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "moonfed-client: epochs is 0; it must be a whole number from 1\n"
+
+
+def test_in_process_the_progress_is_told_and_the_bundle_is_left_alone(made: tuple[Path, Bundle]) -> None:
+    told: list[str] = []
+    before, threads = made[0].read_bytes(), torch.get_num_threads()
+    found = profile(ProfileSettings(bundle=made[0], samples=40), told.append)
+    assert found.refusal is None
+    assert told == [
+        "measuring references",
+        "measuring steps that compute their references",
+        "measuring steps",
+        "measuring evaluation",
+    ]
+    assert made[0].read_bytes() == before
+    assert torch.get_num_threads() == threads
+
+
+def foretold(manifest: Manifest, *, times: Times = TIMES, samples: int = 100, epochs: int = 10) -> float:
+    found = Profile(
+        manifest=manifest,
+        platform={},
+        samples=samples,
+        batch_size=32,
+        epochs=epochs,
+        precision="float32",
+        memory_format="channels-last",
+        times=times,
+    )
+    assert found.round_seconds is not None
+    return found.round_seconds
+
+
+def test_a_round_is_foretold_from_its_steps_and_its_references(bundle: SmallBundle) -> None:
+    """100 samples in batches of 32: three steps in an epoch, four batches of references and of evaluation."""
+    plain = bundle.manifest
+    assert foretold(plain) == pytest.approx(30 * 0.010 + 4 * 0.005 + 4 * 0.002)
+    fresh = replace(plain, augmentation="crop-flip")
+    assert foretold(fresh) == pytest.approx(30 * 0.016 + 4 * 0.002)
+    views = replace(fresh, training=LocalTraining(epochs=10, batch_size=32, views=3))
+    assert foretold(views) == pytest.approx(30 * 0.010 + 3 * 4 * 0.005 + 4 * 0.002)
+    assert foretold(views, epochs=3) == pytest.approx(9 * 0.016 + 4 * 0.002)  # each view once: left to the step
+    assert foretold(plain, epochs=1) == pytest.approx(3 * 0.016 + 4 * 0.002)
+    without = Times(step=0.010, step_with_references=None, references=None, evaluation=0.002)
+    assert foretold(plain, times=without) == pytest.approx(30 * 0.010 + 4 * 0.002)
+    assert foretold(plain, samples=7) == pytest.approx(10 * 0.010 + 1 * 0.005 + 1 * 0.002)  # fewer than a batch
+
+
+def test_an_accelerator_has_its_own_lines(bundle: SmallBundle) -> None:
+    found = Profile(
+        manifest=bundle.manifest,
+        platform={"accelerator": "cuda"},
+        samples=9,
+        batch_size=8,
+        epochs=1,
+        precision="bfloat16",
+        memory_format="channels-last",
+        need=Need(host={"samples": 10**6}, accelerator={"model": 2 * 10**6}),
+        available=Available(host=3 * 10**9, accelerator=8 * 10**9),
+        refusal=ResourceExhausted("too much"),
+    )
+    text = "\n".join(profile_lines(found))
+    assert "about 3 MB (samples 1 MB, model 2 MB)" in text
+    assert "3.0 GB, 8.0 GB on the accelerator" in text
+    assert profile_document(found)["memory"]["available_on_accelerator"] == 8 * 10**9

@@ -1,0 +1,387 @@
+"""What a round takes of memory, foretold and measured, and rounds that are declined because they would not fit."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moonfed.blobs import BlobDirectory
+from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.resources.available_memory import (
+    Available,
+    host_available,
+    peak_memory,
+    resident_memory,
+    total_memory,
+)
+from moonfed.edge_client.resources.memory_estimate import (
+    PROGRAM_BYTES,
+    Need,
+    reference_bytes,
+    representation_width,
+    require_fits,
+    round_bytes,
+    sample_bytes,
+)
+from moonfed.edge_client.training.data_placement import Memory, Place
+from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.worker.trainer import Trainer
+from moonfed.errors import ResourceExhausted
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import Recipe
+from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
+from moonfed.sizes import human
+from moonfed.tensors import TensorSpec
+from tests.edge_client.conftest import Bundle, Device
+from tests.support.device_coordinator import Coordinator
+
+MB = 10**6
+PLENTY = Available(host=10**12)
+
+
+def changed(manifest: Manifest, *, activation_bytes: int = 0, frozen_encoders: int = 0) -> Manifest:
+    plan = replace(manifest.plan, activation_bytes=activation_bytes, frozen_encoders=frozen_encoders)
+    return replace(manifest, plan=plan)
+
+
+def bytes_of(manifest: Manifest) -> int:
+    return 4 * sum(int(np.prod(spec.shape)) for spec in manifest.tensors)
+
+
+def test_what_a_round_takes_follows_from_the_manifest_and_the_data(bundle: Bundle) -> None:
+    manifest = changed(bundle.manifest, activation_bytes=1000, frozen_encoders=2)
+    model = bytes_of(manifest)
+    need = round_bytes(manifest, samples=100, held_out=20, batch_size=8, epochs=3, runtime=7 * MB)
+    assert need.host["model"] == model
+    assert need.host["gradients and momenta"] == 2 * model  # a perceptron has no statistics
+    assert need.host["received"] == 2 * model  # the global model and one previous model
+    assert need.host["samples"] == 120 * (6 * 4 + 8)
+    assert need.host["references"] == 100 * 2 * 256 * 4
+    assert need.host["frozen encoders"] >= 2 * model
+    assert need.host["activations"] >= 8 * 1000
+    assert need.host["torch and plan"] >= 7 * MB + PROGRAM_BYTES
+    assert need.total == need.host_bytes == sum(need.parts().values())
+
+
+def test_a_batch_is_no_larger_than_the_data(bundle: Bundle) -> None:
+    manifest = changed(bundle.manifest, activation_bytes=1000)
+    few = round_bytes(manifest, samples=5, batch_size=64, epochs=1)
+    assert few.host["activations"] == round_bytes(manifest, samples=5, batch_size=5, epochs=1).host["activations"]
+    many = round_bytes(manifest, samples=640, batch_size=64, epochs=1)
+    assert many.host["activations"] > 10 * few.host["activations"]
+
+
+def test_mixed_precision_keeps_copies_of_the_weights(bundle: Bundle) -> None:
+    sizes = {
+        precision: round_bytes(bundle.manifest, samples=9, batch_size=9, epochs=1, precision=precision).host["model"]
+        for precision in ("float32", "bfloat16")
+    }
+    assert sizes["bfloat16"] == pytest.approx(1.5 * sizes["float32"], abs=4)
+
+
+def test_on_an_accelerator_the_step_lies_there_and_the_files_here(bundle: Bundle) -> None:
+    need = round_bytes(bundle.manifest, samples=9, batch_size=9, epochs=1, accelerator="cuda", runtime=MB)
+    assert set(need.host) >= {"torch and plan", "received", "samples"}
+    assert set(need.accelerator) >= {"model", "gradients and momenta", "activations"}
+    assert not {"model", "activations"} & set(need.host)
+    assert need.total == need.host_bytes + need.accelerator_bytes == sum(need.parts().values())
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "views", "epochs", "copies"),
+    [
+        ("none", 0, 10, 1),
+        ("none", 0, 1, 0),
+        ("crop-flip", 0, 10, 0),
+        ("crop-flip", 3, 4, 3),
+        ("crop-flip", 3, 3, 0),
+    ],
+)
+def test_references_are_kept_once_for_each_copy_of_the_data_that_comes_back(
+    bundle: Bundle, augmentation: str, views: int, epochs: int, copies: int
+) -> None:
+    manifest = replace(changed(bundle.manifest, frozen_encoders=2), augmentation=augmentation)
+    need = round_bytes(manifest, samples=10, batch_size=5, epochs=epochs, views=views)
+    assert need.host["references"] == copies * 10 * 2 * 256 * 4
+
+
+def test_the_width_of_a_representation_is_found_in_the_manifest(bundle: Bundle) -> None:
+    assert representation_width(bundle.manifest) == 256  # [C, D] of the output layer
+    prototypes = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, 17), "statistic"))
+    assert representation_width(replace(bundle.manifest, downlink={"prototypes": prototypes})) == 17
+    others = tuple(spec for spec in bundle.manifest.tensors if not spec.name.startswith("output_layer"))
+    unknown = replace(changed(bundle.manifest, activation_bytes=4001), tensors=others)
+    assert representation_width(unknown) == 1001  # no wider than what is kept of it
+
+
+def test_a_method_without_frozen_encoders_has_no_references(scaffold: Bundle) -> None:
+    assert reference_bytes(scaffold.manifest) == 0
+    assert sample_bytes(scaffold.manifest) == 6 * 4 + 8
+
+
+def test_scaffold_needs_room_for_its_variates(bundle: Bundle, scaffold: Bundle) -> None:
+    def total(manifest: Manifest) -> int:
+        return round_bytes(replace(manifest, previous_models=0), samples=9, batch_size=9, epochs=1).total
+
+    assert total(scaffold.manifest) - total(bundle.manifest) >= 3 * bytes_of(scaffold.manifest)
+
+
+def test_what_does_not_fit_is_declined_with_what_it_is_for() -> None:
+    need = Need(host={"torch and plan": 300 * MB, "model": 400 * MB, "references": 0}, accelerator={})
+    require_fits(need, PLENTY, 700 * MB)
+    with pytest.raises(
+        ResourceExhausted,
+        match=r"^the round needs about 700 MB \(torch and plan 300 MB, model 400 MB\); "
+        r"this device gives it 699 MB \(--max-memory\)$",
+    ):
+        require_fits(need, PLENTY, 699 * MB)
+    with pytest.raises(ResourceExhausted, match=r"; this device has 699 MB available$"):
+        require_fits(need, Available(host=699 * MB), None)
+
+
+def test_host_and_accelerator_are_two_memories_or_one() -> None:
+    need = Need(host={"samples": 3 * MB}, accelerator={"model": 5 * MB})
+    require_fits(need, Available(host=3 * MB, accelerator=5 * MB), 8 * MB)
+    with pytest.raises(ResourceExhausted, match=r"about 5 MB \(model 5 MB\); this device's accelerator has 4 MB av"):
+        require_fits(need, Available(host=3 * MB, accelerator=4 * MB), None)
+    with pytest.raises(ResourceExhausted, match=r"about 3 MB \(samples 3 MB\); this device has 2 MB available"):
+        require_fits(need, Available(host=2 * MB, accelerator=5 * MB), None)
+    with pytest.raises(ResourceExhausted, match=r"about 8 MB \(.*\); this device gives it 7 MB"):
+        require_fits(need, Available(host=3 * MB, accelerator=5 * MB), 7 * MB)
+    with pytest.raises(ResourceExhausted, match=r"about 8 MB \(.*\); this device has 7 MB available"):
+        require_fits(need, Available(host=7 * MB, shared=True), None)  # a Jetson's
+
+
+def test_where_the_system_does_not_tell_nothing_is_declined() -> None:
+    require_fits(Need(host={"model": 10**15}), Available(host=None), None)
+
+
+def test_data_that_would_crowd_an_accelerator_stay_in_host_memory() -> None:
+    data = {"samples": 3 * MB, "references": 2 * MB}
+    need = Need(host={"samples": 3 * MB, "references": 0}, accelerator={"model": 5 * MB, **data})
+    assert need.placed(Available(host=99 * MB, accelerator=10 * MB)) == need
+    there = {"model": 5 * MB, "samples": 3 * MB}
+    assert need.placed(Available(host=99 * MB, accelerator=9 * MB)) == Need(host=data, accelerator=there)
+    nowhere = need.placed(Available(host=3 * MB, accelerator=9 * MB))
+    assert nowhere == Need(host={"samples": 3 * MB}, accelerator=there)  # the step computes them
+    alone = need.placed(Available(host=99 * MB, accelerator=5 * MB))  # the samples leave room for the references
+    assert alone == Need(host=need.host, accelerator={"model": 5 * MB, "references": 2 * MB})
+    assert need.placed(Available(host=99 * MB, accelerator=3 * MB)) == Need(host=data, accelerator={"model": 5 * MB})
+
+
+@pytest.mark.parametrize("room", range(1, 13))
+def test_the_estimate_places_data_as_a_round_does(room: int) -> None:
+    """Residence asks for the samples, the feed then for the references."""
+    memory = Memory(host=99 * MB, accelerator=room * MB)
+    samples = memory.place(3 * MB)
+    references = memory.place(2 * MB, 3 * MB if samples is Place.ACCELERATOR else 0)
+    need = Need(host={"samples": 3 * MB}, accelerator={"samples": 3 * MB, "references": 2 * MB})
+    placed = need.placed(Available(host=99 * MB, accelerator=room * MB))
+    assert ("samples" in placed.accelerator) == (samples is Place.ACCELERATOR)
+    assert ("references" in placed.accelerator) == (references is Place.ACCELERATOR)
+
+
+def test_sizes_are_readable() -> None:
+    assert [human(size) for size in (12, 4_000, 48_400_000, 3_140_000_000)] == ["12 bytes", "4 KB", "48 MB", "3.1 GB"]
+
+
+def write_tree(root: Path, **files: str) -> Path:
+    for name, content in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+MEMINFO = "MemTotal:        8000 kB\nMemFree:          100 kB\nMemAvailable:    5000 kB\nHugePages_Total:       0\n"
+STATUS = "Name:\tpython\nVmHWM:\t   9000 kB\nVmRSS:\t   3000 kB\nRssAnon:\t    1000 kB\nThreads:\t7\n"
+
+
+def test_what_is_available_counts_what_the_process_holds(tmp_path: Path) -> None:
+    root = write_tree(tmp_path, proc__meminfo=MEMINFO, proc__self__status=STATUS)
+    assert host_available(root) == (5000 + 1000) * 1024
+    assert (resident_memory(root), peak_memory(root), total_memory(root)) == (3000 * 1024, 9000 * 1024, 8000 * 1024)
+
+
+def test_the_tightest_control_group_decides(tmp_path: Path) -> None:
+    """The group's own limit leaves 2000 − 900 + 300, the one above it 1500 − 1200 + 100."""
+    root = write_tree(tmp_path, proc__meminfo=MEMINFO, proc__self__status=STATUS, proc__self__cgroup="0::/a.slice/b\n")
+    for group, limit, used, file in (("a.slice/b", 2000, 900, 300), ("a.slice", 1500, 1200, 100)):
+        directory = root / "sys/fs/cgroup" / group
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "memory.max").write_text(f"{limit * 1024}\n")
+        (directory / "memory.current").write_text(f"{used * 1024}\n")
+        (directory / "memory.stat").write_text(f"anon 5\ninactive_file {file * 1024}\nactive_file 0\n")
+    (root / "sys/fs/cgroup/memory.stat").write_text("anon 5\n")  # the root has no limit
+    assert host_available(root) == (400 + 1000) * 1024
+    (root / "sys/fs/cgroup/a.slice/memory.max").write_text("max\n")
+    assert host_available(root) == (1400 + 1000) * 1024
+
+
+def test_a_container_sees_its_own_limit_at_the_root(tmp_path: Path) -> None:
+    root = write_tree(
+        tmp_path,
+        proc__meminfo=MEMINFO,
+        proc__self__status=STATUS,
+        proc__self__cgroup="0::/\n",
+        **{"sys__fs__cgroup__memory.max": f"{2000 * 1024}", "sys__fs__cgroup__memory.current": f"{500 * 1024}"},
+    )
+    assert host_available(root) == (1500 + 1000) * 1024
+
+
+def test_a_system_without_proc_does_not_tell(tmp_path: Path) -> None:
+    assert host_available(tmp_path) is None
+    assert resident_memory(tmp_path) == 0
+    assert total_memory(tmp_path) is None
+
+
+def test_this_machine_tells_plausible_sizes() -> None:
+    available, total = host_available(), total_memory()
+    assert available is not None
+    assert total is not None
+    assert 0 < resident_memory() <= peak_memory()
+    assert 0 < available <= 1.1 * total
+
+
+# Trains a round as the training child does; prints the peak above bare torch.
+MEASURE = """
+import json, sys, torch
+from moonfed.edge_client.resources.available_memory import peak_memory, resident_memory
+torch.set_num_threads(1)
+bare = resident_memory()
+from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.worker.trainer import Trainer
+settings, jobs = json.loads(sys.stdin.read())
+trainer = Trainer(WorkerSettings(**settings), lambda: None, lambda _: None)
+for job in jobs:
+    trainer.train(Job(**job))
+print(peak_memory() - bare)
+"""
+PICTURES = InputSpec(kind="image", shape=(32, 32, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "settings", "samples", "batch_size"),
+    [
+        ("cnn", "fedavg", {}, 1000, 64),
+        ("cnn", "moon", {"previous_models": "1"}, 1000, 64),
+        ("cnn", "moon", {"previous_models": "3"}, 5000, 64),
+        ("resnet18", "moon", {"previous_models": "1"}, 48, 16),
+    ],
+)
+def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
+    model: str, method: str, settings: dict[str, str], samples: int, batch_size: int, tmp_path: Path
+) -> None:
+    recipe = Recipe(
+        name="measured", model=model, input=PICTURES, classes=tuple("abcdefghij"), method=method, settings=settings
+    )
+    built = build_bundle(recipe)
+    manifest, contents, blobs = built.manifest, built.contents, BlobDirectory(tmp_path / "blobs")
+    files = {name: str(blobs.path(blobs.put_bytes(content).sha256)) for name, content in contents.items()}
+    generator = np.random.default_rng(0)
+    inputs = generator.integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "samples.npz", inputs=inputs, labels=generator.integers(0, 10, samples))
+    worker = WorkerSettings(
+        state=str(tmp_path / "state"),
+        device="cam-1",
+        data=str(tmp_path / "samples.npz"),
+        accelerator="cpu",
+        holdout=0.0,
+        threads=1,
+    )
+    rounds = manifest.previous_models + 1  # the last of them begins with all previous models
+    jobs = [
+        Job(
+            run="measured",
+            round=number,
+            attempt=1,
+            epochs=2,
+            batch_size=batch_size,
+            hyperparameters=manifest.hyperparameters,
+            seed=1,
+            digest="0" * 64,
+            manifest_file=files["manifest.json"],
+            plan_file=files[PLAN_FILE],
+            files={"model": files[WEIGHTS_FILE]},
+            max_steps=samples // batch_size + 1,  # as few as references are kept for
+        )
+        for number in range(1, rounds + 1)
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE],
+        input=json.dumps([asdict(worker), [asdict(job) for job in jobs]]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    measured = int(done.stdout)
+    estimate = round_bytes(manifest, samples=samples, batch_size=batch_size, epochs=2).total
+    assert measured <= estimate <= 2 * measured
+
+
+def worker_settings(tmp_path: Path, data: Path, max_memory: int | None = None) -> WorkerSettings:
+    return WorkerSettings(
+        state=str(tmp_path / "state"),
+        device="cam-1",
+        data=str(data),
+        accelerator="cpu",
+        holdout=0.0,
+        threads=1,
+        max_memory=max_memory,
+    )
+
+
+def test_what_is_available_bounds_a_round_without_max_memory(
+    bundle: Bundle, new_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    """A step of a hundred terabytes; the plan's file is not even opened."""
+    manifest = changed(bundle.manifest, activation_bytes=10**13)
+    file = tmp_path / "manifest.json"
+    file.write_bytes(manifest.to_bytes())
+    job = new_job(manifest_file=str(file), plan_file=str(tmp_path / "absent.pt"))
+    with pytest.raises(ResourceExhausted, match=r"activations \d+\.\d GB.*; this device has .* available$"):
+        Trainer(worker_settings(tmp_path, samples), lambda: None, lambda _: None).train(job)
+
+
+def test_a_real_child_declines_before_it_trains(new_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:
+    child = Child(worker_settings(tmp_path, samples, max_memory=100 * MB))
+    try:
+        with pytest.raises(ResourceExhausted, match=r"this device gives it 100 MB \(--max-memory\)$"):
+            child.train(new_job(), lambda _: True)
+    finally:
+        child.end()
+    assert not list((tmp_path / "state").glob("runs/*/*"))
+
+
+def test_the_coordinator_hears_why_a_round_is_declined(
+    device: Device, coordinator: Coordinator, samples: Path, bundle: Bundle
+) -> None:
+    device.start(samples, "--max-memory", "100MB")
+    coordinator.assign(bundle.assignment())
+    reason = coordinator.wait_for_decline().reason
+    found = re.fullmatch(
+        r"the round needs about (\d+) MB \(torch and plan .*, samples .*\); "
+        r"this device gives it 100 MB \(--max-memory\)",
+        reason,
+    )
+    assert found, reason
+    assert 100 < int(found[1]) < 2000
+    device.stop()
+
+
+def test_a_round_that_fits_into_max_memory_is_trained(
+    device: Device, coordinator: Coordinator, samples: Path, bundle: Bundle
+) -> None:
+    device.start(samples, "--max-memory", "4GB")
+    coordinator.assign(bundle.assignment())
+    header, _ = coordinator.wait_for_update()
+    assert header.steps == 10
+    device.stop()

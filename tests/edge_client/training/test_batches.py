@@ -1,0 +1,186 @@
+"""Where a round's data lie, by their sizes, and that every batch holds its own samples' rows wherever they lie."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+import torch
+
+from moonfed.edge_client.training.batches import Batch, Feed
+from moonfed.edge_client.training.data_placement import Memory, Place, Residence, Samples, free_memory
+from moonfed.edge_client.training.rng import epoch_batches, sample_draws
+from moonfed.edge_client.training.row_gather import FetchedRows, ResidentRows
+from tests.support.recording import RecordingPlan, numbered, settings
+
+CPU = torch.device("cpu")
+PLENTY = Memory(host=10**12)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize(
+    ("size", "before", "host", "accelerator", "place"),
+    [
+        (50, 0, 0, 100, Place.ACCELERATOR),  # half of it
+        (51, 0, 200, 100, Place.HOST),
+        (20, 30, 0, 100, Place.ACCELERATOR),  # half of it, together with what lies there
+        (21, 30, 200, 100, Place.HOST),
+        (51, 0, 101, 100, Place.STEP),
+        (50, 0, 100, None, Place.HOST),  # without an accelerator
+        (51, 0, 101, None, Place.STEP),
+        (10**18, 0, None, None, Place.HOST),  # nobody knows better
+    ],
+)
+def test_a_place_follows_from_sizes(
+    size: int, before: int, host: int | None, accelerator: int | None, place: Place
+) -> None:
+    assert Memory(host=host, accelerator=accelerator).place(size, before) is place
+
+
+def test_a_cpu_has_host_memory_only() -> None:
+    found = free_memory(CPU)
+    assert found.accelerator is None
+    assert found.host is not None
+    assert 0 < found.host < psutil.virtual_memory().total
+
+
+def test_on_a_cpu_samples_stay_the_same_object() -> None:
+    residence, data = Residence(CPU), numbered(3)
+    assert residence.of(data) is data
+
+
+@pytest.mark.parametrize("rows", [ResidentRows, FetchedRows])
+def test_rows_come_in_the_order_of_the_batches_into_the_same_buffers(
+    rows: type[ResidentRows] | type[FetchedRows],
+) -> None:
+    """FetchedRows with streams that do nothing: that its two slots take turns."""
+    numbers, pictures = torch.arange(20), torch.randint(0, 256, (20, 2, 2, 3), dtype=torch.uint8)
+    buffers = torch.empty(4, dtype=torch.int64), torch.empty(4, 2, 2, 3, dtype=torch.uint8)
+    made, addresses = rows(CPU), [buffer.data_ptr() for buffer in buffers]
+    for _ in range(3):  # epochs
+        batches = torch.randperm(20).view(5, 4)
+        made.begin([(numbers, buffers[0]), (pictures, buffers[1])], batches)
+        for batch in batches:
+            made.fill()
+            assert torch.equal(buffers[0], batch)
+            assert torch.equal(buffers[1], pictures[batch])
+    assert [buffer.data_ptr() for buffer in buffers] == addresses
+
+
+def test_an_epoch_that_ends_early_leaves_nothing_to_the_next() -> None:
+    numbers, buffer = torch.arange(20), torch.empty(4, dtype=torch.int64)
+    made, batches = FetchedRows(CPU), torch.randperm(20).view(5, 4)
+    made.begin([(numbers, buffer)], batches)
+    made.fill()
+    made.begin([(numbers, buffer)], batches.flip(0))
+    made.fill()
+    assert torch.equal(buffer, batches[4])
+
+
+def feed(plan: RecordingPlan, data: Samples, memory: Memory = PLENTY, **fields: object) -> Feed:
+    return Feed(plan, data, settings(**fields), CPU, memory, lambda: None)
+
+
+def taken(made: Feed, epoch: int, batches: torch.Tensor) -> list[Batch]:
+    """Copies of an epoch's batches."""
+    made.begin(epoch, batches)
+    found = []
+    for _ in batches:
+        made.fill()
+        found.append(Batch(*(buffer.clone() for buffer in made.batch)))
+    return found
+
+
+def test_a_batch_holds_its_samples_labels_references_and_draws() -> None:
+    data = Samples(inputs=torch.arange(10.0).view(-1, 1), labels=torch.arange(10) + 100)
+    chosen, made = settings(views=1), feed(RecordingPlan(references=2, draws=3), data, views=1)
+    draws = sample_draws(10, 3, chosen, 0)
+    for epoch in (1, 2):
+        batches = epoch_batches(10, chosen, epoch)
+        for index, batch in zip(batches, taken(made, epoch, batches), strict=True):
+            assert batch.inputs.flatten().tolist() == index.tolist()
+            assert torch.equal(batch.labels, index + 100)
+            assert torch.equal(batch.draws, draws[index])
+            expected = (index + draws[index].sum(1)).view(-1, 1, 1).repeat(1, 2, 3)
+            torch.testing.assert_close(batch.references, expected)
+
+
+REFERENCES = 10 * 2 * 3 * 4  # bytes: of ten samples, two of width three
+
+
+@pytest.mark.parametrize(
+    ("host", "fields", "cached"),
+    [
+        (2 * REFERENCES, {}, True),
+        (2 * REFERENCES - 1, {}, False),
+        (2 * 3 * REFERENCES, {"views": 3, "epochs": 5}, True),  # all views count, though only one is there at first
+        (2 * 3 * REFERENCES - 1, {"views": 3, "epochs": 5}, False),
+        (2 * 2 * REFERENCES, {"views": 2, "epochs": 5, "max_steps": 6}, True),
+        (2 * 2 * REFERENCES - 1, {"views": 2, "epochs": 5, "max_steps": 6}, False),
+    ],
+)
+def test_references_that_do_not_fit_are_left_to_the_step(host: int, fields: dict[str, int], cached: bool) -> None:
+    plan = RecordingPlan(references=2, draws=1 if fields else 0)
+    made = feed(plan, numbered(10), Memory(host=host), **fields)
+    batches = epoch_batches(10, settings(**fields), 1)
+    first = taken(made, 1, batches)[0]
+    assert first.references.numel() == (4 * 2 * 3 if cached else 0)
+    assert plan.calls.count("references") == (3 if cached else 1), "one batch tells how large they are"
+    assert first.inputs.shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "draws", "cached"),
+    [
+        ({"epochs": 1}, 0, False),
+        ({"epochs": 2}, 0, True),
+        ({"epochs": 9, "max_steps": 2}, 0, False),  # of which eight samples are wanted
+        ({"epochs": 9, "max_steps": 3}, 0, True),  # and twelve
+        ({"epochs": 3, "views": 3}, 1, False),
+        ({"epochs": 4, "views": 3}, 1, True),
+        ({"epochs": 9, "views": 2, "max_steps": 5}, 1, False),
+        ({"epochs": 9, "views": 2, "max_steps": 6}, 1, True),
+    ],
+)
+def test_references_are_computed_beforehand_only_if_the_steps_want_more_of_them(
+    fields: dict[str, object], draws: int, cached: bool
+) -> None:
+    """Ten samples in batches of four, two steps in an epoch."""
+    plan = RecordingPlan(references=2, draws=draws)
+    made = feed(plan, numbered(10), PLENTY, **fields)
+    batch = taken(made, 1, epoch_batches(10, settings(**fields), 1))[0]
+    assert batch.references.numel() == (4 * 2 * 3 if cached else 0)
+    assert plan.calls.count("references") == (3 if cached else 0)
+
+
+@needs_cuda
+def test_samples_move_to_the_accelerator_once_and_again_when_they_change() -> None:
+    residence, data = Residence(torch.device("cuda")), numbered(1000)
+    moved = residence.of(data)
+    assert moved.device.type == "cuda"
+    assert residence.of(data) is moved
+    other = residence.of(numbered(500))
+    assert len(other) == 500
+    assert residence.of(data) is not moved
+
+
+@needs_cuda
+@pytest.mark.parametrize("host", [True, False])
+@pytest.mark.parametrize("references", [0, 2])
+def test_batches_are_the_same_wherever_the_data_lie(host: bool, references: int) -> None:
+    cuda, chosen = torch.device("cuda"), settings(epochs=3, views=2)
+    data, plan = numbered(1000), RecordingPlan(references=references, draws=2)
+    there = Feed(
+        plan,
+        data if host else data.to("cuda"),
+        chosen,
+        cuda,
+        Memory(host=10**12, accelerator=0 if host else 10**9),
+        lambda: None,
+    )
+    here = feed(RecordingPlan(references=references, draws=2), data, epochs=3, views=2)
+    for epoch in (1, 2, 3):
+        batches = epoch_batches(1000, chosen, epoch)
+        for left, right in zip(taken(there, epoch, batches), taken(here, epoch, batches), strict=True):
+            assert left.inputs.is_cuda
+            for on_cuda, on_cpu in zip(left, right, strict=True):
+                torch.testing.assert_close(on_cuda.cpu(), on_cpu)

@@ -1,0 +1,180 @@
+"""Encoded models on a device: what it begins with, what it hands in, and what becomes of what was lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from moonfed.blobs import ref_of_file
+from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound
+from moonfed.edge_client.training.local_training import Samples
+from moonfed.edge_client.training.round_files import train_job
+from moonfed.edge_client.worker.messages import Job
+from moonfed.encoded_models import encode_model
+from moonfed.encodings import parse_encoding
+from moonfed.errors import SchemaMismatch
+from moonfed.manifest import Manifest
+from moonfed.tensors import TensorSpec, Vector, open_model, write_model
+from tests.edge_client.conftest import TASK, Bundle
+from tests.support.recording import RecordingPlan
+
+SPECS = (TensorSpec("norm.var", (3,), "statistic"), TensorSpec("w", (300,), "parameter"))
+PARAMETERS = SPECS[1:]
+DATA = Samples(inputs=torch.zeros(8, 6), labels=torch.zeros(8, dtype=torch.int64))
+START = np.random.default_rng(0).normal(size=303).astype(np.float32)
+Train = Callable[..., StoredRound]
+
+
+@pytest.fixture
+def manifest(bundle: Bundle) -> Manifest:
+    """Of a model with one tensor of each kind, whose devices keep a state."""
+    return replace(
+        bundle.manifest, tensors=SPECS, device_state={"device_variate": (TensorSpec("w", (2,), "parameter"),)}
+    )
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> RunState:
+    return RunState(tmp_path / "runs", "tested", manifest=TASK, seed=1)
+
+
+@pytest.fixture
+def train(manifest: Manifest, state: RunState, new_job: Callable[..., Job], tmp_path: Path) -> Train:
+    """One round that leaves the given model; the plan remembers what it began with."""
+
+    def train(
+        trained: Vector, plan: RecordingPlan | None = None, start: Path | None = None, **job: object
+    ) -> StoredRound:
+        plan = plan or RecordingPlan()
+        plan.results = {
+            "model": [torch.from_numpy(trained[:3]), torch.from_numpy(trained[3:])],
+            "device_variate": [torch.ones(2)],
+        }
+        if start is None:
+            start = tmp_path / "start"
+            write_model(start, SPECS, [START])
+        return train_job(plan, DATA, None, state, new_job({"model": str(start)}, **job), manifest, "cam-1")
+
+    return train
+
+
+def after(seed: int, deviation: float = 0.01) -> Vector:
+    """A trained model whose variances are positive."""
+    trained = START + np.random.default_rng(seed).normal(0, deviation, 303).astype(np.float32)
+    return np.concatenate([abs(trained[:3]), trained[3:]]).astype(np.float32)
+
+
+def sent(stored: StoredRound) -> Vector:
+    """The change that an update of int8 carries, by the format's definition."""
+    tensors = load_file(stored.outgoing["model"][1])
+    scales: Vector = np.repeat(tensors["scales:w"].numpy(), 256)[:300]
+    return scales * np.asarray(tensors["values:w"].numpy(), np.float32)
+
+
+def error(stored: StoredRound) -> Vector:
+    return open_model(stored.file(MODEL_ERROR), PARAMETERS)
+
+
+def test_what_is_handed_in_is_the_change_and_the_model_stays(train: Train) -> None:
+    stored = train(after(1), uplink_encoding="int8")
+    assert sorted(stored.outgoing) == ["model"]
+    ref, file = stored.outgoing["model"]
+    assert ref_of_file(file) == ref
+    assert file.stat().st_size < 0.27 * 4 * 303 + 1000, "a quarter, and a header"
+    change = after(1)[3:] - START[3:]
+    np.testing.assert_allclose(sent(stored), change, atol=abs(change).max() / 254 * 1.001)
+    assert np.array_equal(open_model(stored.model_file, SPECS), after(1)), "the next rounds' previous model"
+    statistics = load_file(file)["values:norm.var"]
+    assert torch.equal(statistics, torch.from_numpy(after(1)[:3]).bfloat16())
+    assert not list(stored.directory.parent.glob(".*")), "nothing is left lying about"
+
+
+def test_what_was_lost_of_a_counted_update_is_added_to_the_next_change(train: Train) -> None:
+    first = train(after(1), uplink_encoding="int8")
+    np.testing.assert_allclose(error(first), after(1)[3:] - START[3:] - sent(first), atol=1e-9)
+    second = train(after(2), uplink_encoding="int8", round=2, counted_round=1, counted_attempt=1)
+    wanted = (after(1)[3:] - START[3:]) + (after(2)[3:] - START[3:])
+    np.testing.assert_allclose(sent(first) + sent(second) + error(second), wanted, atol=1e-7)
+    assert abs(sent(second) + error(second) - (after(2)[3:] - START[3:])).max() > 1e-6, "it is not the change alone"
+
+
+def test_what_was_lost_of_an_update_that_did_not_count_is_forgotten(train: Train) -> None:
+    """Such as of an abandoned round, which is tried again: its change has not arrived, so neither has its error."""
+    first = train(after(1), uplink_encoding="int8")
+    train(after(2), uplink_encoding="int8", round=2, counted_round=1, counted_attempt=1)
+    again = train(after(2), uplink_encoding="int8", round=2, attempt=2, counted_round=1, counted_attempt=1)
+    np.testing.assert_allclose(sent(again) + error(again), after(2)[3:] - START[3:] + error(first), atol=1e-7)
+    alone = train(after(3), uplink_encoding="int8", round=3)
+    np.testing.assert_allclose(sent(alone) + error(alone), after(3)[3:] - START[3:], atol=1e-7)
+
+
+def test_a_lost_error_is_told_and_leaves_the_methods_state_alone(
+    train: Train, state: RunState, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = train(after(1), uplink_encoding="int8")
+    first.file(MODEL_ERROR).write_bytes(b"damaged")
+    plan = RecordingPlan()
+    with caplog.at_level(logging.WARNING):
+        second = train(after(2), plan, uplink_encoding="int8", round=2, counted_round=1, counted_attempt=1)
+    assert "its model_error is not what was written" in caplog.text
+    np.testing.assert_allclose(sent(second) + error(second), after(2)[3:] - START[3:], atol=1e-7)
+    _, _, received, _ = plan.began
+    assert "device_variate" in dict(received)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("encoding", ["bfloat16", "bfloat16+zstd", "float32+zstd"])
+def test_a_round_begins_with_the_decoded_model_and_the_change_is_from_there(
+    encoding: str, train: Train, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "start", SPECS, [START])
+    encode_model(tmp_path / "start", tmp_path / "encoded", SPECS, parse_encoding("down", encoding))
+    plan = RecordingPlan()
+    stored = train(after(1), plan, tmp_path / "encoded", downlink_encoding=encoding, uplink_encoding="int8")
+    begun = START if encoding.startswith("float32") else torch.from_numpy(START).bfloat16().float().numpy()
+    model, *_ = plan.began
+    assert torch.equal(torch.cat(list(model)), torch.from_numpy(begun))  # type: ignore[call-overload]
+    np.testing.assert_allclose(sent(stored) + error(stored), after(1)[3:] - begun[3:], atol=1e-7)
+
+
+def test_a_rounded_model_is_answered_with_a_change_even_in_float32(train: Train, tmp_path: Path) -> None:
+    write_model(tmp_path / "start", SPECS, [START])
+    encode_model(tmp_path / "start", tmp_path / "encoded", SPECS, parse_encoding("down", "bfloat16"))
+    stored = train(after(1), None, tmp_path / "encoded", downlink_encoding="bfloat16")
+    begun = torch.from_numpy(START).bfloat16().float().numpy()
+    change = np.concatenate([after(1)[:3], after(1)[3:] - begun[3:]])
+    assert np.array_equal(open_model(stored.outgoing["model"][1], SPECS), change)
+    assert not stored.file(MODEL_ERROR).exists(), "nothing is lost"
+
+
+def test_a_plain_run_hands_in_the_models_own_file(train: Train) -> None:
+    stored = train(after(1), downlink_encoding="float32", uplink_encoding="float32")
+    assert stored.outgoing["model"][1] == stored.model_file
+    assert sorted(path.name for path in stored.directory.iterdir()) == [
+        "device_variate.safetensors",
+        "model.safetensors",
+        "update.json",
+    ]
+
+
+def test_a_model_in_another_encoding_than_assigned_is_refused_before_training(train: Train, tmp_path: Path) -> None:
+    plan = RecordingPlan()
+    write_model(tmp_path / "start", SPECS, [START])
+    with pytest.raises(SchemaMismatch, match=r"tensor 'norm\.var' is not part of the model"):
+        train(after(1), plan, tmp_path / "start", downlink_encoding="int8")
+    assert plan.calls == []
+
+
+def test_a_round_that_was_trained_before_is_found_with_its_encoded_file(train: Train, state: RunState) -> None:
+    stored = train(after(1), uplink_encoding="int8")
+    assert state.find(1, 1, TASK) == stored
+    assert [kept.place for kept in state.previous(2, 1, 1)] == [(1, 1)]
+    stored.outgoing["model"][1].write_bytes(b"damaged")
+    assert state.find(1, 1, TASK) is None
+    assert [kept.place for kept in state.previous(2, 1, 1)] == [(1, 1)], "the model itself is whole"

@@ -1,0 +1,26 @@
+"""Simulations on Ray come to what they come to in processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from moonfed.experiments.child_processes import run
+
+pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+
+
+def test_ray_trains_the_same_model_as_processes(tmp_path: Path) -> None:
+    recipe = tmp_path / "moon.toml"
+    recipe.write_text(
+        'dataset = "digits"\nmethod = "moon"\nrounds = 2\nparties = 3\n[settings]\nepochs = 2\nbatch_size = 32\n'
+    )
+    outcomes = {}
+    for engine in ("processes", "ray"):
+        options = ("--engine", engine, "--workers", "2", "--output", str(tmp_path / engine))
+        outcomes[engine] = json.loads(run("moonfed-experiments", "simulate", str(recipe), "--json", *options))
+    assert outcomes["ray"]["accuracy"] == outcomes["processes"]["accuracy"]
+    models = [(tmp_path / engine / "model.safetensors").read_bytes() for engine in ("processes", "ray")]
+    assert models[0] == models[1]

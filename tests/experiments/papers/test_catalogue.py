@@ -1,0 +1,265 @@
+"""The catalogue against the papers, whose numbers stand here a second time, and against what can be simulated."""
+
+from pathlib import Path
+
+import pytest
+
+from moonfed.errors import InvalidInput
+from moonfed.experiments.papers.catalogue import RECIPES, find_recipe
+from moonfed.experiments.papers.options import Options, choose
+from moonfed.experiments.papers.presets import DATA
+from moonfed.experiments.papers.recipe import Cell, PaperValue
+from moonfed.experiments.papers.to_simulation import simulation_of
+
+# Read column by column, while the catalogue is written row by row: recipe; data set and column; numbers, deviations.
+PRINTED = {
+    "moon-table-1": {
+        ("cifar10", ""): "MOON 69.1 0.4; FedAvg 66.3 0.5; FedProx 66.9 0.2; SCAFFOLD 66.6 0.2; SOLO 46.3 5.1",
+        ("cifar100", ""): "MOON 67.5 0.4; FedAvg 64.5 0.4; FedProx 64.6 0.2; SCAFFOLD 52.5 0.3; SOLO 22.3 1",
+        ("tiny-imagenet", ""): "MOON 25.1 0.1; FedAvg 23 0.1; FedProx 23.2 0.2; SCAFFOLD 16 0.2; SOLO 8.6 0.4",
+    },
+    "moon-table-2": {
+        ("cifar10", ""): "FedAvg 100; FedProx 52; SCAFFOLD 80; MOON 27",
+        ("cifar100", ""): "FedAvg 100; FedProx 75; MOON 43",
+        ("tiny-imagenet", ""): "FedAvg 20; FedProx 17; MOON 11",
+    },
+    "moon-table-3": {
+        (
+            "cifar100",
+            "50 parties, half-way",
+        ): "MOON, mu 1 54.7; MOON, mu 10 58.2; FedAvg 51.9; FedProx 52.7; SCAFFOLD 35.8",
+        (
+            "cifar100",
+            "50 parties",
+        ): "MOON, mu 1 58.8; MOON, mu 10 63.2; FedAvg 56.4; FedProx 56.6; SCAFFOLD 44.9; SOLO 10 0.9",
+        (
+            "cifar100",
+            "100 parties, 20 %, half-way",
+        ): "MOON, mu 1 54.5; MOON, mu 10 56.9; FedAvg 51; FedProx 51.3; SCAFFOLD 37.4",
+        (
+            "cifar100",
+            "100 parties, 20 %",
+        ): "MOON, mu 1 58.2; MOON, mu 10 61.8; FedAvg 55; FedProx 54.6; SCAFFOLD 44.5; SOLO 7.3 0.6",
+    },
+    "moon-table-4": {
+        ("cifar100", "beta 0.1"): "MOON 64; FedAvg 62.5; FedProx 62.9; SCAFFOLD 47.3; SOLO 15.9 1.5",
+        ("cifar100", "beta 0.5"): "MOON 67.5; FedAvg 64.5; FedProx 64.6; SCAFFOLD 52.5; SOLO 22.3 1",
+        ("cifar100", "beta 5"): "MOON 68; FedAvg 65.7; FedProx 64.9; SCAFFOLD 55; SOLO 26.6 1.4",
+    },
+    "moon-table-5": {
+        ("cifar10", ""): "no second term 66.3; L2 65.8; MOON 69.1",
+        ("cifar100", ""): "no second term 64.5; L2 66.9; MOON 67.5",
+        ("tiny-imagenet", ""): "no second term 23; L2 24; MOON 25.1",
+    },
+    "moon-table-6": {
+        ("cifar10", ""): "samples per party 5000 1165",
+        ("cifar100", ""): "samples per party 5000 181",
+        ("tiny-imagenet", ""): "samples per party 10000 99",
+    },
+    "moon-table-7": {
+        ("cifar10", ""): "MOON 66.8; FedAvg 66.7; FedProx 67.5; SCAFFOLD 67.1; SOLO 39.8 3.9",
+        ("cifar100", ""): "MOON 66.1; FedAvg 65; FedProx 65.4; SCAFFOLD 49.5; SOLO 22.5 1.1",
+    },
+    "moon-table-8": {
+        ("cifar10", "IID"): "MOON, mu 0.1 73.6; MOON, mu 1 73.6; MOON, mu 5 73; MOON, mu 10 72.8; FedAvg 73.4",
+    },
+    "moon-table-9": {
+        ("cifar10", ""): "mu 0 66.3; MOON, mu 0.1 66.5; MOON, mu 1 68.4; MOON, mu 5 69.1; MOON, mu 10 68.3",
+        ("cifar100", ""): "mu 0 64.5; MOON, mu 0.1 65.1; MOON, mu 1 67.5; MOON, mu 5 67.1; MOON, mu 10 67.3",
+        ("tiny-imagenet", ""): "mu 0 23; MOON, mu 0.1 23.4; MOON, mu 1 25.1; MOON, mu 5 24.4; MOON, mu 10 25",
+    },
+    "moon-table-10": {
+        ("cifar10", ""): "FedAvg 66.3; MOON 69.1; FedAvgM 67.1; MOON + FedAvgM 69.6",
+        ("cifar100", ""): "FedAvg 64.5; MOON 67.5; FedAvgM 65.1; MOON + FedAvgM 67.8",
+        ("tiny-imagenet", ""): "FedAvg 23; MOON 25.1; FedAvgM 23.4; MOON + FedAvgM 25.5",
+    },
+    "moon-table-11": {
+        ("cifar10", ""): "FedAvg 330; FedProx 340; SCAFFOLD 332; MOON 337",
+        ("cifar100", ""): "FedAvg 1200; FedProx 1440; SCAFFOLD 1200; MOON 1860",
+        ("tiny-imagenet", ""): "FedAvg 6180; FedProx 8100; SCAFFOLD 6720; MOON 11820",
+    },
+    "moon-table-12": {
+        ("cifar10", ""): "k = 1 69.1; k = 2 67.2; k = 5 67.7; k = 100 63.5",
+    },
+    "moon-figure-7": {
+        ("cifar10", "1"): "SCAFFOLD 45.3",
+        ("cifar100", "1"): "SCAFFOLD 20.4",
+        ("tiny-imagenet", "1"): "SCAFFOLD 2.6; FedProx 1.2",
+    },
+    "fedssc-table-1": {
+        ("cifar10", ""): "FedAvg 65.8; MOON 68.6; FedSSC 69.3; MOON 61; FedSSC 41",
+    },
+    "shi-table-1": {
+        ("cifar10", ""): "MOON 67.8 0.3; FedAvg 65.6 0.4; FedProx 66.1 0.2",
+        ("cifar100", ""): "MOON 65.9 0.3; FedAvg 63.9 0.4; FedProx 64.1 0.2",
+        ("tiny-imagenet", ""): "MOON 24.5 0.1; FedAvg 22.3 0.1; FedProx 22.4 0.1",
+    },
+    "shi-table-2": {
+        ("cifar10", ""): "FedAvg 100; FedProx 56; MOON 28",
+        ("cifar100", ""): "FedAvg 100; FedProx 77; MOON 46",
+        ("tiny-imagenet", ""): "FedAvg 20; FedProx 17; MOON 10",
+    },
+    "shi-table-3": {
+        ("cifar100", "beta 0.1"): "MOON 62.8; FedAvg 61.9; FedProx 62.2",
+        ("cifar100", "beta 0.5"): "MOON 65.9; FedAvg 63.9; FedProx 64.1",
+        ("cifar100", "beta 5"): "MOON 66.3; FedAvg 64.9; FedProx 64.3",
+    },
+}
+EVERY_TABLE_AND_FIGURE = {
+    *(f"moon-table-{number}" for number in range(1, 13)),
+    *(f"moon-figure-{number}" for number in (2, 5, 6, 7, 8, 9, 10, 11)),
+    *("fedssc-table-1", "fedssc-figure-1", "fedssc-figure-2"),
+    *("shi-table-1", "shi-table-2", "shi-table-3"),
+    *("tabular", "views"),
+}
+PAPER = Options(output=Path("unused"), data=Path("unused"))
+QUICK = Options(output=Path("unused"), quick=True)
+
+
+def cell(recipe: str, row: str, dataset: str = "cifar10", column: str = "") -> Cell:
+    place = (row, dataset, column)
+    return next(cell for cell in RECIPES[recipe].cells if (cell.row, cell.dataset, cell.column) == place)
+
+
+def text_of(cell: Cell) -> str:
+    assert cell.paper is not None
+    deviation = "" if cell.paper.deviation is None else f" {cell.paper.deviation:g}"
+    return f"{cell.row} {cell.paper.value:g}{deviation}"
+
+
+def test_every_table_and_figure_of_the_papers_has_a_recipe() -> None:
+    assert set(RECIPES) == EVERY_TABLE_AND_FIGURE
+
+
+@pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE))
+def test_the_papers_numbers_stand_at_the_right_row_column_and_data_set(name: str) -> None:
+    found: dict[tuple[str, str], list[str]] = {}
+    for entry in RECIPES[name].cells:
+        if entry.paper and entry.paper.value is not None:
+            found.setdefault((entry.dataset, entry.column), []).append(text_of(entry))
+    printed = PRINTED.get(name, {})
+    assert set(found) == set(printed)
+    for place, texts in printed.items():
+        assert sorted(found[place]) == sorted(texts.split("; "))
+
+
+def test_what_a_paper_did_not_reach_is_no_number() -> None:
+    for place in (cell("moon-table-2", "SCAFFOLD", "cifar100"), cell("moon-table-2", "SCAFFOLD", "tiny-imagenet")):
+        assert place.paper == PaperValue(text="never")
+    rounds = RECIPES["fedssc-table-1"].panels[1]
+    assert (rounds.measure, rounds.target, rounds.cells[0].paper) == ("rounds", 0.68, PaperValue(text=">100"))
+
+
+def test_a_papers_number_is_read_with_deviation_thousands_and_minutes() -> None:
+    assert PaperValue.read("69.1 ± 0.4") == PaperValue(text="69.1 ± 0.4", value=69.1, deviation=0.4)
+    assert PaperValue.read("5,000") == PaperValue(text="5,000", value=5000.0)
+    assert PaperValue.read("20 min") == PaperValue(text="20 min", value=1200.0)
+    assert PaperValue.read("") is None
+
+
+@pytest.mark.parametrize("options", [PAPER, QUICK], ids=["paper", "quick"])
+@pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE - {"views"}))
+def test_every_cell_can_be_simulated(name: str, options: Options) -> None:
+    chosen = choose(RECIPES[name], options)
+    assert chosen.panels
+    for entry in chosen.cells:
+        for tuned in (None, *entry.grid):
+            simulation = simulation_of(entry, options, seed=2, tuned=tuned)
+            assert (simulation.method, simulation.seed) == (entry.method, 2)
+
+
+def test_the_views_can_be_simulated_where_there_is_augmentation() -> None:
+    simulations = [simulation_of(entry, PAPER, seed=0) for entry in RECIPES["views"].cells]
+    assert [simulation.method_settings.training.views for simulation in simulations] == [1, 2, 3, 5, 0]
+    assert {simulation.augmentation_name for simulation in simulations} == {"crop-flip"}
+    with pytest.raises(InvalidInput, match="data is not given; views compares augmentations, and the digits have none"):
+        choose(RECIPES["views"], QUICK)
+    with pytest.raises(InvalidInput, match="augmentation is off"):
+        choose(RECIPES["views"], Options(output=Path("unused"), data=Path("unused"), augmentation=False))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "mu", "proximal", "rounds", "model"),
+    [
+        ("cifar10", 5.0, 0.01, 100, "cnn"),
+        ("cifar100", 1.0, 0.001, 100, "resnet50"),
+        ("tiny-imagenet", 1.0, 0.001, 20, "resnet50"),
+    ],
+)
+def test_the_first_table_has_the_papers_settings(
+    dataset: str, mu: float, proximal: float, rounds: int, model: str
+) -> None:
+    moon, prox = (simulation_of(cell("moon-table-1", row, dataset), PAPER, seed=0) for row in ("MOON", "FedProx"))
+    assert (moon.settings["mu"], prox.settings["mu"]) == (mu, proximal)
+    for simulation in (moon, prox):
+        training = simulation.method_settings.training
+        assert (simulation.rounds, simulation.model, simulation.parties, simulation.beta) == (rounds, model, 10, 0.5)
+        assert (training.epochs, training.batch_size, simulation.projection) == (10, 64, 256)
+    solo = simulation_of(cell("moon-table-1", "SOLO", dataset), PAPER, seed=0)
+    assert solo.method_settings.training.epochs == 300
+
+
+def test_tables_share_the_simulations_that_they_have_in_common() -> None:
+    def digest(recipe: str, row: str, dataset: str = "cifar10", column: str = "") -> str:
+        return simulation_of(cell(recipe, row, dataset, column), PAPER, seed=1).digest
+
+    first = digest("moon-table-1", "MOON")
+    assert first == digest("moon-table-2", "MOON") == digest("moon-table-9", "MOON, mu 5")
+    assert first == digest("moon-table-12", "k = 1") == digest("moon-figure-7", "MOON", column="10")
+    assert first == digest("moon-figure-11", "MOON", column="0.5") == digest("moon-figure-11", "MOON", column="256")
+    assert digest("moon-table-1", "SOLO", "cifar100") == digest("moon-table-4", "SOLO", "cifar100", "beta 0.5")
+    assert digest("moon-table-1", "FedAvg", "cifar100") == digest("moon-table-9", "mu 0", "cifar100")
+    assert first != digest("fedssc-table-1", "MOON") != digest("moon-table-8", "MOON, mu 5", column="IID")
+
+
+def test_what_depends_on_the_number_of_rounds_follows_it() -> None:
+    two_stage = cell("fedssc-figure-2", "two-stage")
+    few = Options(output=Path("unused"), data=Path("unused"), rounds=20)
+    settings = simulation_of(two_stage, few, seed=0).settings
+    assert (settings["decay_end"], settings["first_stage_rounds"]) == (20, 18)
+    assert not simulation_of(two_stage, PAPER, seed=0).settings  # a hundred rounds are the method's own defaults
+    solo = simulation_of(cell("moon-table-1", "SOLO"), few, seed=0)
+    assert solo.method_settings.training.epochs == 200
+    for rounds in (1, 2, 3):
+        assert simulation_of(two_stage, Options(output=Path("unused"), rounds=rounds), seed=0).rounds == rounds
+
+
+def test_options_choose_among_a_recipes_cells() -> None:
+    recipe = find_recipe("moon-table-1")
+    chosen = choose(
+        recipe, Options(output=Path("unused"), data=Path("d"), dataset="cifar100", methods=("moon", "solo"))
+    )
+    assert [(entry.row, entry.dataset) for entry in chosen.cells] == [("MOON", "cifar100"), ("SOLO", "cifar100")]
+    rounds = choose(find_recipe("moon-table-2"), Options(output=Path("unused"), data=Path("d"), methods=("moon",)))
+    assert {entry.row for entry in rounds.cells} == {"MOON", "FedAvg"}  # whose accuracy is to be reached
+    quick = choose(recipe, QUICK)
+    assert {entry.dataset for entry in quick.cells} == {"cifar10"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "moon-table-1",
+            {"dataset": "digits"},
+            "dataset is 'digits'; moon-table-1 has cifar10, cifar100, tiny-imagenet",
+        ),
+        ("moon-table-8", {"methods": ("fedsgd",)}, "methods has 'fedsgd'; moon-table-8 has moon, fedavg"),
+        ("moon-table-8", {}, "data is not given; moon-table-8 needs the folder that holds cifar10"),
+    ],
+)
+def test_what_a_recipe_does_not_have_is_refused(name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        choose(find_recipe(name), Options(output=Path("unused"), **options))  # type: ignore[arg-type]
+
+
+def test_an_unknown_recipe_lists_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match="recipe is 'moon-table-13'; it must be one of moon-table-1, moon-table-2"):
+        find_recipe("moon-table-13")
+
+
+def test_splits_and_tables_of_numbers_need_no_folder() -> None:
+    for name in ("moon-table-6", "moon-figure-5", "moon-figure-9", "moon-figure-10", "tabular"):
+        assert choose(find_recipe(name), Options(output=Path("unused"))).panels
+    assert DATA["cifar10"].classes * DATA["cifar10"].samples_by_class == 50_000
+    assert DATA["tiny-imagenet"].classes * DATA["tiny-imagenet"].samples_by_class == 100_000

@@ -1,0 +1,158 @@
+"""What holds for every method, and the two smallest of them: L2 and SOLO."""
+
+from __future__ import annotations
+
+import copy
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from moonfed.errors import InvalidInput
+from moonfed.export.methods import METHODS, ExchangeShapes
+from moonfed.export.network import Network, exchanged_tensors, tensor_specs
+from moonfed.export.plan_builder import compile_plan, plan_bytes
+from moonfed.manifest import DEVICE_STATE, DOWNLINK, UPLINK
+from moonfed.plan import load_plan
+from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
+from tests.support.eager_reference import cross_entropy, descend, distance_term, network_with, weights_of
+from tests.support.plan_rounds import (
+    ROUNDING,
+    TOLERANCE,
+    WIDTH,
+    largest_difference,
+    other_models,
+    run_round,
+    smooth_network,
+)
+
+SMOOTH = smooth_network()
+NAMES = [
+    "fedavg", "fedprox", "scaffold", "moon", "l2", "fedssc", "fedproc", "fedssc-two-stage", "fedssc-local-contrast",
+    "solo",
+]  # fmt: skip
+
+
+def test_all_methods_of_the_papers_are_here() -> None:
+    assert list(METHODS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_holds_no_weights(name: str, cnn: Network) -> None:
+    method = METHODS[name]()
+    content = plan_bytes(compile_plan(cnn, method, hyperparameters(**method.coefficients()), model="tested"))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        tensors = sum(record.file_size for record in archive.infolist() if "/data/" in record.filename)
+    weights = sum(4 * tensor.numel() for tensor in exchanged_tensors(cnn).values())
+    assert tensors < 1000 < weights / 100
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_those_that_the_method_announces(name: str, cnn: Network, new_plan: NewPlan) -> None:
+    method = METHODS[name]()
+    shapes = ExchangeShapes(parameters=(), classes=10, width=256)
+    downlink, uplink, state = method.downlink(shapes), method.uplink(shapes), method.device_state(shapes)
+    for roles, known in ((downlink, DOWNLINK), (uplink, UPLINK), (state, DEVICE_STATE)):
+        assert set(roles) <= set(known)
+    values = hyperparameters(**method.coefficients())
+    found = run_round(new_plan(cnn, name), weights_of(cnn), batches(IMAGE, 2, 16), values)
+    assert set(found.results) == {"model", *uplink, *state}
+    assert set(method.schedules()) <= set(method.coefficients())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_remembers_nothing_of_the_device_that_it_trained_before(
+    name: str, new_plan: NewPlan, tmp_path: Path
+) -> None:
+    """A worker of the virtual fleet trains one party after the other with one plan; here one that is in mid-run, then
+    one in its first round, to whom nothing is sent but the model."""
+    network, method = copy.deepcopy(SMOOTH), METHODS[name]()
+    for module in network.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None  # its statistics then depend on how many batches it has seen
+    specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")
+    shapes = ExchangeShapes(parameters=specs, classes=10, width=WIDTH)
+    received = {
+        role: [0.01 + torch.rand(spec.shape, generator=torch.Generator().manual_seed(2)) / 10 for spec in tensors]
+        for role, tensors in {**method.downlink(shapes), **method.device_state(shapes)}.items()
+    }
+    values = hyperparameters(**method.coefficients())
+    values |= {"measure_inexactness": 1.0} if "measure_inexactness" in values else {}
+    used = new_plan(network, name)
+    fresh = load_plan(tmp_path / "plan.pt", "cpu")
+    models = other_models(network, 1 + method.previous_models)
+    run_round(used, models[0], batches(SMALL_IMAGE, 3, 20, seed=1), values, previous=models[1:], received=received)
+    found, expected = (
+        run_round(plan, weights_of(network), batches(SMALL_IMAGE, 2, 20), values) for plan in (used, fresh)
+    )
+    assert found.losses == expected.losses
+    assert found.metrics == expected.metrics
+    assert set(found.results) == set(expected.results)
+    for role, tensors in expected.results.items():
+        assert largest_difference(list(found.results[role]), list(tensors)) == 0, role
+
+
+def test_what_the_rest_of_moonfed_reads_of_a_method() -> None:
+    table = {
+        name: (m.previous_models, m.frozen_encoders, m.exchanges, m.default_epochs, m.prototype_devices)
+        for name, m in ((name, METHODS[name]()) for name in NAMES)
+    }
+    assert table == {
+        "fedavg": (0, 0, True, 10, 0),
+        "fedprox": (0, 0, True, 10, 0),
+        "scaffold": (0, 0, True, 10, 0),
+        "moon": (1, 2, True, 10, 0),
+        "l2": (0, 1, True, 10, 0),
+        "fedssc": (1, 2, True, 10, 1),
+        "fedproc": (0, 0, True, 10, 0),
+        "fedssc-two-stage": (1, 2, True, 10, 1),
+        "fedssc-local-contrast": (1, 2, True, 10, 1),
+        "solo": (0, 0, False, 300, 0),
+    }
+
+
+def test_twenty_steps_of_l2_equal_eager_training(new_plan: NewPlan) -> None:
+    steps, values, start = batches(SMALL_IMAGE, 20, 8), hyperparameters(mu=0.5), weights_of(SMOOTH)
+    plan = new_plan(SMOOTH, "l2")
+    found = run_round(plan, start, steps, values)
+    assert plan.reference_count() == 1
+    local = network_with(SMOOTH, start).train()
+    losses = descend(local, steps, values, [cross_entropy, distance_term(SMOOTH, start, 0.5)])
+    assert found.losses == pytest.approx(losses, abs=TOLERANCE)
+    assert largest_difference(found.model, weights_of(local)) < TOLERANCE
+
+
+def test_l2s_first_step_is_fedavgs_because_the_distance_is_zero(cnn: Network, new_plan: NewPlan) -> None:
+    steps = batches(IMAGE, 1, 8)
+    l2 = run_round(new_plan(cnn, "l2"), weights_of(cnn), steps, hyperparameters(mu=10.0))
+    fedavg = run_round(new_plan(cnn, "fedavg"), weights_of(cnn), steps, hyperparameters())
+    assert l2.losses == pytest.approx(fedavg.losses, abs=ROUNDING)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in l2.model)
+    assert largest_difference(l2.model, fedavg.model) < ROUNDING
+
+
+def test_solo_is_fedavg_on_the_device(new_plan: NewPlan) -> None:
+    steps = batches(SMALL_IMAGE, 20, 8)
+    solo = run_round(
+        new_plan(SMOOTH, "solo"), weights_of(SMOOTH), steps, hyperparameters(), previous=other_models(SMOOTH, 1)
+    )
+    local = network_with(SMOOTH, weights_of(SMOOTH)).train()
+    losses = descend(local, steps, hyperparameters(), [cross_entropy])
+    assert solo.losses == pytest.approx(losses, abs=TOLERANCE)
+    assert largest_difference(solo.model, weights_of(local)) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "message"),
+    [
+        ("l2", {"mu": -1.0}, "mu is -1.0; it must be a number from 0"),
+        ("fedssc-two-stage", {"first_stage_rounds": 0}, "first_stage_rounds is 0; it must be a whole number from 1"),
+        ("fedssc-two-stage", {"tau": -1.0}, "tau is -1.0; it must be a number above 0"),
+        ("fedssc-local-contrast", {"local_contrast": -1.0}, "local_contrast is -1.0; it must be a number from 0"),
+    ],
+)
+def test_settings_that_are_not_allowed(method: str, wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        METHODS[method](**wrong)

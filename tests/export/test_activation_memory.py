@@ -1,0 +1,24 @@
+"""What a step keeps of each sample, against a count by hand."""
+
+from __future__ import annotations
+
+import torch
+
+from moonfed.export.activation_memory import activation_bytes
+from moonfed.export.network import Network
+from moonfed.export.preprocessing import new_preprocessing
+from moonfed.manifest import InputSpec
+
+
+def test_what_is_kept_of_a_sample_is_what_gradients_need() -> None:
+    """Each layer's input, which for the head is the ReLU's output, once; and of the loss the logits and its value."""
+    encoder = torch.nn.Sequential(torch.nn.Linear(6, 80), torch.nn.ReLU())
+    network = Network(
+        new_preprocessing(InputSpec(kind="features", shape=(6,))),
+        encoder,
+        torch.nn.Linear(80, 40),
+        torch.nn.Linear(40, 3),
+    )
+    before = [parameter.clone() for parameter in network.parameters()]
+    assert activation_bytes(network, torch.randn(8, 6)) == 4 * (6 + 80 + 40 + 3 + 1)
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), before, strict=True))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moonfed.export.coordinator_client import Runs, connect
+from moonfed.export.model_file import CheckedModel, check_model
+from tests.support.control_service import Control
+from tests.support.trained_model import Trained, train_digits
+
+NOWHERE = Path("nowhere")  # no identity: plaintext on loopback
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A small CNN that reads digits, with its test data and data to calibrate on."""
+    return train_digits(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="session")
+def trained_run(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
+    """A run `r` whose round 1 is the trained model."""
+    control = Control(tmp_path_factory.mktemp("control"), trained.bundle)  # type: ignore[abstract]  # as far as needed
+    control.commit(trained.model)
+    control.serve()
+    yield control
+    control.stop()
+
+
+@pytest.fixture
+def control(trained: Trained, tmp_path: Path) -> Iterator[Control]:
+    """A coordinator with a run `r` that has no rounds yet."""
+    made = Control(tmp_path, trained.bundle)  # type: ignore[abstract]  # it answers only what export asks
+    made.serve()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def runs(trained_run: Control) -> Iterator[Runs]:
+    with connect(NOWHERE, insecure=True, address=trained_run.address) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def checked(trained: Trained, trained_run: Control) -> CheckedModel:
+    """The trained model as a checked ONNX graph."""
+    with connect(NOWHERE, insecure=True, address=trained_run.address) as found:
+        return check_model(found, "r", trained.test_file)

@@ -1,0 +1,60 @@
+"""The README and the guides: their commands are ones that the program takes, their keys ones that sign."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from moonfed.export.cli.program import app
+from moonfed.release.signing import signature_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def command_lines(name: str) -> list[list[str]]:
+    text = (DOCS / name).read_text()
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+    return [shlex.split(line, comments=True) for line in blocks.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        (
+            "../README.md",
+            {"onnx", "repository", "serve", "classify", "follow", "roll-back", "bundle", "inspect", "evaluate"},
+        ),
+        ("export.md", {"onnx"}),
+        ("release.md", {"repository", "serve", "classify", "follow", "roll-back"}),
+        ("serving.md", {"repository", "serve", "classify"}),
+    ],
+)
+def test_every_command_line_is_one_that_the_program_takes(document: str, named: set[str]) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    found = [words[1:] for words in command_lines(document) if words[0] == "moonfed-export"]
+    assert {name for name, *_ in found} == named
+    for name, *arguments in found:
+        with commands[name].make_context(name, arguments) as context:  # raises what it cannot parse
+            assert not context.args, arguments
+
+
+def test_the_documented_keys_sign_and_verify(tmp_path: Path) -> None:
+    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    from tests.release.test_signing import FILES, verifies
+
+    for words in command_lines("release.md"):
+        if words[0] == "openssl":
+            subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    version = tmp_path / "10"
+    version.mkdir()
+    for name, content in {**FILES, "model.sig": signature_of(FILES, 10, tmp_path / "release.pem")}.items():
+        (version / name).write_bytes(content)
+    assert verifies(version, tmp_path / "release.pub")

@@ -1,0 +1,274 @@
+"""What is written beside a model: its card and its bill of materials."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pytest
+import torch
+from jsonschema import Draft7Validator
+from referencing import Registry, Resource
+from sklearn.metrics import precision_recall_fscore_support
+
+from moonfed.errors import InvalidInput
+from moonfed.export.coordinator_client import Runs
+from moonfed.export.model_file import CheckedModel
+from moonfed.manifest import FILES
+from moonfed.release.bill_of_materials import bill_of_materials
+from moonfed.release.model_card import model_card
+from moonfed.release.model_facts import CurvePoint, Facts, History, Results
+from moonfed.release.publish import Candidate, candidate_of_run, gather
+from moonfed.samples import RawSamples
+from moonfed.v1 import control_pb2
+from tests.support.control_service import Control
+from tests.support.trained_model import CLASSES, Trained
+
+
+@pytest.fixture
+def facts(runs: Runs, checked: CheckedModel, trained: Trained) -> Facts:
+    return gather("digits", 1, candidate_of_run(runs, checked), trained.test_file)
+
+
+def results_of(facts: Facts) -> Results:
+    assert facts.results
+    return facts.results
+
+
+def history_of(facts: Facts) -> History:
+    assert facts.history
+    return facts.history
+
+
+def answers(graph: bytes, data: RawSamples) -> npt.NDArray[np.int64]:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    (probabilities,) = session.run(["probabilities"], {"inputs": data.inputs})
+    found: npt.NDArray[np.int64] = np.asarray(probabilities).argmax(axis=1)
+    return found
+
+
+def loss_of(graph: bytes, data: RawSamples) -> float:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    probabilities = np.asarray(session.run(["probabilities"], {"inputs": data.inputs})[0], dtype=np.float64)
+    return -float(np.log(probabilities[np.arange(len(data)), data.labels]).mean())
+
+
+def rows(card: str) -> list[list[str]]:
+    """The cells of all tables."""
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in card.splitlines() if line.startswith("|")
+    ]
+
+
+def test_the_results_by_class_are_scikit_learns(facts: Facts, checked: CheckedModel, trained: Trained) -> None:
+    found = answers(checked.graph, trained.test)
+    precision, recall, _, support = precision_recall_fscore_support(trained.test.labels, found, labels=range(10))
+    results = results_of(facts)
+    assert [entry.name for entry in results.classes] == list(CLASSES)
+    assert [entry.precision for entry in results.classes] == pytest.approx(list(precision))
+    assert [entry.recall for entry in results.classes] == pytest.approx(list(recall))
+    assert [entry.support for entry in results.classes] == list(support)
+    assert results.score.accuracy == pytest.approx((found == trained.test.labels).mean())
+    assert results.data_sha256 == hashlib.sha256(trained.test_file.read_bytes()).hexdigest()
+    shown = rows(model_card(facts))
+    for name, p, r, n in zip(CLASSES, precision, recall, support, strict=True):
+        assert [name, f"{p:.4f}", f"{r:.4f}", str(n)] in shown
+    right = f"accuracy {(found == trained.test.labels).mean():.4f}, loss {loss_of(checked.graph, trained.test):.4f}."
+    digest = hashlib.sha256(trained.test_file.read_bytes()).hexdigest()
+    assert f"On {len(trained.test)} samples (sha256 of the file `{digest}`): {right}" in model_card(facts)
+    metrics = json.loads(bill_of_materials(facts))["metadata"]["component"]["modelCard"]["quantitativeAnalysis"]
+    told = {(entry["type"], entry.get("slice")): entry["value"] for entry in metrics["performanceMetrics"]}
+    assert told["loss", None] == f"{results.score.loss:.6f}"
+    assert [told["precision", name] for name in CLASSES] == [f"{value:.6f}" for value in precision]
+    assert [told["recall", name] for name in CLASSES] == [f"{value:.6f}" for value in recall]
+    assert len(told) == 2 + 2 * len(CLASSES)
+
+
+def test_a_class_that_is_not_there_and_never_answered_has_no_figures(
+    checked: CheckedModel, trained: Trained, tmp_path: Path
+) -> None:
+    found = answers(checked.graph, trained.test)
+    only = (trained.test.labels == 0) & (found == 0)
+    np.savez(tmp_path / "zeros.npz", inputs=trained.test.inputs[only], labels=trained.test.labels[only])
+    candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
+    classes = results_of(gather("digits", 1, candidate, tmp_path / "zeros.npz")).classes
+    assert (classes[0].precision, classes[0].recall, classes[0].support) == (1.0, 1.0, only.sum())
+    assert all((entry.precision, entry.recall, entry.support) == (None, None, 0) for entry in classes[1:])
+
+
+def test_data_without_labels_give_no_results_and_empty_data_are_refused(
+    checked: CheckedModel, trained: Trained, tmp_path: Path
+) -> None:
+    candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
+    facts = gather("digits", 1, candidate, trained.calibration_file)
+    assert facts.results is None
+    assert "Nobody has measured its accuracy yet" in model_card(facts)
+    np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
+    with pytest.raises(InvalidInput, match="holds no samples; at least one is needed"):
+        gather("digits", 1, candidate, tmp_path / "none.npz")
+
+
+def test_the_card_says_where_the_model_comes_from(facts: Facts, checked: CheckedModel, trained_run: Control) -> None:
+    card = model_card(facts)
+    shown = [row for row in rows(card) if len(row) == 2]
+    assert card.startswith("# digits, version 1\n")
+    assert "round 1 of the federated run `r`, learned by moon" in card
+    assert ["file", f"`model.onnx`, {len(checked.graph):,} bytes"] in shown
+    assert ["sha256", f"`{hashlib.sha256(checked.graph).hexdigest()}`"] in shown
+    assert ["weights sha256", f"`{trained_run.run.model.sha256}`"] in shown
+    assert ["input `inputs`", "UINT8 [any, 8, 8, 1]"] in shown
+    assert ["output `probabilities`", "FP32 [any, 10]"] in shown
+    assert ["classes", ", ".join(CLASSES)] in shown
+    assert ["", "learning_rate = 0.02"] in shown
+    assert ["method", "moon with up to 1 previous model"] in shown
+    assert ["rounds", "1"] in shown
+    assert ["parity bound", "`1e-05`"] in shown
+    assert f"differ from the training plan's by {checked.max_abs_diff:.2g} at most" in card
+
+
+def test_the_curve_has_rounds_devices_and_metrics_up_to_the_models_round(
+    runs: Runs, checked: CheckedModel, trained_run: Control, facts: Facts
+) -> None:
+    trained_run.run.initial_metrics.update({"accuracy": 0.1, "loss": 2.3})
+    entry = trained_run.rounds[0]
+    entry.counted.extend(["b", "a"])
+    entry.metrics.update({"accuracy": 0.95, "loss": 0.25, "train_loss": 0.5})
+    later = control_pb2.Round()
+    later.CopyFrom(entry)
+    later.round = 2
+    abandoned = control_pb2.Round(round=1, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED)
+    trained_run.rounds[:] = [abandoned, entry, later]
+    try:
+        history = history_of(gather("digits", 1, candidate_of_run(runs, checked), None))
+    finally:
+        trained_run.rounds[:] = [entry]
+        entry.ClearField("counted")
+        entry.metrics.clear()
+        trained_run.run.initial_metrics.clear()
+    assert history.curve == (
+        CurvePoint(round=0, devices=(), accuracy=0.1, loss=2.3),
+        CurvePoint(round=1, devices=("a", "b"), accuracy=0.95, loss=0.25),
+    )
+    shown = rows(model_card(replace(facts, history=history)))
+    assert ["0", "0", "0.1000", "2.3000", "█" * 2] in shown
+    assert ["1", "2", "0.9500", "0.2500", "█" * 19] in shown
+    assert ["devices", "2 in all, 2 in a round"] in shown
+
+
+def test_a_long_curve_is_shown_from_its_first_round_to_its_last(facts: Facts) -> None:
+    points = tuple(CurvePoint(round=i, devices=(), accuracy=i / 300, loss=None) for i in range(301))
+    history = replace(history_of(facts), curve=points)
+    shown = [
+        int(row[0]) for row in rows(model_card(replace(facts, history=history))) if len(row) == 5 and row[0].isdecimal()
+    ]
+    assert (shown[0], shown[-1], len(shown)) == (0, 300, 25)
+    assert shown == sorted(set(shown))
+
+
+def test_the_cards_example_runs(
+    facts: Facts, checked: CheckedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [line.removeprefix("    ") for line in model_card(facts).splitlines() if line.startswith("    ")]
+    (tmp_path / "model.onnx").write_bytes(checked.graph)
+    monkeypatch.chdir(tmp_path)
+    with contextlib.redirect_stdout(io.StringIO()):
+        names: dict[str, Any] = {}
+        exec("\n".join(lines), names)  # noqa: S102
+    assert names["probabilities"].shape == (1, 10)
+
+
+def test_names_that_markdown_would_read_stay_cells(facts: Facts) -> None:
+    odd = replace(facts, metadata={**facts.metadata, "classes": json.dumps(["a|b", "c\nd"])})
+    assert ["classes", "a\\|b, c d"] in rows(model_card(odd))
+
+
+def schema_errors(document: object) -> list[str]:
+    """What CycloneDX's own JSON schema finds."""
+    folder = resources.files("cyclonedx.schema._res")
+    read = {
+        name: json.loads((folder / file).read_text())
+        for name, file in (
+            ("bom-1.6.schema.json", "bom-1.6.SNAPSHOT.schema.json"),
+            ("spdx.schema.json", "spdx.SNAPSHOT.schema.json"),
+            ("spdx.SNAPSHOT.schema.json", "spdx.SNAPSHOT.schema.json"),
+            ("jsf-0.82.SNAPSHOT.schema.json", "jsf-0.82.SNAPSHOT.schema.json"),
+        )
+    }
+    registry: Registry[Any] = Registry().with_resources(
+        (f"http://cyclonedx.org/schema/{name}", Resource.from_contents(schema)) for name, schema in read.items()
+    )
+    return [
+        error.message for error in Draft7Validator(read["bom-1.6.schema.json"], registry=registry).iter_errors(document)
+    ]
+
+
+def test_the_bill_is_cyclonedx_and_names_model_parts_and_packages(
+    facts: Facts, checked: CheckedModel, trained: Trained, trained_run: Control
+) -> None:
+    document = json.loads(bill_of_materials(facts))
+    assert schema_errors(document) == []
+    assert schema_errors({**document, "components": [{"type": "spoon", "name": "x"}]})  # the schema was found
+    model = document["metadata"]["component"]
+    assert (model["type"], model["name"], model["version"]) == ("machine-learning-model", "digits", "1")
+    assert model["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(checked.graph).hexdigest()}]
+    assert {"name": "moonfed:method", "value": "moon"} in model["properties"]
+    digests = {entry["name"]: entry["hashes"][0]["content"] for entry in document["components"] if "hashes" in entry}
+    files = trained.bundle.manifest.files
+    assert [digests[name] for name in ("training plan", "graph template", "initial weights")] == [
+        files[name].sha256 for name in FILES
+    ]
+    assert digests["weights"] == trained_run.run.model.sha256
+    assert digests["bundle manifest"] == trained_run.run.manifest.sha256
+    packages = {entry["name"]: entry["version"] for entry in document["components"] if "purl" in entry}
+    assert packages["torch"] == torch.__version__
+    for name in ("numpy", "onnx", "moonfed"):
+        assert packages[name] == metadata.version(name)
+    assert onnxruntime.__version__ in (packages.get("onnxruntime"), packages.get("onnxruntime-gpu"))
+    (depends,) = (entry for entry in document["dependencies"] if entry["ref"] == model["bom-ref"])
+    assert set(depends["dependsOn"]) == {entry["bom-ref"] for entry in document["components"]}
+    parameters = model["modelCard"]["modelParameters"]
+    assert parameters["inputs"] == [{"format": "TYPE_UINT8 [-1, 8, 8, 1]"}]
+    assert parameters["outputs"] == [{"format": "TYPE_FP32 [-1, 10]"}]
+    assert (parameters["approach"], parameters["modelArchitecture"]) == ({"type": "supervised"}, "cnn")
+    measured = model["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
+    assert {"type": "accuracy", "value": f"{results_of(facts).score.accuracy:.6f}"} in measured
+    assert "timestamp" not in document["metadata"]
+
+
+def test_a_bill_of_a_file_alone_is_valid_too(checked: CheckedModel) -> None:
+    facts = gather("digits", 3, Candidate(graph=checked.graph, where="model.onnx", round=1), None)
+    document = json.loads(bill_of_materials(facts))
+    assert schema_errors(document) == []
+    assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", document["serialNumber"])
+
+
+def test_documents_are_the_same_in_every_process(checked: CheckedModel, trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(checked.graph)
+    code = (
+        "import sys; from pathlib import Path; from moonfed.release.publish import *\n"
+        "facts = gather('digits', 1, read_candidate(Path(sys.argv[1])), Path(sys.argv[2]))\n"
+        "sys.stdout.buffer.write(model_card(facts).encode() + bill_of_materials(facts))"
+    )
+    written = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "model.onnx"), str(trained.test_file)],
+            capture_output=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "proto:."},
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert written[0] == written[1]
+    assert b"# digits, version 1" in written[0]

@@ -1,0 +1,333 @@
+"""`moonfed-export follow`: which rounds reach the server, which do not, and that what was taken back stays away."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from typer.testing import CliRunner
+
+from moonfed.blobs import BlobRef
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.export.binding import read_metadata
+from moonfed.export.cli.program import app
+from moonfed.export.coordinator_client import Runs, connect
+from moonfed.export.run_watcher import watch_run
+from moonfed.release.follow import Decision, Follower, Gate
+from moonfed.release.repository import ModelDirectory
+from moonfed.tensors import Vector
+from tests.export.conftest import another_model
+from tests.release.conftest import NOWHERE
+from tests.release.test_repository import graph, release
+from tests.support.control_service import Control
+from tests.support.trained_model import Trained
+
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def runs(control: Control) -> Iterator[Runs]:
+    with connect(NOWHERE, insecure=True, address=control.address) as found:
+        yield found
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ModelDirectory:
+    return ModelDirectory(tmp_path / "models", "digits")
+
+
+def good(trained: Trained, number: int) -> Vector:
+    """As good as the trained model, and another one: it differs by less than matters."""
+    return np.asarray(trained.model * np.float32(1 + 1e-6 * number), dtype=np.float32)
+
+
+def bad(trained: Trained, seed: int) -> Vector:
+    return another_model(trained.bundle.manifest, seed)
+
+
+def follower(
+    runs: Runs, directory: ModelDirectory, trained: Trained, decisions: list[Decision], *, kept: int = 5
+) -> Follower:
+    return Follower(runs, "r", directory, Gate(data=trained.test_file), decided=decisions.append, kept=kept)
+
+
+def rounds_in(directory: ModelDirectory) -> dict[int, str]:
+    """What the versions' files say of their round."""
+    return {version: read_metadata(directory.model(version))["round"] for version in directory.versions()}
+
+
+def accuracy(directory: ModelDirectory, version: int, trained: Trained) -> float:
+    session = onnxruntime.InferenceSession(directory.model(version), providers=["CPUExecutionProvider"])
+    (probabilities,) = session.run(["probabilities"], {"inputs": trained.test.inputs})
+    return float((np.asarray(probabilities).argmax(axis=1) == trained.test.labels).mean())
+
+
+def test_the_newest_round_that_passes_is_served_and_those_that_do_not_are_not(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+) -> None:
+    decisions: list[Decision] = []
+    following = follower(runs, directory, trained, decisions)
+    assert following.catch_up()
+    assert (decisions, directory.versions()) == ([], [])  # round 0 is nobody's
+    control.commit(good(trained, 1))
+    control.commit(good(trained, 2))
+    assert following.catch_up()
+    assert rounds_in(directory) == {2: "2"}  # the older one is not looked at
+    control.commit(bad(trained, 1))
+    control.commit(bad(trained, 2))
+    assert following.catch_up()
+    assert directory.versions() == [2]
+    assert following.catch_up()  # nothing new: nobody is judged again
+    control.commit(good(trained, 5))
+    control.end()
+    assert not following.catch_up()
+    assert (rounds_in(directory), directory.served()) == ({2: "2", 5: "5"}, [5])
+    assert [(found.round, found.served, found.published) for found in decisions] == [
+        (2, None, True),
+        (4, 2, False),
+        (3, 2, False),
+        (5, 2, True),
+    ]
+    first, second = decisions[0], decisions[1]
+    assert first.accuracy == pytest.approx(accuracy(directory, 2, trained))
+    assert second.served_accuracy == pytest.approx(first.accuracy)
+    assert second.accuracy < first.accuracy - 0.3
+    assert {entry.name for entry in (directory.path / "5").iterdir()} == {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
+
+
+@pytest.mark.parametrize(
+    ("margin", "right", "passes"), [(0, 100, True), (0, 99, False), (0.5, 99, True), (0.5, 98, False), (100, 0, True)]
+)
+def test_the_margin_is_in_points(margin: float, right: int, passes: bool) -> None:
+    gate = Gate(data=NOWHERE, margin=margin)
+    assert gate.passes(right, 100, 200) == passes
+    assert gate.passes(0, None, 200)
+
+
+@pytest.mark.parametrize("margin", [-0.1, 100.5, float("nan")])
+def test_a_margin_outside_0_to_100_is_refused(margin: float) -> None:
+    with pytest.raises(InvalidInput, match="it must be points of accuracy, 0 to 100"):
+        Gate(data=NOWHERE, margin=margin)
+
+
+def test_a_version_that_was_taken_back_stays_away_and_a_later_one_may_come(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+) -> None:
+    decisions: list[Decision] = []
+    following = follower(runs, directory, trained, decisions)
+    for number in (1, 2, 3):
+        control.commit(good(trained, number))
+        following.catch_up()
+    assert directory.roll_back() == (3, 2)
+    following.catch_up()
+    follower(runs, directory, trained, decisions).catch_up()  # one that was started anew knows it as well
+    assert directory.served() == [2]
+    control.commit(bad(trained, 4))
+    following.catch_up()
+    assert (decisions[-1].round, decisions[-1].served, decisions[-1].published) == (4, 2, False)
+    assert directory.served() == [2]
+    control.commit(good(trained, 5))
+    following.catch_up()
+    assert (directory.served(), directory.versions()) == ([5], [1, 2, 3, 5])
+    assert directory.roll_back(2) == (5, 2)
+
+
+def test_so_many_versions_stay_and_the_one_that_is_served(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+) -> None:
+    decisions: list[Decision] = []
+    following = follower(runs, directory, trained, decisions, kept=2)
+    for number in (1, 2, 3, 4):
+        control.commit(good(trained, number))
+        following.catch_up()
+    assert directory.versions() == [3, 4]
+    assert [found.removed for found in decisions] == [(), (), (1,), (2,)]
+    with pytest.raises(InvalidInput, match="keep is 1; it must be at least 2"):
+        follower(runs, directory, trained, decisions, kept=1)
+
+
+def test_what_is_followed_is_signed_if_there_is_a_key(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    from tests.release.test_signing import verifies, write_keys
+
+    gate = Gate(data=trained.test_file)
+    following = Follower(runs, "r", directory, gate, decided=lambda found: None, key=write_keys(tmp_path))
+    control.commit(good(trained, 1))
+    following.catch_up()
+    assert verifies(directory.path / "1", tmp_path / "key.pub")
+    card = (directory.path / "1" / "MODEL_CARD.md").read_text()
+    assert f"On {len(trained.test)} samples" in card  # the gate's
+
+
+def test_a_gate_needs_samples(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
+    control.commit(good(trained, 1))
+    with pytest.raises(InvalidInput, match=r"none.npz holds no samples; at least one is needed"):
+        Follower(runs, "r", directory, Gate(data=tmp_path / "none.npz"), decided=lambda found: None).catch_up()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("moonfed.classes", json.dumps(list("abcdefghij"))),
+        ("moonfed.input", json.dumps({"kind": "image", "shape": [4, 16, 1]})),
+    ],
+)
+def test_a_model_of_other_classes_or_inputs_is_no_measure(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, key: str, value: str
+) -> None:
+    control.commit(good(trained, 1))
+    following = follower(runs, directory, trained, [])
+    following.catch_up()
+    proto = onnx.ModelProto.FromString(directory.model(1))
+    next(entry for entry in proto.metadata_props if entry.key == key).value = value
+    (directory.path / "1" / "model.onnx").write_bytes(proto.SerializeToString())
+    control.commit(good(trained, 2))
+    with pytest.raises(InvalidInput, match="has other inputs or classes than run 'r'; choose another --name"):
+        following.catch_up()
+    assert directory.versions() == [1]
+
+
+def test_another_models_repository_is_left_alone(
+    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    control.commit(good(trained, 1))
+    pets = ModelDirectory(tmp_path / "models", "pets")
+    pets.publish(3, release(graph()))
+    following = follower(runs, pets, trained, [])
+    following.catch_up()  # round 1 is below version 3
+    control.commit(good(trained, 2))
+    control.commit(good(trained, 3))
+    control.commit(good(trained, 4))
+    with pytest.raises(InvalidInput, match=r"version 3 in .*pets does not say what it takes"):
+        following.catch_up()
+    assert pets.versions() == [3]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_be_there(
+    control: Control,
+    runs: Runs,
+    directory: ModelDirectory,
+    trained: Trained,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    listed: bool,
+) -> None:
+    control.commit(good(trained, 1))
+    control.commit(good(trained, 2))
+    fetch = Runs.fetch
+
+    def deleted(self: Runs, ref: BlobRef) -> Path:
+        if ref.sha256 == control.run.model.sha256:
+            if not listed:
+                control.rounds[1].ClearField("model")
+            raise NotFound("there is no such blob")
+        return fetch(self, ref)
+
+    monkeypatch.setattr(Runs, "fetch", deleted)
+    following = follower(runs, directory, trained, [])
+    if listed:
+        with pytest.raises(NotFound, match="there is no such blob"):
+            following.catch_up()
+    else:
+        following.catch_up()
+        assert directory.versions() == [1]
+
+
+def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
+    control: Control, directory: ModelDirectory, trained: Trained
+) -> None:
+    decisions, looks = queue.SimpleQueue[Decision](), queue.SimpleQueue[None]()
+
+    def follow() -> None:
+        with connect(NOWHERE, insecure=True, address=control.address) as found:
+            following = Follower(found, "r", directory, Gate(data=trained.test_file), decided=decisions.put)
+
+            def look() -> bool:
+                goes_on = following.catch_up()
+                looks.put(None)
+                return goes_on
+
+            watch_run(found, "r", look=look, away=lambda problem: None)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    looks.get(timeout=PATIENCE)  # at what there is when a watch begins; the next one is for what is told
+    control.commit(good(trained, 1))
+    assert decisions.get(timeout=PATIENCE).round == 1
+    control.stop()
+    control.commit(good(trained, 2))  # nobody watches
+    control.serve()
+    assert decisions.get(timeout=PATIENCE).round == 2
+    control.end()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert directory.served() == [2]
+
+
+def test_the_command_says_what_became_of_each_round(control: Control, trained: Trained, tmp_path: Path) -> None:
+    control.commit(good(trained, 1))
+    control.end()
+    words = ["follow", "r", "--repository", tmp_path / "models", "--name", "digits", "--data", trained.test_file]
+    code = "from moonfed.export.cli.program import main; main()"
+    where = ["--insecure", "--coordinator", control.address]
+
+    told = []
+
+    def run(*others: str) -> str:
+        command = [sys.executable, "-c", code, *map(str, words), *where, *others]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        told.append(done.stderr)
+        return done.stdout
+
+    (line,) = run("--json").splitlines()
+    found = json.loads(line)
+    assert (found["round"], found["published"], found["served"]) == (1, True, None)
+    assert run() == ""  # all has been seen to
+    has = f"moonfed-export: {tmp_path / 'models' / 'digits'} has version 1; only later rounds are looked at\n"
+    assert told == ["", has]
+    control.commit(bad(trained, 2))
+    assert run().startswith("round   2  accuracy 0.")
+    assert run().endswith(": not good enough\n")
+    assert ModelDirectory(tmp_path / "models", "digits").versions() == [1]
+
+
+def test_the_commands_options_are_the_gates_and_the_directorys(
+    control: Control, trained: Trained, tmp_path: Path
+) -> None:
+    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    from tests.release.test_signing import write_keys
+
+    words = ["follow", "r", "--repository", tmp_path / "models", "--name", "digits", "--data", trained.test_file]
+    where = ["--insecure", "--coordinator", control.address, "--json"]
+
+    def follow(*options: object) -> dict[str, Any]:
+        shown = CliRunner().invoke(app, [*map(str, [*words, *where, *options])], catch_exceptions=False).stdout
+        found: dict[str, Any] = json.loads(shown)
+        return found
+
+    control.commit(good(trained, 1))
+    control.end()
+    assert follow()["published"]
+    control.commit(bad(trained, 2))
+    assert follow("--margin", 100)["published"]
+    control.commit(good(trained, 3))
+    assert follow("--keep", 2, "--sign", write_keys(tmp_path))["removed"] == [1]
+    directory = ModelDirectory(tmp_path / "models", "digits")
+    assert directory.versions() == [2, 3]
+    assert [(directory.path / str(version) / "model.sig").exists() for version in (2, 3)] == [False, True]

@@ -1,0 +1,80 @@
+"""The gate's verdicts on given figures."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from moonfed.errors import InvalidInput
+from moonfed.export.scoring import Score
+from moonfed.release.gate import Figures, Verdict, judge, require_max_drop
+
+
+def figures(correct: int, size: int = 1000, one: float = 1.0, many: float = 10.0, load: float = 5.0) -> Figures:
+    """Of a model that is right on so many of 200 samples."""
+    times = {"batch 1": one, "batch 32": many, "load": load}
+    return Figures(bytes=size, score=Score(accuracy=correct / 200, loss=0.1), milliseconds=times)
+
+
+FLOAT32 = figures(194)
+
+
+def verdict(variant: Figures, *, by_loading: bool = False, max_drop: float = 0.5) -> Verdict:
+    return judge(variant, FLOAT32, FLOAT32, parent_name="float32", max_drop=max_drop, by_loading=by_loading)
+
+
+@pytest.mark.parametrize(
+    ("variant", "kept", "reason"),
+    [
+        (figures(194, size=250), True, "4.00 times smaller"),
+        (figures(194, size=250, one=2, many=25), True, "smaller; 2.00 times slower at batch 1; 2.50 times slower at"),
+        (figures(194, size=1500, many=5), True, "1.50 times larger; 2.00 times faster at batch 32"),
+        (figures(194, one=0.5), True, "2.00 times faster at batch 1"),
+        (figures(194), False, "neither smaller nor faster than float32: no difference in size or speed"),
+        (figures(200, one=1.2), False, "neither smaller nor faster than float32: 1.20 times slower at batch 1"),
+        (figures(194, size=995, one=0.97), False, "neither smaller nor faster"),  # what measurements scatter by
+        (figures(194, load=1), False, "neither smaller nor faster than float32: loads 5.00 times faster"),
+        (figures(193, size=250), True, "smaller"),  # one sample of 200 is half a point, not a little more
+        (figures(192, size=250), False, r"top-1 falls by 1\.00 points; at most 0\.5 are allowed"),
+        (figures(199, size=250), True, "smaller"),
+    ],
+)
+def test_a_variant_is_kept_if_it_is_good_enough_and_smaller_or_faster(
+    variant: Figures, kept: bool, reason: str
+) -> None:
+    found = verdict(variant)
+    assert found.kept is kept
+    assert re.search(reason, found.reason)
+
+
+def test_what_cannot_be_compared_is_dropped() -> None:
+    unknown = replace(figures(194, size=250), score=Score(accuracy=math.nan, loss=math.nan))
+    assert not verdict(unknown).kept
+
+
+def test_loading_sooner_counts_for_optimised_copies() -> None:
+    assert verdict(figures(194, load=1), by_loading=True) == Verdict(kept=True, reason="loads 5.00 times faster")
+    assert not verdict(figures(194, load=9), by_loading=True).kept
+
+
+def test_the_margin_is_given() -> None:
+    assert verdict(figures(192, size=250), max_drop=1).kept
+    assert not verdict(figures(193, size=250), max_drop=0).kept
+
+
+def test_accuracy_is_held_against_float32_and_size_against_the_parent() -> None:
+    parent = figures(193, size=250)
+    kept = judge(figures(193, size=200), parent, FLOAT32, parent_name="int8", max_drop=0.5)
+    assert kept == Verdict(kept=True, reason="1.25 times smaller")
+    same = judge(figures(193, size=250), parent, FLOAT32, parent_name="int8", max_drop=0.5)
+    assert same.reason == "neither smaller nor faster than int8: no difference in size or speed"
+    assert not judge(figures(192, size=200), parent, FLOAT32, parent_name="int8", max_drop=0.5).kept
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+def test_a_margin_that_is_none_is_refused(value: float) -> None:
+    with pytest.raises(InvalidInput, match=r"max-drop is .*; it must be a number from 0"):
+        require_max_drop(value)

@@ -1,0 +1,436 @@
+"""The model repository on disk: its layout, what is kept, what is refused, and what a poller can see."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, WrongState
+from moonfed.release.repository import ModelDirectory, Release
+from moonfed.release.triton_config import chosen_by, from_text, read_interface
+
+CLASSES = ("cat", "dog", "fish")
+PATIENCE = 120.0
+
+
+def graph(scale: float = 1.0, *, batch: int | str = "batch", side: int | str = 4, doubled: bool = False) -> bytes:
+    """A model of three classes that looks at nothing but a corner of the picture."""
+    kind = onnx.TensorProto.DOUBLE if doubled else onnx.TensorProto.FLOAT
+    nodes = [
+        onnx.helper.make_node("Cast", ["inputs"], ["cast"], to=kind),
+        onnx.helper.make_node("ReduceMean", ["cast", "axes"], ["mean"], keepdims=0),
+        onnx.helper.make_node("Mul", ["mean", "scale"], ["scaled"]),
+        onnx.helper.make_node("Softmax", ["scaled"], ["probabilities"], axis=1),
+    ]
+    dtype = np.float64 if doubled else np.float32
+    held = [
+        onnx.numpy_helper.from_array(np.array([1, 2], dtype=np.int64), "axes"),
+        onnx.numpy_helper.from_array(np.array([scale], dtype=dtype), "scale"),
+    ]
+    made = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [onnx.helper.make_tensor_value_info("inputs", onnx.TensorProto.UINT8, [batch, side, 5, 3])],
+        [onnx.helper.make_tensor_value_info("probabilities", kind, [batch, 3])],
+        held,
+    )
+    opset = [onnx.helper.make_opsetid("", 20)]
+    return onnx.helper.make_model(made, opset_imports=opset, ir_version=10).SerializeToString(deterministic=True)
+
+
+def release(content: bytes, classes: Sequence[str] = CLASSES, **others: bytes) -> Release:
+    files = {"model.onnx": content, **{name.replace("_", "."): text for name, text in others.items()}}
+    return Release(interface=read_interface(content, "g.onnx"), classes=tuple(classes), files=files)
+
+
+def read_config(directory: ModelDirectory) -> model_config_pb2.ModelConfig:
+    return text_format.Parse((directory.path / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ModelDirectory:
+    return ModelDirectory(tmp_path / "models", "pets")
+
+
+def contents(path: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in path.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_a_first_version_comes_with_its_configuration_and_its_labels(directory: ModelDirectory) -> None:
+    published = directory.publish(7, release(graph(), bom_json=b"{}"), max_batch_size=16, instances=2)
+    assert (published.path, published.version) == (directory.path / "7", 7)
+    assert (published.new, published.kept_config) == (True, False)
+    assert set(contents(directory.path)) == {"config.pbtxt", "labels.txt", "7/model.onnx", "7/bom.json"}
+    assert (directory.path / "7" / "model.onnx").read_bytes() == graph()
+    assert (directory.path / "labels.txt").read_text() == "cat\ndog\nfish\n"
+    expected = """
+        name: "pets"
+        backend: "onnxruntime"
+        version_policy { latest { num_versions: 1 } }
+        max_batch_size: 16
+        input { name: "inputs" data_type: TYPE_UINT8 dims: [4, 5, 3] }
+        output { name: "probabilities" data_type: TYPE_FP32 dims: [3] label_filename: "labels.txt" }
+        instance_group { count: 2 }
+        dynamic_batching {
+          default_queue_policy {
+            default_timeout_microseconds: 5000000
+            allow_timeout_override: true
+            max_queue_size: 1024
+          }
+        }
+        model_warmup {
+          name: "batch of 1"
+          batch_size: 1
+          inputs { key: "inputs" value { data_type: TYPE_UINT8 dims: [4, 5, 3] zero_data: true } }
+        }
+        model_warmup {
+          name: "batch of 16"
+          batch_size: 16
+          inputs { key: "inputs" value { data_type: TYPE_UINT8 dims: [4, 5, 3] zero_data: true } }
+        }
+    """
+    assert read_config(directory) == text_format.Parse(expected, model_config_pb2.ModelConfig())
+
+
+def test_a_model_whose_batch_is_fixed_is_served_without_batches(directory: ModelDirectory) -> None:
+    directory.publish(1, release(graph(batch=2)))
+    config = read_config(directory)
+    assert config.max_batch_size == 0
+    assert not config.HasField("dynamic_batching")
+    assert (list(config.input[0].dims), list(config.output[0].dims)) == ([2, 4, 5, 3], [2, 3])
+    assert [sample.batch_size for sample in config.model_warmup] == [1]  # Triton's least
+
+
+def test_a_model_of_unknown_sides_has_no_warm_up(directory: ModelDirectory) -> None:
+    directory.publish(1, release(graph(side="height")))
+    config = read_config(directory)
+    assert list(config.input[0].dims) == [-1, 5, 3]
+    assert not config.model_warmup
+
+
+def test_without_class_names_there_are_no_labels(directory: ModelDirectory) -> None:
+    directory.publish(1, release(graph(), classes=()))
+    assert not (directory.path / "labels.txt").exists()
+    assert not read_config(directory).output[0].label_filename
+
+
+@pytest.fixture
+def watched(directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What stood in the model's directory whenever somebody wrote or removed something; all of it was whole."""
+    seen: list[list[str]] = []
+
+    def look() -> None:
+        if directory.path.is_dir():
+            seen.append(sorted(each.name for each in directory.path.iterdir() if not each.name.startswith(".")))
+            text_format.Parse((directory.path / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
+            for version in (name for name in seen[-1] if name.isdecimal()):
+                assert set(contents(directory.path / version)) == {"model.onnx", "card.md"}
+
+    def watch(owner: object, name: str) -> None:
+        done = getattr(owner, name)
+
+        def looked_at(*arguments: object, **named: object) -> object:
+            look()
+            result = done(*arguments, **named)
+            look()
+            return result
+
+        monkeypatch.setattr(owner, name, looked_at)
+
+    for owner, name in ((os, "replace"), (os, "rename"), (os, "fsync"), (os, "open"), (os, "unlink"), (Path, "rename")):
+        watch(owner, name)
+    return seen
+
+
+def test_whoever_looks_at_any_moment_sees_whole_versions_only(
+    directory: ModelDirectory, watched: list[list[str]]
+) -> None:
+    files = ["config.pbtxt", "labels.txt"]
+    directory.publish(1, release(graph(1), card_md=b"#"))
+    assert {tuple(names) for names in watched} == {("1", *files)}  # the first one came with all that belongs to it
+    watched.clear()
+    directory.publish(2, release(graph(2), card_md=b"#"))
+    directory.publish(3, release(graph(3), card_md=b"#"))
+    directory.roll_back()
+    directory.keep_newest(1)
+    found = {tuple(names) for names in watched}
+    assert found == {("1", *files), ("1", "2", *files), ("1", "2", "3", *files), ("2", "3", *files)}
+    assert not [path for path in directory.path.parent.rglob("*") if path.name.startswith(".")]
+
+
+def test_what_a_killed_writer_left_is_no_version_and_is_removed_by_the_next(directory: ModelDirectory) -> None:
+    directory.publish(1, release(graph(1)))
+    left = directory.path / ".2.4711"
+    left.mkdir()
+    (left / "model.onnx").write_bytes(b"half of")
+    assert directory.versions() == [1]
+    directory.publish(2, release(graph(2)))
+    assert not left.exists()
+    assert directory.versions() == [1, 2]
+
+
+def test_a_first_version_that_a_killed_writer_left_is_no_model_and_is_removed(directory: ModelDirectory) -> None:
+    left = directory.path.parent / ".pets.4711"
+    left.mkdir(parents=True)
+    (left / "config.pbtxt").write_text("half of")
+    directory.publish(1, release(graph(1)))
+    assert not left.exists()
+    assert names_in(directory.path.parent) == ["pets"]
+
+
+def test_a_first_version_that_cannot_be_written_leaves_nothing(
+    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="no space left"):
+        directory.publish(1, release(graph(1)))
+    assert names_in(directory.path.parent) == []
+
+
+def test_of_two_who_begin_a_model_one_comes_first_and_both_versions_are_there(
+    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, opened, write = threading.Event(), threading.Event(), ModelDirectory._write_labels
+
+    def held(self: ModelDirectory, of: Release) -> None:
+        reached.set()
+        assert opened.wait(PATIENCE)
+        write(self, of)
+
+    monkeypatch.setattr(ModelDirectory, "_write_labels", held)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(directory.publish, 1, release(graph(1)))
+        assert reached.wait(PATIENCE)
+        second = threads.submit(directory.publish, 2, release(graph(2)))
+        descriptor = os.open(directory.path.parent, os.O_RDONLY)
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+            opened.set()
+        assert first.result(PATIENCE).new
+        assert second.result(PATIENCE).new
+    assert directory.versions() == [1, 2]
+
+
+def test_what_is_not_as_it_was_written_is_never_served(
+    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.publish(1, release(graph(1)))
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, content: write(path, content[:-1] + b"?"))
+    with pytest.raises(Corrupt, match="version 2 of model 'pets' is not what was written; it was taken away"):
+        directory.publish(2, release(graph(2)))
+    assert names_in(directory.path) == ["1", "config.pbtxt", "labels.txt"]
+
+
+def names_in(path: Path) -> list[str]:
+    return sorted(each.name for each in path.iterdir())
+
+
+def test_only_one_writer_at_a_time_and_the_lock_leaves_no_file(directory: ModelDirectory) -> None:
+    with directory.locked():
+        descriptor = os.open(directory.path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        assert not list(directory.path.iterdir())
+
+
+def test_the_same_version_again_changes_nothing_and_another_model_is_refused(directory: ModelDirectory) -> None:
+    directory.publish(3, release(graph(1), card_md=b"one"))
+    before = contents(directory.path)
+    again = directory.publish(3, release(graph(1), card_md=b"two"))
+    assert not again.new
+    with pytest.raises(AlreadyExists, match=r"version 3 in .*pets is another model; choose another --version"):
+        directory.publish(3, release(graph(2)))
+    (directory.path / "4").mkdir()
+    with pytest.raises(AlreadyExists, match="version 4"):
+        directory.publish(4, release(graph(2)))
+    assert contents(directory.path) == before
+
+
+def test_a_configuration_that_somebody_changed_is_kept(directory: ModelDirectory) -> None:
+    directory.publish(1, release(graph(1)))
+    path = directory.path / "config.pbtxt"
+    edited = "# by hand\n" + path.read_text().replace("max_batch_size: 32", "max_batch_size: 8")
+    edited = edited.replace("batch_size: 32", "batch_size: 8")
+    path.write_text(edited)
+    assert directory.publish(2, release(graph(2))).kept_config
+    assert path.read_text() == edited
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('name: "others"', "name in .* is 'others'; it must be its directory's, 'pets'"),
+        ('backend: "python"', "backend in .* is 'python'; it must be 'onnxruntime'"),
+        ('platform: "tensorrt_plan"', "backend in .* is 'tensorrt_plan'"),
+        ('backend: "onnxruntime" default_model_filename: "m.onnx"', "names another model file than model.onnx"),
+        (
+            'backend: "onnxruntime" input { name: "image" data_type: TYPE_UINT8 dims: [4, 5, 3] }',
+            "lacks the model's input",
+        ),
+        (
+            'backend: "onnxruntime" output { name: "z" data_type: TYPE_FP32 dims: [3] }',
+            "has the output 'z'; the model has",
+        ),
+        (
+            'backend: "onnxruntime" max_batch_size: 4 output { name: "probabilities" data_type: TYPE_FP16 dims: [3] }',
+            "data_type of output 'probabilities' in .* is TYPE_FP16; the model's is TYPE_FP32",
+        ),
+        (
+            'backend: "onnxruntime" max_batch_size: 4 output { name: "probabilities" data_type: TYPE_FP32 dims: [10] }',
+            r"dims of output 'probabilities' in .* are \[10\]; the model's are \[3\]",
+        ),
+        (
+            'backend: "onnxruntime" output { name: "probabilities" data_type: TYPE_FP32 dims: [3] }',
+            r"are \[3\]; the model's are \[-1, 3\]",
+        ),
+        ("name = pets", "is no model configuration: 1:6"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_the_model_is_refused(
+    directory: ModelDirectory, text: str, message: str
+) -> None:
+    directory.path.mkdir(parents=True)
+    (directory.path / "config.pbtxt").write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        directory.publish(1, release(graph()))
+    assert set(contents(directory.path)) == {"config.pbtxt"}
+    assert (directory.path / "config.pbtxt").read_text() == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'platform: "onnxruntime_onnx"',  # everything else is completed by the server
+        'backend: "onnxruntime" max_batch_size: 4 input { name: "inputs" data_type: TYPE_UINT8 dims: [-1, -1, 3] }',
+        'backend: "onnxruntime" input { name: "inputs" data_type: TYPE_UINT8 dims: [1, 4, 5, 3] }',
+        'backend: "onnxruntime" max_batch_size: 4 '
+        'input { name: "inputs" data_type: TYPE_UINT8 dims: [60] reshape { shape: [4, 5, 3] } }',
+    ],
+)
+def test_a_configuration_that_fits_is_taken_as_it_is(directory: ModelDirectory, text: str) -> None:
+    directory.path.mkdir(parents=True)
+    (directory.path / "config.pbtxt").write_text(text)
+    assert directory.publish(1, release(graph())).kept_config
+    assert (directory.path / "config.pbtxt").read_text() == text
+
+
+def test_batches_of_a_model_whose_batch_is_fixed_are_refused(directory: ModelDirectory) -> None:
+    directory.path.mkdir(parents=True)
+    (directory.path / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 4')
+    with pytest.raises(InvalidInput, match=r"max_batch_size in .* is 4; the model's first dimensions are fixed"):
+        directory.publish(1, release(graph(batch=2)))
+
+
+def test_labels_of_other_classes_are_refused(directory: ModelDirectory) -> None:
+    directory.publish(1, release(graph(1)))
+    with pytest.raises(InvalidInput, match=r"labels.txt names other classes than the model's, cat, dog, bird"):
+        directory.publish(2, release(graph(2), classes=("cat", "dog", "bird")))
+    with pytest.raises(InvalidInput, match=r"class 'a\\nb' cannot be a label; a label is one line"):
+        ModelDirectory(directory.path.parent, "others").publish(1, release(graph(1), classes=("a\nb", "c", "d")))
+    assert directory.versions() == [1]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".pets", "pets "])
+def test_a_name_that_is_no_directory_for_a_server_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"name is .*; it must be letters"):
+        ModelDirectory(tmp_path, name)
+
+
+def test_a_version_below_one_is_refused(directory: ModelDirectory) -> None:
+    with pytest.raises(InvalidInput, match="version is 0; it must be a whole number from 1"):
+        directory.publish(0, release(graph()))
+
+
+def test_only_numbers_without_leading_zeros_that_hold_a_model_are_versions(directory: ModelDirectory) -> None:
+    directory.publish(10, release(graph(1)))
+    directory.publish(9, release(graph(2)))
+    for name in ("010", "v3", "configs"):
+        (directory.path / name).mkdir()
+        (directory.path / name / "model.onnx").write_bytes(graph(3))
+    (directory.path / "12").mkdir()
+    assert directory.versions() == [9, 10]
+    with pytest.raises(NotFound, match="has no version 12; it has 9, 10"):
+        directory.model(12)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("", [5]),
+        ("version_policy { latest { num_versions: 2 } }", [3, 5]),
+        ("version_policy { latest { num_versions: 9 } }", [1, 3, 5]),
+        ("version_policy { all {} }", [1, 3, 5]),
+        ("version_policy { specific { versions: [1, 4, 5] } }", [1, 5]),
+    ],
+)
+def test_the_version_policy_chooses_as_triton_documents_it(policy: str, expected: list[int]) -> None:
+    assert chosen_by(from_text(policy, "config.pbtxt"), [1, 3, 5]) == expected
+
+
+def test_going_back_serves_the_version_before_and_leaves_the_others_there(directory: ModelDirectory) -> None:
+    for version in (2, 4, 6):
+        directory.publish(version, release(graph(version)))
+    before = read_config(directory)
+    assert directory.served() == [6]
+    assert directory.roll_back() == (6, 4)
+    assert (directory.versions(), directory.served()) == ([2, 4, 6], [4])
+    assert list(read_config(directory).version_policy.specific.versions) == [4]
+    assert directory.roll_back() == (4, 2)
+    with pytest.raises(WrongState, match="has no version before 2, which is served; it stays"):
+        directory.roll_back()
+    assert directory.roll_back(6) == (2, 6)  # and forth
+    with pytest.raises(NotFound, match="has no version 3; it has 2, 4, 6"):
+        directory.roll_back(3)
+    assert directory.served() == [6]
+    after = read_config(directory)
+    after.version_policy.CopyFrom(before.version_policy)
+    assert after == before
+
+
+def test_a_version_that_is_published_takes_over_only_if_it_is_told_to(directory: ModelDirectory) -> None:
+    for version in (1, 2):
+        directory.publish(version, release(graph(version)))
+    directory.roll_back()
+    assert not directory.publish(3, release(graph(3))).kept_config
+    assert directory.served() == [1]
+    directory.publish(4, release(graph(4)), take_over=True)
+    assert directory.served() == [4]
+
+
+def test_old_versions_make_room_but_not_one_that_is_served(directory: ModelDirectory) -> None:
+    for version in range(1, 7):
+        directory.publish(version, release(graph(version)))
+    directory.roll_back(2)
+    assert directory.keep_newest(3) == [1, 3]
+    assert directory.versions() == [2, 4, 5, 6]
+    assert not [entry for entry in directory.path.iterdir() if entry.name.startswith(".")]
+
+
+def test_there_is_nothing_to_go_back_to_in_an_empty_directory(directory: ModelDirectory) -> None:
+    with pytest.raises(NotFound, match="pets has no versions"):
+        directory.roll_back()
+    assert not directory.path.exists()

@@ -1,0 +1,71 @@
+"""What is released, served: the server takes the repository as it was written, and sees rounds come and go."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
+
+from moonfed.export.coordinator_client import connect
+from moonfed.release.follow import Decision, Follower, Gate
+from moonfed.release.repository import ModelDirectory
+from moonfed.serving.model_manager import Models, ServingSettings
+from tests.release.conftest import NOWHERE
+from tests.release.test_follow import good
+from tests.release.test_repository_command import published
+from tests.support.control_service import Control
+from tests.support.server_process import served
+from tests.support.trained_model import CLASSES, Trained
+
+
+def test_a_published_run_answers_as_onnx_runtime_does(trained_run: Control, trained: Trained, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    assert published(trained_run, trained, models).returncode == 0
+    batch = trained.test.inputs[:5]
+    given = InferInput("inputs", list(batch.shape), "UINT8")
+    given.set_data_from_numpy(batch)
+    with served(models, tmp_path / "log") as server, closing(InferenceServerClient(server.grpc)) as client:
+        assert client.is_model_ready("digits", "1")
+        config = client.get_model_config("digits").config
+        found = client.infer("digits", [given]).as_numpy("probabilities")
+        named = client.infer("digits", [given], outputs=[InferRequestedOutput("probabilities", class_count=1)])
+    assert (config.max_batch_size, config.output[0].label_filename) == (32, "labels.txt")
+    session = onnxruntime.InferenceSession(
+        str(models / "digits" / "1" / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    (expected,) = session.run(["probabilities"], {"inputs": batch})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    labels = [entry.decode().split(":")[2] for entry in named.as_numpy("probabilities").reshape(-1)]
+    assert labels == [CLASSES[i] for i in np.asarray(expected).argmax(axis=1)]
+
+
+def test_a_server_serves_what_following_and_going_back_leave(
+    control: Control, trained: Trained, tmp_path: Path
+) -> None:
+    directory = ModelDirectory(tmp_path / "models", "digits")
+    decisions: list[Decision] = []
+    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+        follower = Follower(runs, "r", directory, Gate(data=trained.test_file), decided=decisions.append)
+        control.commit(good(trained, 1))
+        follower.catch_up()
+        with closing(Models(tmp_path / "models", ServingSettings(poll_seconds=0))) as models:
+
+            def serves() -> list[str]:
+                models.poll()
+                return [entry.version for entry in models.index(ready_only=True) if entry.name == "digits"]
+
+            assert serves() == ["1"]
+            control.commit(good(trained, 2))
+            follower.catch_up()
+            assert serves() == ["2"]
+            directory.roll_back()
+            assert serves() == ["1"]
+            follower.catch_up()
+            assert serves() == ["1"]
+            control.commit(good(trained, 3))
+            follower.catch_up()
+            assert serves() == ["3"]
+    assert all(found.published for found in decisions)

@@ -1,0 +1,84 @@
+"""Signatures of versions, checked with the model signing package itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.release.signing import signature_of
+
+pytest.importorskip("model_signing", reason="needs the extra `sign`")
+FILES = {"model.onnx": b"weights", "MODEL_CARD.md": b"# card"}
+
+
+def write_keys(
+    directory: Path, key: ec.EllipticCurvePrivateKey | None = None, *, password: bytes | None = None
+) -> Path:
+    made = key or ec.generate_private_key(ec.SECP256R1())
+    protection = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    (directory / "key.pem").write_bytes(made.private_bytes(pem, serialization.PrivateFormat.PKCS8, protection))
+    public = made.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (directory / "key.pub").write_bytes(public)
+    return directory / "key.pem"
+
+
+def write_version(directory: Path, key: Path) -> Path:
+    version = directory / "7"
+    version.mkdir()
+    for name, content in {**FILES, "model.sig": signature_of(FILES, 7, key)}.items():
+        (version / name).write_bytes(content)
+    return version
+
+
+def verifies(version: Path, public: Path) -> bool:
+    """As the documentation says it."""
+    words = ["verify", "key", version, "--signature", version / "model.sig", "--public_key", public]
+    done = subprocess.run(
+        [sys.executable, "-m", "model_signing", *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert "verif" in (done.stdout + done.stderr).lower()
+    return done.returncode == 0
+
+
+def test_a_signed_version_is_verified_with_the_public_key(tmp_path: Path) -> None:
+    version = write_version(tmp_path, write_keys(tmp_path))
+    assert verifies(version, tmp_path / "key.pub")
+    moved = tmp_path / "elsewhere"
+    version.rename(moved)
+    assert verifies(moved, tmp_path / "key.pub")
+
+
+@pytest.mark.parametrize("change", ["model.onnx", "MODEL_CARD.md", "more.txt", "key"])
+def test_a_version_that_was_changed_is_not(tmp_path: Path, change: str) -> None:
+    version = write_version(tmp_path, write_keys(tmp_path))
+    if change == "key":
+        write_keys(tmp_path)
+    else:
+        (version / change).write_bytes(b"others")
+    assert not verifies(version, tmp_path / "key.pub")
+
+
+def test_keys_that_cannot_sign_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"sign is .*absent.pem'; there is no such file"):
+        signature_of(FILES, 7, tmp_path / "absent.pem")
+    with pytest.raises(InvalidInput, match="must be a private key in PEM without a password"):
+        signature_of(FILES, 7, write_keys(tmp_path, ec.generate_private_key(ec.SECP256K1())))
+    with pytest.raises(InvalidInput, match="must be a private key"):
+        signature_of(FILES, 7, write_keys(tmp_path, password=b"secret"))
+    (tmp_path / "key.pem").write_bytes(
+        ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    with pytest.raises(InvalidInput, match="must be a private key"):
+        signature_of(FILES, 7, tmp_path / "key.pem")
+    (tmp_path / "key.pem").write_bytes(b"no key")
+    with pytest.raises(InvalidInput, match="must be a private key"):
+        signature_of(FILES, 7, tmp_path / "key.pem")

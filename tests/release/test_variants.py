@@ -1,0 +1,391 @@
+"""Variants of a model that has learned: what they compute, how well, and what they say of themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto
+from typer.testing import CliRunner
+
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.export.binding import read_metadata
+from moonfed.export.cli.program import app
+from moonfed.export.coordinator_client import Runs
+from moonfed.export.model_file import CheckedModel, check_model
+from moonfed.export.model_zoo import build_network
+from moonfed.export.onnx_graph import export_graph
+from moonfed.export.scoring import Predictor
+from moonfed.manifest import InputSpec
+from moonfed.release.calibration import read_calibration
+from moonfed.release.convert import to_int8
+from moonfed.release.float16 import to_float16
+from moonfed.release.simplify import simplify
+from moonfed.release.variants import Variant, Wishes, make_variants
+from moonfed.samples import RawSamples
+from tests.export.conftest import SMALL_IMAGE
+from tests.support.control_service import Control
+from tests.support.trained_model import RECIPE, Trained
+
+DATA_SHA256 = "d" * 64
+
+
+def predicted(graph: bytes, inputs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """By ONNX Runtime, asked directly."""
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    (probabilities,) = session.run(["probabilities"], {"inputs": inputs})
+    return np.asarray(probabilities)
+
+
+def calibration(trained: Trained) -> npt.NDArray[np.uint8]:
+    with np.load(trained.calibration_file) as archive:
+        return np.asarray(archive["inputs"])
+
+
+@pytest.fixture(scope="module")
+def variants(trained: Trained, checked: CheckedModel) -> Mapping[str, Variant]:
+    found = read_calibration(trained.calibration_file, RECIPE.input, trained.test.inputs, DATA_SHA256)
+    wishes = Wishes(names=("float16", "int8"), optimised=True, calibration=found)
+    return {variant.name: variant for variant in make_variants(checked.graph, trained.test, DATA_SHA256, wishes)}
+
+
+def test_an_optimised_copy_has_fewer_operators_some_of_them_fused(variants: Mapping[str, Variant]) -> None:
+    plain, optimised = (
+        onnx.ModelProto.FromString(variants[name].graph).graph.node for name in ("float32", "float32-optimised")
+    )
+    assert len(optimised) < len(plain)
+    assert "com.microsoft" in {node.domain for node in optimised} - {node.domain for node in plain}
+
+
+def test_quantising_leaves_warnings_on(variants: Mapping[str, Variant]) -> None:
+    assert "int8" in variants
+    assert logging.getLogger().isEnabledFor(logging.WARNING)
+
+
+def test_every_variant_is_there_and_nearly_as_good(variants: Mapping[str, Variant], trained: Trained) -> None:
+    bases = ["float32", "float16", "int8"]
+    assert list(variants) == [*bases, *(f"{base}-optimised" for base in bases)]
+    inputs, labels = trained.test.inputs, trained.test.labels
+    reference = predicted(variants["float32"].graph, inputs)
+    assert (reference.argmax(axis=1) == labels).mean() > 0.9  # else nothing is shown by what follows
+    for variant in variants.values():
+        probabilities = predicted(variant.graph, inputs)
+        accuracy = float((probabilities.argmax(axis=1) == labels).mean())
+        loss = -float(np.log(probabilities[np.arange(len(labels)), labels].astype(np.float64)).mean())
+        assert variant.figures.score.accuracy == pytest.approx(accuracy, abs=1e-12), variant.name
+        assert variant.figures.score.loss == pytest.approx(loss, rel=1e-4), variant.name
+        expected = 100 * float((reference.argmax(axis=1) == labels).mean() - accuracy)
+        assert variant.drop == pytest.approx(expected, abs=1e-6)
+        assert variant.difference == pytest.approx(float(np.abs(probabilities - reference).max()), abs=1e-6)
+        assert variant.drop <= 0.5
+        assert variant.figures.bytes == len(variant.graph)
+        assert set(variant.figures.milliseconds) == {"batch 1", "batch 32", "load"}
+    assert 0 < variants["float16"].difference < 0.01
+    assert 0 < variants["int8"].difference < 0.2
+
+
+def test_the_gate_decides_by_the_figures(variants: Mapping[str, Variant]) -> None:
+    float32 = variants["float32"]
+    assert float32.verdict.kept
+    for variant in variants.values():
+        if variant.parent:
+            parent = variants[variant.parent]
+            times, before = variant.figures.milliseconds, parent.figures.milliseconds
+            counted = set(before) if variant.name.endswith("-optimised") else set(before) - {"load"}
+            faster = any(times[name] <= 0.95 * before[name] for name in counted)
+            smaller = variant.figures.bytes <= 0.99 * parent.figures.bytes
+            good = 100 * (float32.figures.score.accuracy - variant.figures.score.accuracy) <= 0.5 + 1e-9
+            assert variant.verdict.kept == (parent.verdict.kept and good and (smaller or faster))
+    # whatever the machine: half and nearly a quarter of the bytes
+    assert variants["float16"].figures.bytes < 0.55 * float32.figures.bytes
+    assert variants["int8"].figures.bytes < 0.35 * float32.figures.bytes
+    assert variants["float16"].verdict.kept
+    assert variants["int8"].verdict.kept
+
+
+def test_variants_say_what_they_are(variants: Mapping[str, Variant], trained: Trained, checked: CheckedModel) -> None:
+    parent = read_metadata(checked.graph)
+    of_the_file = {"parity_bound", "parity_data_sha256", "variant"}
+    for variant in variants.values():
+        found = read_metadata(variant.graph)
+        assert found["variant"] == variant.name
+        if variant.parent:
+            assert found["parent_sha256"] == hashlib.sha256(variants[variant.parent].graph).hexdigest()
+            assert not {"parity_bound", "parity_data_sha256"} & set(found)
+            assert (found["gate_max_drop"], found["gate_data_sha256"]) == ("0.5", DATA_SHA256)
+        assert {key: found[key] for key in parent.keys() - of_the_file} == {
+            key: parent[key] for key in parent.keys() - of_the_file
+        }
+        assert ("optimised_for" in found) == variant.name.endswith("-optimised")
+        keys = [entry.key for entry in onnx.ModelProto.FromString(variant.graph).metadata_props]
+        assert keys == sorted(keys)
+        assert all(key.startswith("moonfed.") for key in keys)
+    int8 = read_metadata(variants["int8"].graph)
+    assert int8["calibration_sha256"] == hashlib.sha256(trained.calibration_file.read_bytes()).hexdigest()
+    assert int8["calibration_samples"] == "200"
+    fits = json.loads(read_metadata(variants["int8-optimised"].graph)["optimised_for"])
+    assert fits["onnxruntime"] == onnxruntime.__version__
+
+
+def test_int8_has_unsigned_activations_and_signed_weights_by_channel(variants: Mapping[str, Variant]) -> None:
+    proto = onnx.ModelProto.FromString(variants["int8"].graph)
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    makers = {output: node for node in proto.graph.node for output in node.output}
+    layers = [node for node in proto.graph.node if node.op_type in ("Conv", "Gemm")]
+    assert len(layers) == 7
+    for layer in layers:
+        activation, weight = (makers[name] for name in layer.input[:2])
+        assert (activation.op_type, weight.op_type) == ("DequantizeLinear", "DequantizeLinear")
+        assert constants[activation.input[2]].data_type == TensorProto.UINT8
+        assert constants[weight.input[0]].data_type == TensorProto.INT8
+        channels = constants[weight.input[0]].dims[0]
+        assert list(constants[weight.input[1]].dims) == [channels]
+    assert [entry.type.tensor_type.elem_type for entry in proto.graph.input] == [TensorProto.UINT8]
+    assert [entry.type.tensor_type.elem_type for entry in proto.graph.output] == [TensorProto.FLOAT]
+
+
+def test_preprocessing_and_softmax_are_quantised_by_nobody(variants: Mapping[str, Variant]) -> None:
+    proto = onnx.ModelProto.FromString(variants["int8"].graph)
+    makers = {output: node for node in proto.graph.node for output in node.output}
+    first = next(node for node in proto.graph.node if node.op_type == "Conv")
+    pending, before = [makers[makers[first.input[0]].input[0]].input[0]], set()  # before the first quantisation
+    while pending:
+        node = makers.get(pending.pop())
+        if node is not None:
+            before.add(node.op_type)
+            pending.extend(node.input)
+    assert {"Cast", "Mul", "Add"} <= before
+    assert not {"QuantizeLinear", "DequantizeLinear"} & before
+    assert makers["probabilities"].op_type == "Softmax"
+
+
+def test_float16_holds_its_weights_in_float16_and_takes_raw_values_of_any_size() -> None:
+    table = InputSpec(kind="features", shape=(6,))
+    network = build_network("mlp", table, 3, mean=(3e6,), deviation=(1e6,), seed=1)  # beyond float16's 65,504
+    graph = simplify(export_graph(network, table, model="mlp"))
+    half = to_float16(graph)
+    weights = {tensor.name: tensor.data_type for tensor in onnx.ModelProto.FromString(half).graph.initializer}
+    assert weights["encoder.0.weight"] == TensorProto.FLOAT16
+    assert weights["preprocessing.mean"] == TensorProto.FLOAT
+    inputs = np.random.default_rng(0).normal(3e6, 1e6, (50, 6)).astype(np.float32)
+    expected = Predictor(graph).predict(inputs)
+    assert np.abs(expected - expected[0]).max() > 1e-3
+    assert np.abs(Predictor(half).predict(inputs) - expected).max() < 1e-3
+
+
+def test_a_residual_network_is_quantised_whole() -> None:
+    network = build_network(
+        "tests.support.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
+    )
+    graph = simplify(export_graph(network, SMALL_IMAGE, model="tested"))
+    inputs = np.random.default_rng(0).integers(0, 256, (64, *SMALL_IMAGE.shape), dtype=np.uint8)
+    proto = onnx.ModelProto.FromString(to_int8(graph, inputs))
+    makers = {output: node for node in proto.graph.node for output in node.output}
+    weighted = [node for node in proto.graph.node if node.op_type in ("Conv", "Gemm")]
+    sums = [node for node in proto.graph.node if node.op_type == "Add" and "shift" not in str(node.input)]
+    assert {makers[node.input[0]].op_type for node in weighted} == {"DequantizeLinear"}
+    # all but the sum of preprocessing
+    assert [makers[node.input[0]].op_type for node in sums].count("DequantizeLinear") >= len(sums) - 1
+    assert len(sums) > 1
+
+
+def test_embeddings_stay_float32_in_every_variant(trained: Trained, runs: Runs) -> None:
+    inputs, graph = trained.test.inputs[:20], check_model(runs, "r", trained.test_file, embeddings=True).graph
+    expected = run(graph, inputs)
+    spread = float(np.ptp(expected))
+    for converted in (to_float16(graph), to_int8(graph, calibration(trained))):
+        embeddings = run(converted, inputs)
+        assert embeddings.dtype == np.float32
+        assert embeddings.shape == (20, 256)
+        assert 0 < np.abs(embeddings - expected).max() < 0.1 * spread
+
+
+def run(graph: bytes, inputs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["probabilities", "embeddings"]
+    return np.asarray(session.run(["embeddings"], {"inputs": inputs})[0])
+
+
+def test_test_data_are_not_calibrated_on(trained: Trained, tmp_path: Path) -> None:
+    test, sha256 = trained.test.inputs, hashlib.sha256(trained.test_file.read_bytes()).hexdigest()
+    with pytest.raises(InvalidInput, match="which is the very test data; it must be other data"):
+        read_calibration(trained.test_file, RECIPE.input, test, sha256)
+    mixed = np.concatenate([calibration(trained)[:30], test[5:7]])
+    np.savez(tmp_path / "mixed.npz", inputs=mixed)
+    with pytest.raises(InvalidInput, match="2 of its 32 samples, such as that at position 30, are among the test"):
+        read_calibration(tmp_path / "mixed.npz", RECIPE.input, test, sha256)
+    np.savez(tmp_path / "none.npz", inputs=mixed[:0])
+    with pytest.raises(NotFound, match=r"^calibration is '.*absent.npz'; there is no such file$"):
+        read_calibration(tmp_path / "absent.npz", RECIPE.input, test, sha256)
+    with pytest.raises(InvalidInput, match="holds no samples; at least one is needed"):
+        read_calibration(tmp_path / "none.npz", RECIPE.input, test, sha256)
+    found = read_calibration(trained.calibration_file, RECIPE.input, test, sha256)
+    assert np.array_equal(found.inputs, calibration(trained))
+
+
+def test_data_of_every_batch_calibrate(trained: Trained, checked: CheckedModel) -> None:
+    """There is nothing to see on the first 64 pictures, and with no others int8 predicts what it likes."""
+    found = calibration(trained)
+    late = np.concatenate([np.zeros_like(found[:64]), found[:136]])
+    right = predicted(to_int8(checked.graph, late), trained.test.inputs).argmax(axis=1) == trained.test.labels
+    assert right.mean() > 0.9
+
+
+def test_much_data_are_thinned_out_evenly(tmp_path: Path) -> None:
+    inputs = np.arange(1100, dtype=np.float32).reshape(-1, 1)
+    np.savez(tmp_path / "much.npz", inputs=inputs)
+    table = InputSpec(kind="features", shape=(1,))
+    found = read_calibration(tmp_path / "much.npz", table, inputs[:0], DATA_SHA256)
+    assert found.inputs[:, 0].tolist() == list(range(0, 1100, 3))
+
+
+def test_a_variant_that_predicts_worse_is_dropped_with_its_optimised_copy_and_leaves_no_file(
+    trained: Trained, trained_run: Control, tmp_path: Path
+) -> None:
+    """Calibrated on black pictures, int8 takes every brighter pixel for the darkest one."""
+    black, output = tmp_path / "black.npz", tmp_path / "digits.onnx"
+    np.savez(black, inputs=np.zeros_like(calibration(trained)))
+    for name in ("digits.int8.onnx", "digits.int8-optimised.onnx"):
+        (tmp_path / name).write_bytes(b"of an older export")
+    report = exported(trained, trained_run, output, "--variant", "int8", "--optimised", "--calibration", str(black))
+    entries = {entry["variant"]: entry for entry in report["variants"]}
+    assert entries["int8"]["kept"] is False
+    fallen = f"{entries['int8']['drop_points']:.2f}"
+    assert entries["int8"]["reason"] == f"top-1 falls by {fallen} points; at most 0.5 are allowed"
+    assert float(fallen) > 20
+    assert entries["int8-optimised"]["reason"] == "int8 was dropped"
+    assert entries["float32"]["kept"] is True
+    assert not list(tmp_path.glob("*int8*"))
+    options = ("--variant", "int8", "--calibration", str(black), "--max-drop", "100")
+    report = exported(trained, trained_run, output, *options)
+    assert (report["max_drop"], report["variants"][1]["kept"]) == (100, True)
+    assert read_metadata((tmp_path / "digits.int8.onnx").read_bytes())["gate_max_drop"] == "100"
+
+
+def test_an_optimised_copy_of_what_is_dropped_goes_even_if_no_other_is_wanted(
+    trained: Trained, trained_run: Control, tmp_path: Path
+) -> None:
+    black = tmp_path / "black.npz"
+    np.savez(black, inputs=np.zeros_like(calibration(trained)))
+    (tmp_path / "digits.int8-optimised.onnx").write_bytes(b"of an older export")
+    exported(trained, trained_run, tmp_path / "digits.onnx", "--variant", "int8", "--calibration", str(black))
+    assert not list(tmp_path.glob("*int8*"))
+
+
+def exported(trained: Trained, control: Control, output: Path, *options: str) -> dict[str, Any]:
+    arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(output), "--insecure"]
+    arguments += ["--coordinator", control.address, *options, "--json"]
+    shown = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
+    report: dict[str, Any] = json.loads(shown)["report"]
+    assert report == json.loads(output.with_suffix(".report.json").read_text())
+    return report
+
+
+def test_the_report_names_the_files_that_were_written(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
+    output = tmp_path / "digits.onnx"
+    report = exported(trained, trained_run, output, "--variant", "all", "--calibration", str(trained.calibration_file))
+    assert (report["run"], report["round"], report["max_drop"]) == ("r", 1, 0.5)
+    assert report["data"] == {
+        "sha256": hashlib.sha256(trained.test_file.read_bytes()).hexdigest(),
+        "samples": len(trained.test),
+    }
+    assert report["calibration"] == {
+        "sha256": hashlib.sha256(trained.calibration_file.read_bytes()).hexdigest(),
+        "samples": 200,
+    }
+    assert report["measured_on"]["onnxruntime"] == onnxruntime.__version__
+    entries = report["variants"]
+    files = {entry["file"] for entry in entries}
+    assert files == {"digits.onnx", "digits.float16.onnx", "digits.int8.onnx"}
+    for entry in entries:
+        content = (tmp_path / entry["file"]).read_bytes()
+        assert (entry["bytes"], entry["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        (probabilities,) = session.run(None, {"inputs": trained.test.inputs})
+        right = np.asarray(probabilities).argmax(axis=1) == trained.test.labels
+        assert entry["top1"] == pytest.approx(float(right.mean()), abs=1e-12)
+        assert entry["drop_points"] == pytest.approx(100 * (entries[0]["top1"] - entry["top1"]), abs=1e-9)
+        chosen = np.asarray(probabilities)[np.arange(len(right)), trained.test.labels].astype(np.float64)
+        assert entry["loss"] == pytest.approx(-float(np.log(chosen).mean()), rel=1e-4)
+
+
+def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
+    arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(tmp_path / "d.onnx"), "--insecure"]
+    arguments += ["--coordinator", trained_run.address, "--variant", "float16", "--bound", "0.25"]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    steps = ["making float16", f"timing float32, float16, and scoring them on {len(trained.test):,} samples"]
+    assert done.stderr.splitlines() == [f"moonfed-export: {step}" for step in steps]
+    lines = done.stdout.splitlines()
+    assert read_metadata((tmp_path / "d.onnx").read_bytes())["parity_bound"] == "0.25"
+    assert " ".join(lines[1].split()) == "variant bytes top-1 drop loss difference ms batch 1 ms batch 32 ms load"
+    assert [line.split()[0] for line in lines[2:4]] == ["float32", "float16"]
+    assert lines[4] == "float32: kept, what the others are measured by"
+    assert lines[5].startswith("float16: kept, 1.9")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--variant", "int4"], "variant is 'int4'; it must be one of float32, float16, int8 or all; repeat"),
+        (["--variant", "all"], "variant int8 needs data to calibrate on; name an .npz file with --calibration"),
+        (["--calibration", "c.npz"], "calibration is 'c.npz'; it is for variant int8, which is not asked for"),
+        (["--output", "export"], "output is 'export', a directory; it must be a file"),
+        (["--max-drop", "-1"], r"max-drop is -1\.0; it must be a number from 0"),
+    ],
+)
+def test_bad_options_are_named_before_anybody_is_asked(options: list[str], message: str, tmp_path: Path) -> None:
+    arguments = ["onnx", "r", "--data", "absent.npz", "--output", str(tmp_path / "m.onnx"), *options]
+    with pytest.raises(InvalidInput, match=message):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_variants_need_samples(checked: CheckedModel, trained: Trained) -> None:
+    none = RawSamples(inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
+    with pytest.raises(InvalidInput, match="data hold no samples"):
+        make_variants(checked.graph, none, DATA_SHA256, Wishes(names=("float16",)))
+
+
+CONVERT = """
+import hashlib, sys
+from pathlib import Path
+import numpy as np
+from moonfed.release.convert import optimise, to_int8
+from moonfed.release.float16 import to_float16
+
+graph = Path(sys.argv[1]).read_bytes()
+inputs = np.load(sys.argv[2])["inputs"]
+for made in (to_float16(graph), to_int8(graph, inputs), optimise(graph), optimise(to_int8(graph, inputs))):
+    print(hashlib.sha256(made).hexdigest())
+assert "torch" not in sys.modules
+"""
+
+
+def test_two_conversions_in_two_processes_are_byte_identical(
+    trained: Trained, checked: CheckedModel, tmp_path: Path
+) -> None:
+    """And torch is needed by none."""
+    (tmp_path / "model.onnx").write_bytes(checked.graph)
+    outputs = []
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", CONVERT, str(tmp_path / "model.onnx"), str(trained.calibration_file)],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "proto:."},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        outputs.append(done.stdout.split())
+    assert outputs[0] == outputs[1]
+    assert len(set(outputs[0])) == 4

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
+
+from moonfed.errors import InvalidInput, ResourceExhausted
+from moonfed.serving import http_codec
+from moonfed.serving.http_codec import Form
+from moonfed.serving.inference_request import Array, InferResponse, RequestedOutput
+from tests.support.tensor_strategies import NUMBERS, objects, same, tensors
+
+Loose = Any
+
+READABLE = (*NUMBERS, "BYTES")  # as JSON
+BINARY = Form(default=True, outputs={})
+TEXT = Form(default=False, outputs={})
+
+
+def input_of(name: str, datatype: str, array: Array, *, binary: bool) -> Loose:
+    return InferInput(name, list(array.shape), datatype).set_data_from_numpy(array, binary_data=binary)
+
+
+@given(st.lists(st.tuples(tensors(text=True), st.booleans()), min_size=1, max_size=3))
+def test_what_tritonclient_encodes_is_decoded_to_the_same_arrays(
+    found: list[tuple[tuple[str, Array], bool]],
+) -> None:
+    inputs = [input_of(f"in{n}", *each, binary=binary) for n, (each, binary) in enumerate(found)]
+    body, length = InferenceServerClient.generate_request_body(inputs, request_id="seven")
+    request, form = http_codec.infer_request(body, length, "m", "2")
+    assert (request.model, request.version, request.id) == ("m", "2", "seven")
+    for n, ((datatype, array), binary) in enumerate(found):
+        got = request.inputs[f"in{n}"]
+        if binary or not datatype.startswith("FP"):
+            assert same(got, array)
+        else:  # a NaN has more than one form, and JSON one
+            assert got.dtype == array.dtype
+            assert np.array_equal(got, array, equal_nan=True)
+    assert form.is_binary("anything")  # tritonclient's default
+
+
+@given(st.lists(tensors(text=True), min_size=1, max_size=3), st.booleans())
+def test_tritonclient_decodes_what_is_answered(found: list[tuple[str, Array]], binary: bool) -> None:
+    outputs = {f"out{n}": array for n, (_, array) in enumerate(found)}
+    response = InferResponse(model="m", version="2", id="seven", outputs=outputs)
+    body = http_codec.infer_response(response, BINARY if binary else TEXT)
+    assert (body.header_length is not None) is binary
+    result = InferResult.from_response_body(body.content, header_length=body.header_length)
+    answer = result.get_response()
+    assert (answer["model_name"], answer["model_version"], answer["id"]) == ("m", "2", "seven")
+    for n, (datatype, array) in enumerate(found):
+        assert result.get_output(f"out{n}")["datatype"] == datatype
+        got = result.as_numpy(f"out{n}")
+        if datatype == "BYTES" and not binary:
+            got = objects([element.encode() for element in got.ravel()], got.shape)
+        if not array.size:  # for which tritonclient forgets the dtype
+            assert got.shape == array.shape
+        elif binary or not datatype.startswith("FP"):
+            assert same(got, array)
+        else:
+            assert np.array_equal(got, array, equal_nan=True)
+
+
+def test_each_output_has_the_form_that_is_asked_for() -> None:
+    wanted = [InferRequestedOutput("a", binary_data=False), InferRequestedOutput("b", binary_data=True, class_count=2)]
+    inputs = [input_of("x", "FP32", np.ones((1, 2), np.float32), binary=True)]
+    body, length = InferenceServerClient.generate_request_body(inputs, outputs=wanted, timeout=250)
+    request, form = http_codec.infer_request(body, length, "m", "")
+    assert request.outputs == (RequestedOutput(name="a"), RequestedOutput(name="b", class_count=2))
+    assert request.timeout_us == 250
+    assert (form.is_binary("a"), form.is_binary("b"), form.is_binary("c")) == (False, True, False)
+    numbers = np.array([[1.5, 2.0]], np.float32)
+    answer = http_codec.infer_response(
+        InferResponse(model="m", version="1", id="", outputs={"a": numbers, "b": numbers}), form
+    )
+    document = json.loads(answer.content[: answer.header_length])
+    assert document["outputs"][0] == {"name": "a", "datatype": "FP32", "shape": [1, 2], "data": [1.5, 2.0]}
+    assert document["outputs"][1]["parameters"] == {"binary_data_size": 8}
+    assert answer.content[answer.header_length or 0 :] == numbers.tobytes()
+    assert "id" not in document
+
+
+def test_nested_arrays_are_read_as_flat_ones_are() -> None:
+    tensor = {"name": "x", "datatype": "INT64", "shape": [2, 2], "data": [[1, 2], [3, 4]]}
+    names = {"name": "s", "datatype": "BYTES", "shape": [2, 1], "data": [["ä"], ["b"]]}
+    request, form = http_codec.infer_request(json.dumps({"inputs": [tensor, names]}).encode(), None, "m", "")
+    assert same(request.inputs["x"], np.array([[1, 2], [3, 4]], np.int64))
+    assert same(request.inputs["s"], objects(["ä".encode(), b"b"], (2, 1)))
+    assert not form.is_binary("y")  # JSON is answered with JSON
+
+
+def body_of(**changes: Loose) -> bytes:
+    tensor: dict[str, Any] = {"name": "x", "datatype": "UINT8", "shape": [2], "data": [1, 2], **changes}
+    return json.dumps({"inputs": [{key: value for key, value in tensor.items() if value is not None}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"{", "failed to parse the request JSON buffer"),
+        (b"[]", "failed to parse the request JSON buffer: it must be an object"),
+        (b"\xff", "failed to parse the request JSON buffer"),
+        (b"{}", "Unable to parse 'inputs': it must be an array of objects"),
+        (b'{"inputs": [1]}', "Unable to parse 'inputs': it must be an array of objects"),
+        (b'{"id": 7, "inputs": []}', "Unable to parse 'id': it must be a string"),
+        (b'{"inputs": [], "parameters": 1}', "Unable to parse 'parameters': it must be an object"),
+        (b'{"inputs": [], "parameters": {"timeout": "1"}}', "Unable to parse 'timeout': it must be a whole number"),
+        (b'{"inputs": [], "outputs": [{}]}', "Unable to parse 'name': it must be a string"),
+        (
+            b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": -1}}]}',
+            "Unable to parse 'classification': it must be a whole number, 0 or more",
+        ),
+        (
+            b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}',
+            "Unable to parse 'binary_data': it must be true or false",
+        ),
+        (body_of(name=None), "Unable to parse 'name': it must be a string"),
+        (body_of(shape=[-1]), "Unable to parse 'shape'"),
+        (body_of(shape=[2.0]), "Unable to parse 'shape'"),
+        (body_of(datatype="FP8"), "invalid datatype for input x: 'FP8'; it must be one of BOOL"),
+        (body_of(data=None), "Input must set only one of the following fields: 'data', 'binary_data_size' in"),
+        (body_of(data={}), "Unable to parse 'data' of input 'x': it must be an array"),
+        (body_of(data=[1, 2, 3]), "Shape does not match true shape of 'data' field: input 'x' is [2], with 3 values"),
+        (body_of(data=[[1], [2, 3]]), "it must be an array of UINT8"),
+        (body_of(data=[1.5, 2]), "it must be an array of UINT8, not of fractions"),
+        (body_of(data=[True, False]), "it must be an array of UINT8, not of booleans"),
+        (body_of(data=["1", "2"]), "it must be an array of UINT8, not of strings"),
+        (body_of(data=[-1, 2]), "it must be an array of UINT8, from 0 to 255; it has values from -1 to 2"),
+        (body_of(data=[1, 2**70]), "it must be an array of UINT8, not of object"),
+        (body_of(datatype="BOOL"), "it must be an array of BOOL, not of whole numbers"),
+        (body_of(datatype="BYTES"), "input 'x' has an element that is no string"),
+        (body_of(parameters={"binary_data_size": 2}), "But set 'data' 'binary_data_size'"),
+        (
+            body_of(data=None, parameters={"binary_data_size": 2}),
+            "unexpected size for input 'x', expecting 2 additional",
+        ),
+        (body_of(data=None, parameters={"shared_memory_region": "r"}), "which this server does not offer"),
+    ],
+)
+def test_what_is_not_a_request_is_refused_with_a_sentence(body: bytes, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        http_codec.infer_request(body, None, "m", "")
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header_length", "extra", "sentence"),
+    [
+        (10_000, b"", "inference header size should be in range (0, "),
+        (None, b"1", "failed to parse the request JSON buffer"),
+        (0, b"\x01", "unexpected size for input 'x', expecting 1 additional bytes for model 'm'"),
+        (0, b"\x01\x02\x03", "unexpected additional input data for model 'm'"),
+    ],
+)
+def test_bytes_after_the_json_are_exactly_what_it_says(header_length: int | None, extra: bytes, sentence: str) -> None:
+    header = body_of(data=None, parameters={"binary_data_size": 2})
+    length = len(header) if header_length == 0 else header_length
+    with pytest.raises(InvalidInput) as caught:
+        http_codec.infer_request(header + extra, length, "m", "")
+    assert sentence in str(caught.value)
+
+
+@given(st.binary(max_size=300))
+def test_bodies_are_compressed_as_the_standard_library_does(body: bytes) -> None:
+    assert http_codec.decompress(gzip.compress(body), "gzip", 300) == body
+    assert http_codec.decompress(zlib.compress(body), "deflate", 300) == body
+    assert http_codec.decompress(body, "identity", 300) == body
+    assert gzip.decompress(http_codec.compress(body, "gzip")) == body
+    assert zlib.decompress(http_codec.compress(body, "deflate")) == body
+
+
+def test_a_body_that_explodes_is_refused() -> None:
+    bomb = gzip.compress(bytes(10_000_000))
+    with pytest.raises(ResourceExhausted, match="more than 1000 bytes when it is decompressed"):
+        http_codec.decompress(bomb, "gzip", 1000)
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "sentence"),
+    [
+        (b"plain", "gzip", "the body is not gzip"),
+        (gzip.compress(b"body")[:-4], "gzip", "its end is missing"),
+    ],
+)
+def test_a_body_that_is_not_as_it_says_is_refused(body: bytes, encoding: str, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        http_codec.decompress(body, encoding, 1000)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "encoding"),
+    [
+        ("", ""),
+        ("gzip", "gzip"),
+        ("deflate, gzip;q=0.5", "deflate"),
+        ("deflate;q=0.5, gzip", "gzip"),
+        ("br, *", ""),
+        ("identity, gzip;q=0.5", ""),
+        ("gzip;q=0", ""),
+        ("gzip;q=much", ""),
+        ("gzip, deflate, br, zstd", "gzip"),
+    ],
+)
+def test_the_answer_is_compressed_as_the_client_likes_best(header: str, encoding: str) -> None:
+    assert http_codec.accepted_encoding(header) == encoding

@@ -1,0 +1,134 @@
+"""Rounds on hand-made files: what the tests of the aggregation begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.blobs import ref_of_bytes
+from moonfed.coordinator.aggregation.aggregate import aggregate
+from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
+from moonfed.coordinator.aggregation.model_files import SLICE
+from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.manifest import FILES, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.tensors import TensorSpec, file_size, header_bytes, model_size
+
+SPECS = (
+    TensorSpec("a.weight", (17, 5), "parameter"),
+    TensorSpec("b.running_mean", (11,), "statistic"),
+    TensorSpec("b.running_var", (11,), "statistic"),
+    TensorSpec("c", (), "parameter"),
+)
+SIZE = model_size(SPECS)
+PARAMETERS = np.array([True] * 85 + [False] * 22 + [True])  # by hand: 17 * 5, 2 * 11, 1
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def make_manifest(**fields: Any) -> Manifest:  # noqa: ANN401
+    given: dict[str, Any] = {
+        "name": "digits",
+        "model": "mlp",
+        "method": "fedavg",
+        "hyperparameters": {"learning_rate": 0.1, "momentum": 0.9},
+        "previous_models": 0,
+        "training": LocalTraining(epochs=1, batch_size=8),
+        "input": InputSpec(kind="features", shape=(4,)),
+        "classes": ("x", "y", "z"),
+        "tensors": SPECS,
+        "plan": PlanSpec(minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
+        "files": {file: ref_of_bytes(file.encode()) for file in FILES},
+    }
+    return Manifest(**{**given, **fields})
+
+
+def write(path: Path, values: Floats, specs: Sequence[TensorSpec] = SPECS, padding: int = 0) -> Path:
+    """A file of tensors, made without moonfed's writer; another writer may pad its header."""
+    header = header_bytes(specs)
+    text = header[8:] + b" " * padding
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + np.asarray(values, "<f4").tobytes())
+    return path
+
+
+def values_of(path: Path, specs: Sequence[TensorSpec] = SPECS) -> npt.NDArray[np.float64]:
+    """All elements of a file as moonfed writes it."""
+    content = path.read_bytes()
+    assert len(content) == file_size(specs)
+    return np.frombuffer(content[len(content) - 4 * model_size(specs) :], "<f4").astype(np.float64)
+
+
+@dataclass
+class Rounds:
+    """Rounds one after another, each from what the one before left."""
+
+    directory: Path
+    manifest: Manifest
+    start: Floats
+    admitted: int = 0
+    seed: int = 7
+    slice_elements: int = SLICE
+    done: int = 0
+    defence: Defence = field(default_factory=Defence)
+    state: Mapping[str, Path] = field(init=False)
+    offences: tuple[Offence, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.state = {"model": write(self.directory / "start", self.start, self.manifest.tensors)}
+
+    def next(
+        self,
+        models: Floats,
+        samples: Sequence[int],
+        steps: Sequence[int] | None = None,
+        **uplink: tuple[Floats, Sequence[TensorSpec]],
+    ) -> npt.NDArray[np.float64]:
+        """Closes a round with one row of everything for each device; its model."""
+        self.close(self.closed(models, samples, steps, **uplink))
+        return values_of(self.state["model"], self.manifest.tensors)
+
+    def closed(
+        self,
+        models: Floats,
+        samples: Sequence[int],
+        steps: Sequence[int] | None = None,
+        **uplink: tuple[Floats, Sequence[TensorSpec]],
+    ) -> ClosedRound:
+        """The next round, its updates written."""
+        self.done += 1
+        place = self.directory / str(self.done)
+        contributions = tuple(
+            Contribution(
+                device=f"cam-{number}",
+                files={"model": write(place / f"{number}" / "model", models[number], self.manifest.tensors, 8 * number)}
+                | {
+                    role: write(place / f"{number}" / role, rows[number], specs)
+                    for role, (rows, specs) in uplink.items()
+                },
+                samples=samples[number],
+                steps=steps[number] if steps else 1,
+            )
+            for number in range(len(models))
+        )
+        return ClosedRound(
+            manifest=self.manifest,
+            round=self.done,
+            seed=self.seed,
+            admitted=self.admitted or len(models),
+            begun_with=self.state,
+            contributions=contributions,
+            defence=self.defence,
+        )
+
+    def close(self, closed: ClosedRound) -> None:
+        place = self.directory / str(self.done)
+        aggregated = aggregate(closed, place, slice_elements=self.slice_elements)
+        self.state, self.offences = aggregated.files, aggregated.offences
+
+    def memory(self, role: str, specs: Sequence[TensorSpec] = SPECS) -> npt.NDArray[np.float64]:
+        return values_of(self.state[role], specs)

@@ -1,0 +1,137 @@
+"""A Control service that holds one run and does what a test tells it, over real gRPC on loopback."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.bundle import Bundle
+from moonfed.errors import MoonfedError, NotFound
+from moonfed.grpc_status import to_status
+from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
+from moonfed.tensors import Vector, write_model
+from moonfed.transport import to_message
+from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
+from tests.faults.fleet import free_ports
+
+CHUNK = 1 << 12
+
+
+class Control(control_pb2_grpc.ControlServicer):
+    def __init__(self, directory: Path, bundle: Bundle) -> None:
+        self.blobs = BlobDirectory(directory / "blobs")
+        for content in bundle.contents.values():
+            self.blobs.put_bytes(content)
+        manifest = self.blobs.put_bytes(bundle.contents[MANIFEST_FILE])
+        initial = to_message(bundle.manifest.files[WEIGHTS_FILE])
+        self.run = control_pb2.Run(
+            run="r",
+            status=control_pb2.RUN_STATUS_RUNNING,
+            manifest=to_message(manifest),
+            model=initial,
+            initial_model=initial,
+        )
+        self.rounds: list[control_pb2.Round] = []
+        self.manifest, self.scratch = bundle.manifest, directory / "scratch"
+        self.recorded: queue.SimpleQueue[tuple[int, dict[str, float]]] = queue.SimpleQueue()
+        self.watchers: list[queue.SimpleQueue[control_pb2.RunEvent | None]] = []
+        self.watched: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.cut_off: list[MoonfedError] = []  # why one watcher after the other is
+        self.port = 0
+        self._server: grpc.Server | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def serve(self) -> None:
+        """Starts, on the same port as before if it ran before."""
+        self._server = grpc.server(futures.ThreadPoolExecutor(4), options=(("grpc.so_reuseport", 0),))
+        control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
+        self.port = self.port or free_ports(1)[0]  # which nobody else takes while we are stopped
+        self._server.add_insecure_port(self.address)
+        self._server.start()
+
+    def stop(self) -> None:
+        if self._server:
+            self.tell(None)
+            self._server.stop(None).wait()
+
+    def put_model(self, model: Vector) -> BlobRef:
+        write_model(self.scratch, self.manifest.tensors, [model])
+        return self.blobs.put_bytes(self.scratch.read_bytes())
+
+    def commit(self, model: Vector) -> None:
+        """A further round's global model; those who watch are told."""
+        ref, number = to_message(self.put_model(model)), self.run.round + 1
+        self.rounds.append(
+            control_pb2.Round(round=number, attempt=1, status=control_pb2.ROUND_STATUS_COMMITTED, model=ref)
+        )
+        self.run.round = number
+        self.run.model.CopyFrom(ref)
+        self.tell(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ROUND_COMMITTED, round=number))
+
+    def abandon(self) -> None:
+        number = self.run.round + 1
+        self.rounds.append(control_pb2.Round(round=number, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED))
+
+    def end(self) -> None:
+        self.run.status = control_pb2.RUN_STATUS_FINISHED
+        self.tell(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ENDED))
+
+    def tell(self, event: control_pb2.RunEvent | None) -> None:
+        """Tells all who watch; None ends their watch."""
+        for watcher in list(self.watchers):
+            watcher.put(event)
+
+    def GetRun(  # noqa: N802
+        self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Run:
+        if request.run != self.run.run:
+            _abort(context, NotFound(f"there is no run {request.run!r}"))
+        return self.run
+
+    def ListRounds(  # noqa: N802
+        self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
+    ) -> Iterator[control_pb2.Round]:
+        yield from self.rounds
+
+    def WatchRun(  # noqa: N802
+        self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
+    ) -> Iterator[control_pb2.RunEvent]:
+        self.watched.put(None)
+        if self.cut_off:
+            _abort(context, self.cut_off.pop(0))
+        events = queue.SimpleQueue[control_pb2.RunEvent | None]()
+        self.watchers.append(events)  # first: the snapshot shows all that it was not told
+        yield control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=self.run)
+        while (event := events.get()) is not None:
+            yield event
+            if event.kind == control_pb2.EVENT_KIND_ENDED:
+                return
+
+    def Fetch(  # noqa: N802
+        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[blob_pb2.Chunk]:
+        content = self.blobs.read(self.blobs.find(request.sha256))
+        for start in range(request.offset, len(content), CHUNK):
+            yield blob_pb2.Chunk(data=content[start : start + CHUNK])
+
+    def RecordMetrics(  # noqa: N802
+        self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
+    ) -> control_pb2.RecordMetricsReply:
+        target = self.rounds[request.round - 1].metrics if request.round else self.run.initial_metrics
+        target.update(request.metrics)
+        self.recorded.put((request.round, dict(request.metrics)))
+        return control_pb2.RecordMetricsReply()
+
+
+def _abort(context: grpc.ServicerContext, error: MoonfedError) -> None:
+    code, details, metadata = to_status(error)
+    context.set_trailing_metadata(metadata)
+    context.abort(code, details)

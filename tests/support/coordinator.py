@@ -1,0 +1,351 @@
+"""A small bundle, a coordinator in this process, and devices that speak the raw wire."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from moonfed import transport
+from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.bundle import Bundle, write_bundle
+from moonfed.coordinator.server import Ports, ServeSettings, running
+from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.errors import MoonfedError
+from moonfed.grpc_status import from_rpc_error
+from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.join_token import parse_token
+from moonfed.manifest import MANIFEST_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
+from moonfed.v1 import (
+    blob_pb2,
+    control_pb2,
+    control_pb2_grpc,
+    enrolment_pb2,
+    enrolment_pb2_grpc,
+    fleet_pb2,
+    fleet_pb2_grpc,
+)
+from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+
+SPECS = (
+    TensorSpec("head.bias", (3,), "parameter"),
+    TensorSpec("head.weight", (3, 4), "parameter"),
+    TensorSpec("norm.running_mean", (4,), "statistic"),
+    TensorSpec("norm.running_var", (4,), "statistic"),
+)
+SIZE = model_size(SPECS)
+PARAMETERS = SPECS[:2]
+CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
+PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, 2), "statistic"))
+SCAFFOLD: Mapping[str, Any] = {
+    "method": "scaffold",
+    "downlink": {"variate": PARAMETERS},
+    "uplink": {"variate_change": PARAMETERS},
+    "device_state": {"device_variate": PARAMETERS},
+}
+WAIT = 20.0  # seconds after which a test gives up; nothing is asserted about time
+
+
+def model_bytes(values: Vector | float, specs: tuple[TensorSpec, ...] = SPECS) -> bytes:
+    """A model file, written without moonfed's writer; one number fills the whole model."""
+    vector = np.broadcast_to(np.asarray(values, dtype="<f4"), (model_size(specs),))
+    return header_bytes(specs) + vector.tobytes()
+
+
+def model_values(content: bytes, specs: tuple[TensorSpec, ...] = SPECS) -> Vector:
+    """The flat vector of a model file."""
+    return np.frombuffer(content[file_size(specs) - 4 * model_size(specs) :], dtype="<f4")
+
+
+def make_bundle(
+    name: str = "digits",
+    interface: str = PLAN_INTERFACE,
+    start: Vector | float = 0.0,
+    **fields: Any,  # noqa: ANN401
+) -> Bundle:
+    """A bundle with a model of `start`, everywhere if it is a number; `fields` are its manifest's."""
+    contents = {
+        "plan.pt": b"a plan that no coordinator opens",
+        "model.onnx": b"a graph that no coordinator opens",
+        "initial.safetensors": model_bytes(start),
+    }
+    given: dict[str, Any] = {
+        "name": name,
+        "model": "mlp",
+        "method": "fedavg",
+        "hyperparameters": {"learning_rate": 0.1},
+        "previous_models": 0,
+        "training": LocalTraining(epochs=2, batch_size=8),
+        "input": InputSpec(kind="features", shape=(4,)),
+        "classes": ("a", "b", "c"),
+        "tensors": SPECS,
+        "plan": PlanSpec(interface=interface, minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
+        "files": {file: ref_of_bytes(content) for file, content in contents.items()},
+    }
+    manifest = Manifest(**{**given, **fields})
+    return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
+
+
+def bundle_directory(path: Path, **fields: Any) -> Path:  # noqa: ANN401
+    write_bundle(path, make_bundle(**fields))
+    return path
+
+
+@contextmanager
+def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # noqa: ANN401
+    """A real coordinator on free loopback ports, on an event loop of its own."""
+    ready: queue.Queue[Ports | BaseException] = queue.Queue()
+    stop = threading.Event()
+
+    async def serve(settings: ServeSettings, directory: StateDirectory) -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        async with running(settings, directory) as coordinator:
+            ready.put(coordinator.ports)
+            threading.Thread(target=lambda: (stop.wait(), loop.call_soon_threadsafe(stopped.set))).start()
+            await stopped.wait()
+
+    def work() -> None:
+        try:
+            settings = ServeSettings(state=state, fleet_port=0, enrolment_port=0, **fields)
+            with open_state(state, settings.database, settings.blobs, settings.disk_budget) as directory:
+                asyncio.run(serve(settings, directory))  # as in a process: its end waits for the threads
+        except BaseException as error:
+            ready.put(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        outcome = ready.get(timeout=WAIT)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        yield outcome
+    finally:
+        stop.set()
+        thread.join()
+    if not ready.empty():
+        raise AssertionError(f"the coordinator failed: {ready.get()!r}")
+
+
+def operator(state: Path, port: int) -> OperatorCalls:
+    identity = load_identity(state / "operator")
+    channel = transport.open_channel(f"127.0.0.1:{port}", identity)
+    return OperatorCalls(control_pb2_grpc.ControlStub(channel), channel)
+
+
+@dataclass
+class OperatorCalls:
+    control: control_pb2_grpc.ControlStub
+    channel: grpc.Channel
+
+    def token(self, uses: int = 10, valid_seconds: float = 600.0) -> str:
+        request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_seconds)
+        return str(ask(self.control.CreateToken, request).token)
+
+    def run(self, name: str) -> control_pb2.Run:
+        run = ask(self.control.GetRun, control_pb2.GetRunRequest(run=name))
+        assert isinstance(run, control_pb2.Run)
+        return run
+
+    def rounds(self, name: str) -> list[control_pb2.Round]:
+        rounds = ask(
+            lambda request, timeout: list(self.control.ListRounds(request, timeout=timeout)),
+            control_pb2.ListRoundsRequest(run=name),
+        )
+        assert isinstance(rounds, list)
+        return rounds
+
+    def watch(self, name: str) -> Iterator[control_pb2.RunEvent]:
+        return iter(self.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=WAIT))
+
+    def model(self, blob: blob_pb2.Blob) -> bytes:
+        chunks = self.control.Fetch(blob_pb2.FetchRequest(sha256=blob.sha256), timeout=WAIT)
+        return b"".join(chunk.data for chunk in chunks)
+
+
+def ask(method: Any, request: Any) -> Any:  # noqa: ANN401
+    """A call with our errors."""
+    try:
+        return method(request, timeout=WAIT)
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+
+
+def enrol(directory: Path, token: str, name: str, fleet_port: int | None = None) -> Identity:
+    parsed, key = parse_token(token), new_key()
+    with grpc.secure_channel(parsed.address, grpc.ssl_channel_credentials(parsed.ca)) as channel:
+        request = enrolment_pb2.EnrolRequest(
+            secret=parsed.secret,
+            device=name,
+            signing_request=signing_request(key, name),
+            contract_version=CONTRACT_VERSION,
+        )
+        reply = ask(enrolment_pb2_grpc.EnrolmentStub(channel).Enrol, request)
+    address = f"127.0.0.1:{fleet_port or reply.fleet_port}"
+    save_identity(directory, address=address, ca=parsed.ca, certificate=reply.certificate, key=key_bytes(key))
+    return load_identity(directory)
+
+
+@dataclass
+class Attending:
+    """An attend stream that a thread reads."""
+
+    call: Any
+    replies: queue.Queue[fleet_pb2.AttendReply | MoonfedError] = field(default_factory=queue.Queue)
+
+    def read(self) -> None:
+        try:
+            for reply in self.call:
+                self.replies.put(reply)
+        except grpc.RpcError as error:
+            self.replies.put(from_rpc_error(error))
+
+    def next(self) -> fleet_pb2.AttendReply:
+        reply = self.replies.get(timeout=WAIT)
+        if isinstance(reply, MoonfedError):
+            raise reply
+        return reply
+
+    def assignment(self) -> fleet_pb2.Assignment:
+        """The next one; that an earlier run has ended is passed over."""
+        while (reply := self.next()).HasField("ended"):
+            pass
+        assert reply.HasField("assignment")
+        return reply.assignment
+
+    def ended(self) -> fleet_pb2.Ended:
+        reply = self.next()
+        assert reply.HasField("ended")
+        return reply.ended
+
+    def leave(self) -> None:
+        self.call.cancel()
+
+
+@dataclass
+class Device:
+    """A device on the raw wire."""
+
+    name: str
+    channel: grpc.Channel
+
+    @property
+    def fleet(self) -> fleet_pb2_grpc.FleetStub:
+        return fleet_pb2_grpc.FleetStub(self.channel)
+
+    def attend(
+        self,
+        name: str | None = None,
+        interface: str = PLAN_INTERFACE,
+        version: str = CONTRACT_VERSION,
+        samples: int = 0,
+        runs: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+        encodings: Sequence[str] = (),
+    ) -> Attending:
+        request = fleet_pb2.AttendRequest(
+            device=self.name if name is None else name,
+            contract_version=version,
+            plan_interfaces=[interface],
+            samples=samples,
+            runs=runs,
+            labels=labels or {},
+            encodings=encodings,
+        )
+        attending = Attending(self.fleet.Attend(request))
+        threading.Thread(target=attending.read, daemon=True).start()
+        assert attending.next().HasField("welcome")
+        return attending
+
+    def header(self, work: fleet_pb2.Assignment, content: bytes, **fields: Any) -> fleet_pb2.SubmitHeader:  # noqa: ANN401
+        given: dict[str, Any] = {
+            "device": self.name,
+            "run": work.run,
+            "round": work.round,
+            "attempt": work.attempt,
+            "blobs": {"model": transport.to_message(ref_of_bytes(content))},
+            "samples": 10,
+            "steps": 4,
+            "metrics": {"loss": 1.0},
+        }
+        return fleet_pb2.SubmitHeader(**{**given, **fields})
+
+    def report(self, work: fleet_pb2.Assignment, fraction: float) -> fleet_pb2.ReportReply:
+        request = fleet_pb2.ReportRequest(
+            device=self.name, run=work.run, round=work.round, attempt=work.attempt, fraction=fraction
+        )
+        reply = ask(self.fleet.Report, request)
+        assert isinstance(reply, fleet_pb2.ReportReply)
+        return reply
+
+    def submit(
+        self,
+        work: fleet_pb2.Assignment,
+        content: bytes,
+        *,
+        send: int | None = None,
+        commit: bool = True,
+        also: Mapping[str, bytes] | None = None,
+        **fields: Any,  # noqa: ANN401
+    ) -> list[fleet_pb2.SubmitReply]:
+        """Hands in an update, `also` being the files beside the model, by role. The server's replies.
+
+        `send`: bytes of each file at most, and perhaps there is no commit.
+        """
+        files = {"model": content, **(also or {})}
+        blobs = {role: transport.to_message(ref_of_bytes(data)) for role, data in files.items()}
+        header = self.header(work, content, **{"blobs": blobs, **fields})
+        resume = queue.Queue[Mapping[str, int]]()
+
+        def requests() -> Iterator[fleet_pb2.SubmitRequest]:
+            yield fleet_pb2.SubmitRequest(header=header)
+            offsets = resume.get(timeout=WAIT)
+            for sha256, data in {ref_of_bytes(data).sha256: data for data in files.values()}.items():
+                offset = offsets.get(sha256, len(data))
+                if rest := data[offset:send]:
+                    yield fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=offset, data=rest))
+            if commit:
+                yield fleet_pb2.SubmitRequest(commit=blob_pb2.Commit())
+
+        replies = []
+        try:
+            for reply in self.fleet.Submit(requests(), timeout=WAIT):
+                replies.append(reply)
+                if reply.HasField("resume"):
+                    resume.put(dict(reply.resume.offsets))
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        finally:
+            resume.put({})
+        return replies
+
+
+def settings(rounds: int = 1, **fields: Any) -> control_pb2.RunSettings:  # noqa: ANN401
+    given: dict[str, Any] = {
+        "rounds": rounds,
+        "cohort": control_pb2.Amount(fraction=1.0),
+        "minimum_devices": 1,
+        "quorum": control_pb2.Amount(fraction=0.5),
+        "deadline_seconds": 600.0,
+        "patience_seconds": 600.0,
+        "seed": 7,
+        "sampling": control_pb2.SAMPLING_UNIFORM,
+    }
+    return control_pb2.RunSettings(**{**given, **fields})
+
+
+def weighted(values: Mapping[float, int]) -> float:
+    """The mean of numbers weighted by their counts."""
+    return sum(value * count for value, count in values.items()) / sum(values.values())
+
+
+def blobs_of(bundle: Bundle) -> dict[BlobRef, bytes]:
+    return {ref_of_bytes(content): content for content in bundle.contents.values()}

@@ -1,0 +1,74 @@
+"""Coordinator and fleet as a run's state machine meets them, for tests of both kinds of rounds."""
+
+from __future__ import annotations
+
+from hypothesis import strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from moonfed.coordinator.rounds.events import Attended, Command, Departed, Event, Reduce, StopRequested
+from moonfed.coordinator.rounds.protocol import Kind, kind_of
+from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.state import State
+
+DEVICES = [f"cam-{number}" for number in range(5)]
+
+
+def attended(*names: str) -> list[Event]:
+    return [Attended(device=name) for name in names]
+
+
+def only(commands: list[Command], kind: type[Command]) -> list[Command]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def after(settings: Settings, *happened: Event, state: State | None = None) -> tuple[State, list[Command]]:
+    """The state of a run after some events, and all commands on the way."""
+    kind, done = kind_of(settings), list[Command]()
+    state = state or kind.first
+    for event in happened:
+        state, commands = kind.step(settings, state, event)
+        done += commands
+    return state, done
+
+
+class Play(RuleBasedStateMachine):
+    """Devices that come and leave, and an operator who may stop the run, in any order; `obey` checks the commands."""
+
+    def __init__(self, kind: Kind, settings: Settings) -> None:
+        super().__init__()
+        self.kind, self.settings, self.state = kind, settings, kind.first
+        self.timers: list[Event] = []
+        self.reducing: Reduce | None = None
+        self.here: set[str] = set()
+        self.stopping = self.stops_at_all = False
+
+    def send(self, event: Event) -> None:
+        again = self.kind.step(self.settings, self.state, event)
+        self.state, commands = self.kind.step(self.settings, self.state, event)
+        assert again == (self.state, commands), "the same event in the same state has the same consequences"
+        for command in commands:
+            self.obey(command)
+
+    def obey(self, command: Command) -> None:
+        raise NotImplementedError
+
+    @initialize(stops=strategies.booleans())
+    def decide(self, stops: bool) -> None:
+        """Most of what can happen happens to runs that are never stopped."""
+        self.stops_at_all = stops
+
+    @rule(device=strategies.sampled_from(DEVICES))
+    def attends(self, device: str) -> None:
+        self.here.add(device)
+        self.send(Attended(device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES))
+    def departs(self, device: str) -> None:
+        self.here.discard(device)
+        self.send(Departed(device=device))
+
+    @precondition(lambda self: self.stops_at_all)
+    @rule()
+    def is_stopped(self) -> None:
+        self.stopping = True
+        self.send(StopRequested())
