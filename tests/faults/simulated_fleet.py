@@ -1,4 +1,4 @@
-"""A coordinator's Federation on a real state directory, on a simulated loop, with devices that learn by arithmetic."""
+"""A coordinator on a real state directory, on a simulated loop, with devices that learn by arithmetic."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.app import Federation
-from moonfed.coordinator.devices.sessions import Assignment, Introduction
+from moonfed.coordinator.app import Coordinator
+from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.state_directory import open_state
 from moonfed.coordinator.updates.validation import UpdateHeader
@@ -29,7 +29,7 @@ from tests.support.coordinator import SIZE, model_bytes
 T = TypeVar("T")
 
 
-class Coordinator:
+class SimulatedCoordinator:
     """One coordinator after another on one state directory; each lives in its own loop, as in its own process."""
 
     def __init__(self, state: Path, crash: Crash, seed: int) -> None:
@@ -43,8 +43,8 @@ class Coordinator:
         self._seed += 1
         self.loop = SimulatedLoop(self._seed)
         try:
-            self.federation = Federation(self._opened.enter_context(open_state(self._state)))
-            self.begin(self.federation.open())
+            self.running = Coordinator(self._opened.enter_context(open_state(self._state)))
+            self.begin(self.running.open())
             self.settle()
         except OSError:
             if not self._crash.has_struck:
@@ -54,7 +54,7 @@ class Coordinator:
         """The process is gone: what was under way will not go on."""
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
-        self.begin(self.federation.close())
+        self.begin(self.running.close())
         self.settle()
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
@@ -67,7 +67,7 @@ class Coordinator:
     def restart(self, *, dismissed: bool, crash_after: int | None = None) -> None:
         """Ends and starts again; without being dismissed it dies as it stands. `crash_after`: so many steps."""
         if dismissed and not self._crash.has_struck:
-            self.federation.dismiss()
+            self.running.dismiss()
             self.settle()
         self._crash.strike()
         self.end()
@@ -115,15 +115,15 @@ class SimulatedDevice:
     def attends(self) -> bool:
         return self.attendance is not None and not self.attendance.done()
 
-    def attend(self, coordinator: Coordinator) -> None:
-        self.attendance = coordinator.begin(self._attend(coordinator.federation))
+    def attend(self, coordinator: SimulatedCoordinator) -> None:
+        self.attendance = coordinator.begin(self._attend(coordinator.running))
 
     def leave(self) -> None:
         if self.attendance:
             self.attendance.cancel()
 
-    async def _attend(self, federation: Federation) -> None:
-        introduction = Introduction(
+    async def _attend(self, coordinator: Coordinator) -> None:
+        introduction = DeviceInfo(
             device=self.name,
             contract_version=CONTRACT_VERSION,
             plan_interfaces=(PLAN_INTERFACE,),
@@ -131,7 +131,7 @@ class SimulatedDevice:
             samples=self.samples,
         )
         with suppress(MoonfedError):  # it attends once more, or the coordinator stops
-            async with federation.devices.attend(introduction) as session:
+            async with coordinator.devices.attend(introduction) as session:
                 async for work in session.assignments():
                     self.work[work.id.run] = work
 
@@ -159,18 +159,18 @@ class SimulatedDevice:
         )
 
 
-async def handed_in(federation: Federation, header: UpdateHeader, content: bytes, path: Path | None) -> None:
+async def handed_in(coordinator: Coordinator, header: UpdateHeader, content: bytes, path: Path | None) -> None:
     """A whole update, as a file on this machine or sent in pieces; it has its receipt on return."""
     if path:
         path.write_bytes(content)
-        await federation.devices.take_update(header, {"model": path})
+        await coordinator.devices.submit_files(header, {"model": path})
     else:
-        await sent_over(federation, header, content)
+        await sent_over(coordinator, header, content)
 
 
-async def sent_over(federation: Federation, header: UpdateHeader, content: bytes, *, commit: bool = True) -> None:
+async def sent_over(coordinator: Coordinator, header: UpdateHeader, content: bytes, *, commit: bool = True) -> None:
     """What is still missing of these bytes."""
-    submission = await federation.devices.submit(header)
+    submission = await coordinator.devices.submit(header)
     try:
         for sha256, offset in submission.offsets.items():
             if rest := content[offset:]:
@@ -181,9 +181,9 @@ async def sent_over(federation: Federation, header: UpdateHeader, content: bytes
         await submission.close()
 
 
-async def rubbish_sent(federation: Federation, header: UpdateHeader) -> None:
+async def rubbish_sent(coordinator: Coordinator, header: UpdateHeader) -> None:
     """What is not finite is never taken."""
     content = model_bytes(float("nan"))
     with suppress(SchemaMismatch):
-        await sent_over(federation, replace(header, blobs={"model": ref_of_bytes(content)}), content)
+        await sent_over(coordinator, replace(header, blobs={"model": ref_of_bytes(content)}), content)
         raise AssertionError("what is not finite was taken")

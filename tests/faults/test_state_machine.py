@@ -1,6 +1,6 @@
 """A whole coordinator as a state machine: whatever happens in whatever order, the books agree.
 
-Operators and devices call the real `Federation` on a real state directory, many calls at once; it crashes between any
+Operators and devices call the real `Coordinator` on a real state directory, many calls at once; it crashes between any
 two steps that make something durable, and starts again. `ledger` keeps independently what must come of it.
 """
 
@@ -25,7 +25,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.api.operator_api import OperatorDesk
+from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.devices.sessions import Assignment
 from moonfed.coordinator.records import RoundRecord, RunView
 from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
@@ -38,7 +38,7 @@ from moonfed.manifest import WEIGHTS_FILE
 from moonfed.tensors import Vector
 from tests.faults.crash import Crash
 from tests.faults.ledger import Key, Ledger, Sent
-from tests.faults.simulated_fleet import Coordinator, SimulatedDevice, handed_in, rubbish_sent, sent_over
+from tests.faults.simulated_fleet import SimulatedCoordinator, SimulatedDevice, handed_in, rubbish_sent, sent_over
 from tests.support.coordinator import make_bundle, model_values
 
 P = ParamSpec("P")
@@ -92,15 +92,15 @@ class Life(RuleBasedStateMachine):
 
     @initialize(seed=strategies.integers(0, 1 << 16), kind=picks)
     def begins(self, seed: int, kind: int) -> None:
-        self.coordinator = Coordinator(self.state, self.crash, seed << 16)
+        self.coordinator = SimulatedCoordinator(self.state, self.crash, seed << 16)
         self.start_run(kind)
         for device in self.devices:
             device.attend(self.coordinator)
         self.go_on()
 
     @property
-    def operators(self) -> OperatorDesk:
-        return self.coordinator.federation.operators
+    def operators(self) -> OperatorApi:
+        return self.coordinator.running.operators
 
     # The fleet
 
@@ -178,7 +178,7 @@ class Life(RuleBasedStateMachine):
         name, settings = f"run-{next(self.numbers):04}", KINDS[kind % len(KINDS)]
         for content in BUNDLE.contents.values():
             with suppress(OSError):
-                self.coordinator.federation.directory.blobs.put_bytes(content)
+                self.coordinator.running.directory.blobs.put_bytes(content)
         self.books[name] = Ledger(name, settings, [model_values(BUNDLE.contents[WEIGHTS_FILE])])
         self.doubtful.add(name)
         self.coordinator.begin(self._start(name, settings))
@@ -213,7 +213,7 @@ class Life(RuleBasedStateMachine):
         return found[pick % len(found)] if found else None
 
     def answer(self, device: SimulatedDevice, work: Assignment, deed: str) -> None:
-        federation, book = self.coordinator.federation, self.books[work.id.run]
+        federation, book = self.coordinator.running, self.books[work.id.run]
         header, content, sent = device.trained(work.id, self.before(work), variant=deed == "sends another")
         match deed:
             case "hands in" | "sends" | "sends another":
@@ -230,7 +230,7 @@ class Life(RuleBasedStateMachine):
                 self.coordinator.begin(accepting(federation.devices.report, work.id, device.name, 0.5))
 
     async def hand_in(self, header: UpdateHeader, content: bytes, path: Path | None, sent: Sent) -> None:
-        await handed_in(self.coordinator.federation, header, content, path)
+        await handed_in(self.coordinator.running, header, content, path)
         self.books[header.id.run].acknowledge((header.id.round, header.id.attempt, header.device), sent)
 
     def before(self, work: Assignment) -> Vector:
@@ -268,7 +268,7 @@ class Life(RuleBasedStateMachine):
                 del self.books[name]
                 continue
             records = self.coordinator.ask(self.records(name))
-            book.read(records, self.coordinator.federation.directory.blobs.read)
+            book.read(records, self.coordinator.running.directory.blobs.read)
             self.check_run(book, view)
             blobs |= {ref_of_bytes(content).sha256 for content in BUNDLE.contents.values()}
             blobs |= {record.model.sha256 for record in records if record.model}
@@ -294,7 +294,7 @@ class Life(RuleBasedStateMachine):
         for present in self.devices:
             work = present.work.get(book.run)
             if present.attends and work and work.id.round == view.committed + 1:
-                content = self.coordinator.federation.directory.blobs.read(work.blobs["model"])
+                content = self.coordinator.running.directory.blobs.read(work.blobs["model"])
                 assert (model_values(content) == self.before(work)).all()
 
     def is_wanted(self, device: SimulatedDevice, work: Assignment) -> bool:

@@ -5,32 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from moonfed.coordinator.api.device_api import DeviceDesk
-from moonfed.coordinator.api.operator_api import OperatorDesk
+from moonfed.coordinator.api.device_api import DeviceApi
+from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.devices.liveness import Liveness
-from moonfed.coordinator.devices.sessions import Attendance
+from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.replicas.monitor import Replica
 from moonfed.coordinator.replicas.presence import Presence
-from moonfed.coordinator.runs.manager import ServedRuns
+from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.blobs.garbage_collection import sweep
 from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.coordinator.support.tasks import Background, in_thread
-from moonfed.coordinator.updates.transfer import Uploads
+from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.errors import Unavailable
 
 _log = logging.getLogger(__name__)
 
 
-class Federation:
+class Coordinator:
     """Runs and devices over an opened state directory. Lives on one event loop."""
 
     def __init__(self, directory: StateDirectory) -> None:
         self.directory = directory
-        self._attendance, self._liveness, self._background = Attendance(), Liveness(), Background()
-        here, uploads = (self._attendance, self._liveness, self._background), Uploads()
-        self._runs = ServedRuns(directory, *here)
-        self.devices = DeviceDesk(directory, self._runs, uploads, *here)
-        self.operators = OperatorDesk(directory, self._runs, uploads, self._attendance, self._background)
+        self._attendance, self._liveness, self._background = Sessions(), Liveness(), Background()
+        here, uploads = (self._attendance, self._liveness, self._background), Transfers()
+        self._runs = RunManager(directory, *here)
+        self.devices = DeviceApi(directory, self._runs, uploads, *here)
+        self.operators = OperatorApi(directory, self._runs, uploads, self._attendance, self._background)
 
     async def open(self) -> None:
         """Goes on with the runs that were running when the coordinator ended."""

@@ -16,15 +16,15 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.app import Federation
+from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.enrolment import Enrolment
-from moonfed.coordinator.rpc.authentication import Callers
+from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.control_service import ControlService
 from moonfed.coordinator.rpc.enrolment_service import EnrolmentService
 from moonfed.coordinator.rpc.fleet_service import FleetService
 from moonfed.coordinator.rpc.interceptor import ErrorInterceptor
-from moonfed.coordinator.rpc.rate_limit import Gate
+from moonfed.coordinator.rpc.rate_limit import RateLimiter
 from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.coordinator.support.malloc import bound_arenas
 from moonfed.errors import AlreadyExists, InvalidInput
@@ -93,7 +93,7 @@ class Running:
     """A coordinator that serves."""
 
     ports: Ports
-    federation: Federation
+    coordinator: Coordinator
 
 
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
@@ -119,33 +119,33 @@ async def _serve(settings: ServeSettings, directory: StateDirectory, ready: Call
 @asynccontextmanager
 async def running(settings: ServeSettings, directory: StateDirectory) -> AsyncIterator[Running]:
     """A coordinator that serves for as long as the context lasts."""
-    federation = Federation(directory)
+    coordinator = Coordinator(directory)
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.root / "authority")
     if authority and directory.store.leases.shared:
         await asyncio.to_thread(directory.store.registry.require_authority, ref_of_bytes(authority.ca).sha256)
-    gate = Gate()
+    gate = RateLimiter()
     fleet, enrolment = _new_server(gate), _new_server(gate)
     try:
         ports = _open_ports(settings, authority, fleet, enrolment)
         if authority is None:
-            _add_services(fleet, federation, None, insecure=True)
+            _add_services(fleet, coordinator, None, insecure=True)
         else:
             admission = _admission(settings, directory, authority, ports)
-            _add_services(fleet, federation, admission, insecure=False)
+            _add_services(fleet, coordinator, admission, insecure=False)
             enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(admission, ports.fleet), enrolment)
             await _add_health(enrolment)
             await enrolment.start()
         await _add_health(fleet)
-        await federation.open()
+        await coordinator.open()
         await fleet.start()
-        yield Running(ports=ports, federation=federation)
+        yield Running(ports=ports, coordinator=coordinator)
     finally:
-        federation.dismiss()
+        coordinator.dismiss()
         await asyncio.gather(fleet.stop(STOP_SECONDS), enrolment.stop(STOP_SECONDS))
-        await federation.close()
+        await coordinator.close()
 
 
-def _new_server(gate: Gate) -> grpc.aio.Server:
+def _new_server(gate: RateLimiter) -> grpc.aio.Server:
     return grpc.aio.server(interceptors=[ErrorInterceptor(gate)], options=SERVER_OPTIONS)
 
 
@@ -190,11 +190,11 @@ def _admission(settings: ServeSettings, directory: StateDirectory, authority: Au
 
 
 def _add_services(
-    server: grpc.aio.Server, federation: Federation, enrolment: Enrolment | None, *, insecure: bool
+    server: grpc.aio.Server, coordinator: Coordinator, enrolment: Enrolment | None, *, insecure: bool
 ) -> None:
-    callers = Callers(insecure)
-    fleet_pb2_grpc.add_FleetServicer_to_server(FleetService(federation.devices, callers, enrolment), server)
-    control_pb2_grpc.add_ControlServicer_to_server(ControlService(federation.operators, callers, enrolment), server)
+    callers = Authenticator(insecure)
+    fleet_pb2_grpc.add_FleetServicer_to_server(FleetService(coordinator.devices, callers, enrolment), server)
+    control_pb2_grpc.add_ControlServicer_to_server(ControlService(coordinator.operators, callers, enrolment), server)
 
 
 async def _add_health(server: grpc.aio.Server) -> None:

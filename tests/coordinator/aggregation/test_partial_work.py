@@ -107,22 +107,22 @@ def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
     bundle = make_bundle(start=0.5, server_rule=rule, **{**SCAFFOLD, "hyperparameters": {"momentum": RHO}})
 
     async def scenario() -> None:
-        async with opened(tmp_path / "state") as federation, AsyncExitStack() as stack:
+        async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:
             sessions = [
-                await stack.enter_async_context(federation.devices.attend(introduction(name))) for name in NAMES
+                await stack.enter_async_context(coordinator.devices.attend(introduction(name))) for name in NAMES
             ]
-            await started(federation, bundle)
+            await started(coordinator, bundle)
             for round_ in (1, 2):
                 for device, session in enumerate(sessions):
                     work = await anext(session.assignments())
-                    await federation.devices.take_update(*trained(work, device, tmp_path))
-                await watched(federation, "round_committed", round_)
-            answers = federation.directory.store.answers.of(work.id)
+                    await coordinator.devices.submit_files(*trained(work, device, tmp_path))
+                await watched(coordinator, "round_committed", round_)
+            answers = coordinator.directory.store.answers.of(work.id)
             assert [answer.steps for answer in answers] == STEPS[1]
-            newest = federation.directory.store.latest_round("run", "committed")
+            newest = coordinator.directory.store.latest_round("run", "committed")
             assert newest
             assert newest.metrics == {"train_loss": pytest.approx((0 * 10 + 1 * 20 + 2 * 30) / 60)}
-            files = {role: federation.directory.blobs.read(ref) for role, ref in newest.blobs.items()}
+            files = {role: coordinator.directory.blobs.read(ref) for role, ref in newest.blobs.items()}
         p = SAMPLES / 60 if rule.weighting == "samples" else np.full(3, 1 / 3)
         wanted = np.where(TRAINED, expected(p), p @ models_of(2))
         np.testing.assert_allclose(model_values(files["model"]), wanted, rtol=1e-5, atol=1e-6)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from moonfed.blobs import BlobRef, ref_of_bytes
-from moonfed.coordinator.api.operator_api import OperatorDesk
+from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.cli.control_client import Console
 from moonfed.coordinator.records import RunEvent
 from moonfed.coordinator.rpc import convert_control
@@ -231,11 +231,11 @@ def test_following_goes_on_after_falling_behind_and_ends_when_there_is_too_much(
 ) -> None:
     problems: list[MoonfedError] = [Unavailable("this watcher fell behind; watch again"), ResourceExhausted("too much")]
 
-    async def fail(self: OperatorDesk, run: str) -> AsyncGenerator[RunEvent, None]:
+    async def fail(self: OperatorApi, run: str) -> AsyncGenerator[RunEvent, None]:
         yield RunEvent(kind="waiting", reason="a reason")
         raise problems.pop(0)
 
-    monkeypatch.setattr(OperatorDesk, "watch", fail)
+    monkeypatch.setattr(OperatorApi, "watch", fail)
     told: list[MoonfedError] = []
     with pytest.raises(ResourceExhausted, match="too much"):
         list(console(fleet).follow("run", told.append))

@@ -221,12 +221,12 @@ def test_health_is_told_on_both_ports(fleet: Fleet) -> None:
 def test_an_unknown_error_tells_the_caller_nothing(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from moonfed.coordinator.api.operator_api import OperatorDesk
+    from moonfed.coordinator.api.operator_api import OperatorApi
 
-    async def fail(self: OperatorDesk) -> None:
+    async def fail(self: OperatorApi) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(OperatorDesk, "devices", fail)
+    monkeypatch.setattr(OperatorApi, "devices", fail)
     with pytest.raises(Exception, match="a problem of its own") as caught:
         ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest())
     assert "secret" not in str(caught.value)

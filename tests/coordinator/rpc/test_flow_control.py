@@ -1,4 +1,4 @@
-"""Watchers, sessions and uploads: what happens to those who are slow, and to those who come twice."""
+"""Subscribers, sessions and transfers: what happens to those who are slow, and to those who come twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 
 from moonfed.blobs import BlobDirectory, BlobRef, Incoming, ref_of_bytes
-from moonfed.coordinator.devices.sessions import Assignment, Attendance, Ended, Introduction
+from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo, RunEnded, Sessions
 from moonfed.coordinator.records import AttemptId, RunEvent
 from moonfed.coordinator.rounds.events import DeadlinePassed, RetryTimePassed, StartTimer, TimedEvent
 from moonfed.coordinator.rpc import flow_control as turns_module
@@ -22,9 +22,9 @@ from moonfed.coordinator.rpc import stream_deadline
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import SLOW_SECONDS, SMALL_PART, Turns
 from moonfed.coordinator.rpc.stream_deadline import paced
-from moonfed.coordinator.runs.subscribers import PROGRESS_LENGTH, QUEUE_LENGTH, Watchers
+from moonfed.coordinator.runs.subscribers import PROGRESS_LENGTH, QUEUE_LENGTH, Subscribers
 from moonfed.coordinator.runs.timers import Timers
-from moonfed.coordinator.updates.transfer import Uploads
+from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.errors import InvalidInput, Unavailable, WrongState
 from moonfed.transport import PART_SIZE
 from moonfed.v1 import blob_pb2
@@ -41,7 +41,7 @@ async def collect(items: AsyncIterator[T], into: list[T]) -> None:
 
 def test_a_watcher_that_falls_behind_is_cut_off_and_the_others_are_not() -> None:
     async def scenario() -> None:
-        watchers = Watchers()
+        watchers = Subscribers()
         slow, quick = watchers.add(), watchers.add()
         seen = []
         for number in range(QUEUE_LENGTH + 10):
@@ -58,7 +58,7 @@ def test_a_watcher_that_falls_behind_is_cut_off_and_the_others_are_not() -> None
 
 def test_progress_is_dropped_first() -> None:
     async def scenario() -> None:
-        watchers = Watchers()
+        watchers = Subscribers()
         watcher = watchers.add()
         for _ in range(2 * QUEUE_LENGTH):
             watchers.tell(RunEvent(kind="progress"))
@@ -70,10 +70,8 @@ def test_progress_is_dropped_first() -> None:
     asyncio.run(scenario())
 
 
-def introduction(device: str = "cam-1") -> Introduction:
-    return Introduction(
-        device=device, contract_version=CONTRACT_VERSION, plan_interfaces=(PLAN_INTERFACE,), platform={}
-    )
+def introduction(device: str = "cam-1") -> DeviceInfo:
+    return DeviceInfo(device=device, contract_version=CONTRACT_VERSION, plan_interfaces=(PLAN_INTERFACE,), platform={})
 
 
 def assignment(attempt: int) -> Assignment:
@@ -93,7 +91,7 @@ def assignment(attempt: int) -> Assignment:
 
 def test_an_assignment_is_sent_once_in_a_session() -> None:
     async def scenario() -> None:
-        attendance = Attendance()
+        attendance = Sessions()
         session = attendance.join(introduction())
         for attempt in (1, 1, 2, 1):
             session.offer(assignment(attempt))
@@ -108,7 +106,7 @@ def test_an_assignment_is_sent_once_in_a_session() -> None:
 
 def test_leaving_late_does_not_end_the_newer_session() -> None:
     async def scenario() -> None:
-        attendance = Attendance()
+        attendance = Sessions()
         old = attendance.join(introduction())
         new = attendance.join(introduction())
         attendance.leave(old)
@@ -121,7 +119,7 @@ def test_leaving_late_does_not_end_the_newer_session() -> None:
 
 def test_a_device_that_talks_too_much_is_refused() -> None:
     with pytest.raises(InvalidInput, match="'cam-1' says 200 words"):
-        Introduction(
+        DeviceInfo(
             device="cam-1",
             contract_version=CONTRACT_VERSION,
             plan_interfaces=(),
@@ -154,14 +152,14 @@ def test_a_device_that_names_too_much_or_no_names_is_refused(runs: tuple[str, ..
 )
 def test_only_a_device_that_understands_it_is_told_that_a_run_has_ended(version: str, understood: bool) -> None:
     async def scenario() -> None:
-        session = Attendance().join(replace(introduction(), contract_version=version))
+        session = Sessions().join(replace(introduction(), contract_version=version))
         for run in ("a", "b", "a"):
-            session.tell_ended(Ended(run=run))
+            session.tell_ended(RunEnded(run=run))
         session.close(WrongState("over"))
-        received: list[Assignment | Ended] = []
+        received: list[Assignment | RunEnded] = []
         with pytest.raises(WrongState, match="over"):
             await collect(session.replies(), received)
-        assert received == ([Ended(run="a"), Ended(run="b")] if understood else [])
+        assert received == ([RunEnded(run="a"), RunEnded(run="b")] if understood else [])
 
     asyncio.run(scenario())
 
@@ -171,7 +169,7 @@ def test_a_newer_upload_of_a_file_takes_over(tmp_path: Path) -> None:
     ref = ref_of_bytes(content)
 
     async def scenario() -> None:
-        uploads = Uploads()
+        uploads = Transfers()
         old, offsets = await uploads.begin({ref: tmp_path / "file"})
         assert offsets == {ref.sha256: 0}
         await old.append(ref.sha256, 0, content[:4])
@@ -325,7 +323,7 @@ def test_a_stream_that_ends_gives_its_place_back() -> None:
 
 def test_a_part_of_an_unknown_blob_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
-        upload, _ = await Uploads().begin({ref_of_bytes(b"abc"): tmp_path / "file"})
+        upload, _ = await Transfers().begin({ref_of_bytes(b"abc"): tmp_path / "file"})
         with pytest.raises(InvalidInput, match="still to be sent"):
             await upload.append("0" * 64, 0, b"abc")
         await upload.close()
@@ -338,7 +336,7 @@ def test_of_many_uploads_that_wait_for_the_same_one_the_last_goes_on(tmp_path: P
     ref = ref_of_bytes(content)
 
     async def scenario() -> None:
-        uploads, path = Uploads(), tmp_path / "file"
+        uploads, path = Transfers(), tmp_path / "file"
         old, _ = await uploads.begin({ref: path})
         await old.append(ref.sha256, 0, content[:4])
         async with old.held():
@@ -365,7 +363,7 @@ def test_nobody_writes_to_a_file_that_was_checked_until_it_has_its_place(tmp_pat
     longer = replace(ref, size=len(content) + 5)  # the same name with another size must not reach those bytes either
 
     async def scenario() -> None:
-        uploads, path, place = Uploads(), tmp_path / "file", tmp_path / "place"
+        uploads, path, place = Transfers(), tmp_path / "file", tmp_path / "place"
         first, _ = await uploads.begin({ref: path})
         await first.append(ref.sha256, 0, content)
         async with first.held():
@@ -385,7 +383,7 @@ def test_nobody_writes_to_a_file_that_was_checked_until_it_has_its_place(tmp_pat
 def test_a_blob_with_two_sizes_is_refused(tmp_path: Path) -> None:
     ref = ref_of_bytes(b"abc")
     with pytest.raises(InvalidInput, match="two sizes"):
-        asyncio.run(Uploads().begin({ref: tmp_path / "file", replace(ref, size=9): tmp_path / "file"}))
+        asyncio.run(Transfers().begin({ref: tmp_path / "file", replace(ref, size=9): tmp_path / "file"}))
 
 
 def test_an_upload_that_is_cancelled_while_it_begins_leaves_no_trace(
@@ -402,7 +400,7 @@ def test_an_upload_that_is_cancelled_while_it_begins_leaves_no_trace(
     monkeypatch.setattr("moonfed.coordinator.updates.transfer.Incoming", Slow)
 
     async def scenario() -> None:
-        uploads = Uploads()
+        uploads = Transfers()
         begun = asyncio.create_task(uploads.begin({ref: tmp_path / "file"}))
         await asyncio.to_thread(opening.wait, 20)
         begun.cancel()

@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from moonfed import transport
-from moonfed.coordinator.rpc.rate_limit import Gate, Limits
+from moonfed.coordinator.rpc.rate_limit import RateLimiter, RateLimits
 from moonfed.errors import Overloaded, Unavailable
 from moonfed.grpc_status import from_rpc_error
 from moonfed.v1 import fleet_pb2
@@ -26,7 +26,7 @@ class Clock:
         return self.now
 
 
-def begun(gate: Gate, name: str, calls: int) -> int:
+def begun(gate: RateLimiter, name: str, calls: int) -> int:
     """How many of so many calls, one after the other, are let in."""
     let_in = 0
     for _ in range(calls):
@@ -37,7 +37,7 @@ def begun(gate: Gate, name: str, calls: int) -> int:
 
 def test_a_caller_may_make_a_burst_of_calls_and_then_so_many_a_second() -> None:
     clock = Clock()
-    gate = Gate(Limits(per_second=2.0, burst=10), clock)
+    gate = RateLimiter(RateLimits(per_second=2.0, burst=10), clock)
     assert begun(gate, "cam-1", 50) == 10
     with pytest.raises(Overloaded, match=r"'cam-1' calls too often: 2 times a second is allowed; come back in 0\.50 s"):
         gate.call("cam-1").__enter__()
@@ -49,7 +49,7 @@ def test_a_caller_may_make_a_burst_of_calls_and_then_so_many_a_second() -> None:
 
 
 def test_calls_at_once_are_bounded_for_one_and_for_all() -> None:
-    gate = Gate(Limits(calls=5, calls_of_one=3))
+    gate = RateLimiter(RateLimits(calls=5, calls_of_one=3))
     with ExitStack() as under_way:
         for _ in range(3):
             under_way.enter_context(gate.call("cam-1"))
@@ -64,7 +64,7 @@ def test_calls_at_once_are_bounded_for_one_and_for_all() -> None:
 
 def test_callers_who_have_gone_are_forgotten() -> None:
     clock = Clock()
-    gate = Gate(Limits(calls=10), clock)
+    gate = RateLimiter(RateLimits(calls=10), clock)
     for number in range(100):
         begun(gate, f"cam-{number}", 1)
         clock.now += 5.0

@@ -6,18 +6,18 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.runs.assignments import Standing
-from moonfed.coordinator.runs.global_state import Standings
+from moonfed.coordinator.runs.assignments import GlobalState
+from moonfed.coordinator.runs.global_state import GlobalStates
 from moonfed.errors import WrongState
 
 
-def standing(number: int) -> Standing:
-    return Standing(blobs={"model": ref_of_bytes(b"model %d" % number)})
+def standing(number: int) -> GlobalState:
+    return GlobalState(blobs={"model": ref_of_bytes(b"model %d" % number)})
 
 
 @pytest.mark.parametrize("kept", [1, 3])
 def test_as_many_are_kept_as_updates_may_begin_with(kept: int) -> None:
-    standings = Standings({1: standing(0)}, kept)
+    standings = GlobalStates({1: standing(0)}, kept)
     for round_ in range(1, 10):
         standings.after(AttemptId(run="r", round=round_, attempt=1), standing(round_))
     for round_ in range(11 - kept, 11):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.app import Federation
+from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import Assignment
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import Retention
@@ -37,36 +37,36 @@ LEAST = replace(ALL, retention=Retention(last=1, every=0))  # what may be kept l
 BUNDLE = make_bundle(**SCAFFOLD, server_rule=FedAvgM())
 
 
-async def rounds_of(federation: Federation, directory: Path, last: int) -> None:
+async def rounds_of(coordinator: Coordinator, directory: Path, last: int) -> None:
     """Every device takes part until that round is committed."""
-    parties = [asyncio.create_task(party(federation, name, directory, last)) for name in NAMES]
-    await watched(federation, "round_committed", last)
+    parties = [asyncio.create_task(party(coordinator, name, directory, last)) for name in NAMES]
+    await watched(coordinator, "round_committed", last)
     await asyncio.gather(*parties)
 
 
-async def ended(federation: Federation) -> RunRecord:
+async def ended(coordinator: Coordinator) -> RunRecord:
     """The run once it is over."""
-    while (await federation.operators.run("run")).record.status == "running":
+    while (await coordinator.operators.run("run")).record.status == "running":
         await asyncio.sleep(0.02)
-    return (await federation.operators.run("run")).record
+    return (await coordinator.operators.run("run")).record
 
 
-def committed(federation: Federation) -> RoundRecord:
-    newest = federation.directory.store.latest_round("run", "committed")
+def committed(coordinator: Coordinator) -> RoundRecord:
+    newest = coordinator.directory.store.latest_round("run", "committed")
     assert newest
     return newest
 
 
-def damage(federation: Federation, ref: BlobRef) -> Path:
-    path = federation.directory.blobs.local(ref)
+def damage(coordinator: Coordinator, ref: BlobRef) -> Path:
+    path = coordinator.directory.blobs.local(ref)
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     return path
 
 
-async def assigned(federation: Federation) -> Assignment:
+async def assigned(coordinator: Coordinator) -> Assignment:
     """The work that the devices are given next."""
-    async with federation.devices.attend(introduction(NAMES[0])) as session:
-        others = [federation.devices.attend(introduction(name)) for name in NAMES[1:]]
+    async with coordinator.devices.attend(introduction(NAMES[0])) as session:
+        others = [coordinator.devices.attend(introduction(name)) for name in NAMES[1:]]
         for other in others:
             await other.__aenter__()
         try:
@@ -84,32 +84,32 @@ def test_a_damaged_file_of_the_newest_global_state_gives_way_to_the_one_before_i
     state, states = tmp_path / "state", dict[int, Mapping[str, BlobRef]]()
 
     async def scenario() -> None:
-        async with opened(state) as federation:
-            await started(federation, BUNDLE, LEAST)
+        async with opened(state) as coordinator:
+            await started(coordinator, BUNDLE, LEAST)
             for round_ in (1, 2):
-                await rounds_of(federation, tmp_path, round_)
-                states[round_] = committed(federation).blobs
-            await assigned(federation)  # round 3 has begun with the state that is damaged now
-            path = damage(federation, states[2][role])
+                await rounds_of(coordinator, tmp_path, round_)
+                states[round_] = committed(coordinator).blobs
+            await assigned(coordinator)  # round 3 has begun with the state that is damaged now
+            path = damage(coordinator, states[2][role])
             if how == "gone":
                 path.unlink()
-        async with opened(state) as federation:
+        async with opened(state) as coordinator:
             alarms = [entry for entry in caplog.records if entry.levelno == logging.CRITICAL]
             assert [entry.getMessage() for entry in alarms] == [
                 f"run 'run': the {role} of round 2 is damaged "
                 f"({problem(how, states[2][role], path)}); round 1's is used; check the disk"
             ]
-            found = committed(federation)
+            found = committed(coordinator)
             assert (found.id.round, found.blobs) == (2, {**states[2], role: states[1][role]})
             assert found.reason in alarms[0].getMessage()
-            (abandoned,) = [past async for past in federation.operators.rounds("run") if past.status == "abandoned"]
+            (abandoned,) = [past async for past in coordinator.operators.rounds("run") if past.status == "abandoned"]
             assert (abandoned.id, abandoned.reason) == (AttemptId(run="run", round=3, attempt=1), found.reason)
-            work = await assigned(federation)
+            work = await assigned(coordinator)
             assert (work.id.round, work.id.attempt) == (3, 2)
             assert work.blobs == {name: found.blobs[name] for name in ("model", "variate")}
             assert not path.exists(), "nothing needs it any more"
-            await rounds_of(federation, tmp_path, 4)
-            assert (await ended(federation)).status == "finished"
+            await rounds_of(coordinator, tmp_path, 4)
+            assert (await ended(coordinator)).status == "finished"
 
     play(scenario())
 
@@ -124,40 +124,42 @@ def test_an_encoded_model_goes_with_the_model_that_it_was_made_from(tmp_path: Pa
     int8 = Encodings(up=parse_encoding("up", "int8"), down=parse_encoding("down", "int8"))
 
     async def scenario() -> None:
-        async with opened(tmp_path / "state") as federation:
-            await started(federation, make_bundle(), replace(LEAST, encodings=int8))
-            before = federation.directory.store.initial_state("run")
-            ref = federation.directory.blobs.put_bytes(b"the model after round 1")
-            encoded = federation.directory.blobs.put_bytes(b"the same in int8")
+        async with opened(tmp_path / "state") as coordinator:
+            await started(coordinator, make_bundle(), replace(LEAST, encodings=int8))
+            before = coordinator.directory.store.initial_state("run")
+            ref = coordinator.directory.blobs.put_bytes(b"the model after round 1")
+            encoded = coordinator.directory.blobs.put_bytes(b"the same in int8")
             first = AttemptId(run="run", round=1, attempt=1)
-            federation.directory.store.open_round(first, NAMES)
+            coordinator.directory.store.open_round(first, NAMES)
             blobs = {"model": ref, ENCODED_MODEL: encoded}
-            federation.directory.store.commit_round(first, NAMES, blobs, metrics={}, metrics_before={})
-            damage(federation, ref)
-        async with opened(tmp_path / "state") as federation:
-            assert committed(federation).blobs == {role: before[role] for role in ("model", ENCODED_MODEL)}
+            coordinator.directory.store.commit_round(first, NAMES, blobs, metrics={}, metrics_before={})
+            damage(coordinator, ref)
+        async with opened(tmp_path / "state") as coordinator:
+            assert committed(coordinator).blobs == {role: before[role] for role in ("model", ENCODED_MODEL)}
 
     play(scenario())
 
 
 def test_damage_in_mid_round_makes_no_model_and_the_run_goes_on_without_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(tmp_path / "state") as federation:
-            await started(federation, BUNDLE, LEAST)
-            await rounds_of(federation, tmp_path, 1)
-            await rounds_of(federation, tmp_path, 2)
-            newest = committed(federation)
-            work = await assigned(federation)
-            damage(federation, newest.blobs["momentum"])
+        async with opened(tmp_path / "state") as coordinator:
+            await started(coordinator, BUNDLE, LEAST)
+            await rounds_of(coordinator, tmp_path, 1)
+            await rounds_of(coordinator, tmp_path, 2)
+            newest = committed(coordinator)
+            work = await assigned(coordinator)
+            damage(coordinator, newest.blobs["momentum"])
             for name in NAMES:
-                await federation.devices.take_update(*trained(work, name, tmp_path))
+                await coordinator.devices.submit_files(*trained(work, name, tmp_path))
             with suppress(Unavailable):  # a watch ends as the run begins anew
-                await watched(federation, "round_abandoned", 3)
-            while committed(federation).blobs == newest.blobs:
+                await watched(coordinator, "round_abandoned", 3)
+            while committed(coordinator).blobs == newest.blobs:
                 await asyncio.sleep(0.02)
-            await rounds_of(federation, tmp_path, 4)
-            assert (await ended(federation)).status == "finished"
-            (reason,) = [past.reason async for past in federation.operators.rounds("run") if past.status == "abandoned"]
+            await rounds_of(coordinator, tmp_path, 4)
+            assert (await ended(coordinator)).status == "finished"
+            (reason,) = [
+                past.reason async for past in coordinator.operators.rounds("run") if past.status == "abandoned"
+            ]
             assert f"the stored blob {newest.blobs['momentum'].sha256[:12]} has another sha256" in reason
 
     play(scenario())
@@ -167,22 +169,22 @@ def test_without_a_whole_state_before_it_the_run_is_suspended(tmp_path: Path) ->
     state = tmp_path / "state"
 
     async def scenario() -> None:
-        async with opened(state) as federation:
-            await started(federation, BUNDLE, LEAST)
-            await rounds_of(federation, tmp_path, 1)
-            first = committed(federation).blobs["model"]
-            await rounds_of(federation, tmp_path, 2)
-            newest = committed(federation).blobs["model"]
-            whole = federation.directory.blobs.local(newest).read_bytes()
-            path = damage(federation, newest)
-            damage(federation, first)
-        async with opened(state) as federation:
-            view = await federation.operators.run("run")
+        async with opened(state) as coordinator:
+            await started(coordinator, BUNDLE, LEAST)
+            await rounds_of(coordinator, tmp_path, 1)
+            first = committed(coordinator).blobs["model"]
+            await rounds_of(coordinator, tmp_path, 2)
+            newest = committed(coordinator).blobs["model"]
+            whole = coordinator.directory.blobs.local(newest).read_bytes()
+            path = damage(coordinator, newest)
+            damage(coordinator, first)
+        async with opened(state) as coordinator:
+            view = await coordinator.operators.run("run")
             assert view.waiting.startswith(f"suspended: the stored blob {newest.sha256[:12]}")
-            assert committed(federation).blobs["model"] == newest
+            assert committed(coordinator).blobs["model"] == newest
         path.write_bytes(whole)
-        async with opened(state) as federation:
-            assert "suspended" not in (await federation.operators.run("run")).waiting
+        async with opened(state) as coordinator:
+            assert "suspended" not in (await coordinator.operators.run("run")).waiting
 
     play(scenario())
 
@@ -191,11 +193,11 @@ def test_the_beginning_of_a_run_has_nothing_before_it(tmp_path: Path) -> None:
     state = tmp_path / "state"
 
     async def scenario() -> None:
-        async with opened(state) as federation:
-            await started(federation, BUNDLE)
-            damage(federation, federation.directory.store.initial_state("run")["model"])
-        async with opened(state) as federation:
-            assert (await federation.operators.run("run")).waiting.startswith("suspended: ")
+        async with opened(state) as coordinator:
+            await started(coordinator, BUNDLE)
+            damage(coordinator, coordinator.directory.store.initial_state("run")["model"])
+        async with opened(state) as coordinator:
+            assert (await coordinator.operators.run("run")).waiting.startswith("suspended: ")
 
     play(scenario())
     with open_state(state) as directory:

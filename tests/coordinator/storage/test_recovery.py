@@ -18,7 +18,7 @@ from moonfed.coordinator.records import Answer, AttemptId, RunRecord
 from moonfed.coordinator.rounds.events import Reduce
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.runs.close_round import Reduction, reduce_round
-from moonfed.coordinator.runs.global_state import load_standings
+from moonfed.coordinator.runs.global_state import load_global_states
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
@@ -73,7 +73,7 @@ def reduced(left: Left) -> Reduction:
     """What the closed round comes to, as a coordinator reduces it before it commits it."""
     manifest = coordinator.make_bundle().manifest
     command = Reduce(round=1, attempt=1, devices=("cam-1", "cam-2"))
-    standings = load_standings(left.directory, left.record, manifest)
+    standings = load_global_states(left.directory, left.record, manifest)
     return reduce_round(left.directory, FIRST, command, manifest, left.record.settings, standings=standings)
 
 

@@ -14,7 +14,7 @@ from moonfed.coordinator.records import Answer, AttemptId, RunRecord
 from moonfed.coordinator.rounds.settings import Settings
 from moonfed.coordinator.storage.receipts import Answers
 from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
-from moonfed.coordinator.updates.group_commit import Arrival, Intake
+from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState
 
 RUN = RunRecord(
@@ -45,21 +45,21 @@ def checked(state: StateDirectory, name: str, content: bytes) -> Path:
     return path
 
 
-def arrival(state: StateDirectory, device: str, content: bytes = b"one") -> Arrival:
+def arrival(state: StateDirectory, device: str, content: bytes = b"one") -> PendingUpdate:
     answer = Answer(
         id=FIRST, device=device, outcome="accepted", samples=1, steps=1, blobs={"model": ref_of_bytes(content)}
     )
-    return Arrival(answer=answer, checked={"model": checked(state, device, content)})
+    return PendingUpdate(answer=answer, checked={"model": checked(state, device, content)})
 
 
-def intake(state: StateDirectory) -> Intake:
+def intake(state: StateDirectory) -> GroupCommit:
     def is_new(answer: Answer) -> bool:
         return not state.store.answers.has_receipt(answer.id, answer.device, answer.blobs)
 
-    return Intake(state, is_new, asynchronous=False)
+    return GroupCommit(state, is_new, asynchronous=False)
 
 
-def outcome(arrived: Arrival) -> BaseException | None:
+def outcome(arrived: PendingUpdate) -> BaseException | None:
     return arrived.done.exception() if arrived.done.done() else None
 
 
@@ -100,7 +100,7 @@ def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(
         return True
 
     async def scenario() -> None:
-        waiting = Intake(state, is_new, asynchronous=True)
+        waiting = GroupCommit(state, is_new, asynchronous=True)
         first, second = (arrival(state, device) for device in DEVICES[:2])
         waiting.add(first)
         waiting.add(second)

@@ -1,4 +1,4 @@
-"""A coordinator's Federation in this process, without gRPC, whose devices hand in files that lie on this machine."""
+"""A coordinator's Coordinator in this process, without gRPC, whose devices hand in files that lie on this machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
-from moonfed.coordinator.app import Federation
-from moonfed.coordinator.devices.sessions import Assignment, Introduction
+from moonfed.coordinator.app import Coordinator
+from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
 from moonfed.coordinator.records import AttemptId, RunEvent, RunView
 from moonfed.coordinator.rounds.settings import Amount, Settings
 from moonfed.coordinator.storage.state_directory import open_state
@@ -35,24 +35,24 @@ def play(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def opened(state: Path) -> AsyncIterator[Federation]:
+async def opened(state: Path) -> AsyncIterator[Coordinator]:
     with open_state(state) as directory:
-        federation = Federation(directory)
-        await federation.open()
+        coordinator = Coordinator(directory)
+        await coordinator.open()
         try:
-            yield federation
+            yield coordinator
         finally:
-            await federation.close()
+            await coordinator.close()
 
 
-async def started(federation: Federation, bundle: Bundle, settings: Settings = ALL) -> None:
+async def started(coordinator: Coordinator, bundle: Bundle, settings: Settings = ALL) -> None:
     for content in bundle.contents.values():
-        federation.directory.blobs.put_bytes(content)
-    await federation.operators.start_run("run", bundle.ref.sha256, "", settings)
+        coordinator.directory.blobs.put_bytes(content)
+    await coordinator.operators.start_run("run", bundle.ref.sha256, "", settings)
 
 
-def introduction(name: str) -> Introduction:
-    return Introduction(
+def introduction(name: str) -> DeviceInfo:
+    return DeviceInfo(
         device=name, contract_version=CONTRACT_VERSION, plan_interfaces=(PLAN_INTERFACE,), platform={}, samples=10
     )
 
@@ -79,17 +79,17 @@ def trained(work: Assignment, name: str, directory: Path) -> tuple[UpdateHeader,
     return header, files
 
 
-async def party(federation: Federation, name: str, directory: Path, rounds: int) -> None:
-    async with federation.devices.attend(introduction(name)) as session:
+async def party(coordinator: Coordinator, name: str, directory: Path, rounds: int) -> None:
+    async with coordinator.devices.attend(introduction(name)) as session:
         async for work in session.assignments():
-            await federation.devices.take_update(*trained(work, name, directory))
+            await coordinator.devices.submit_files(*trained(work, name, directory))
             if work.id.round == rounds:
                 return
 
 
-async def watched(federation: Federation, kind: str, round_: int = 0) -> RunEvent | RunView:
+async def watched(coordinator: Coordinator, kind: str, round_: int = 0) -> RunEvent | RunView:
     """The event once it comes; the snapshot if it shows that it has been."""
-    async for event in federation.operators.watch("run"):
+    async for event in coordinator.operators.watch("run"):
         if isinstance(event, RunView):
             if round_ and event.committed >= round_:
                 return event
@@ -102,17 +102,17 @@ async def course(state: Path, directory: Path, rule: ServerRule, stops: Sequence
     """Four rounds, with the coordinator ended and begun again after some; the final global state."""
     directory.mkdir()
     for number, last in enumerate((*stops, 4)):
-        async with opened(state) as federation:
+        async with opened(state) as coordinator:
             if number == 0:
-                await started(federation, make_bundle(**SCAFFOLD, server_rule=rule))
-            parties = [asyncio.create_task(party(federation, name, directory, last)) for name in NAMES]
-            await watched(federation, "round_committed", last)
+                await started(coordinator, make_bundle(**SCAFFOLD, server_rule=rule))
+            parties = [asyncio.create_task(party(coordinator, name, directory, last)) for name in NAMES]
+            await watched(coordinator, "round_committed", last)
             await asyncio.gather(*parties)
-    async with opened(state) as federation:
-        newest = federation.directory.store.latest_round("run", "committed")
+    async with opened(state) as coordinator:
+        newest = coordinator.directory.store.latest_round("run", "committed")
         assert newest
         assert (newest.id.round, newest.counted) == (4, NAMES)
-        return {role: federation.directory.blobs.read(ref) for role, ref in newest.blobs.items()}
+        return {role: coordinator.directory.blobs.read(ref) for role, ref in newest.blobs.items()}
 
 
 @pytest.mark.parametrize("rule", [FedAvgM(server_momentum=0.7), FedAdam(), Mean(weighting="uniform")])
@@ -138,23 +138,23 @@ def test_a_coordinator_that_was_restarted_knows_when_each_device_counted_last(tm
     """Else SCAFFOLD's devices would begin with an older c_i, or with none. The second round counts two devices."""
     told: dict[tuple[int, str], AttemptId | None] = {}
 
-    async def deliver(federation: Federation, name: str) -> None:
-        async with federation.devices.attend(introduction(name)) as session:
+    async def deliver(coordinator: Coordinator, name: str) -> None:
+        async with coordinator.devices.attend(introduction(name)) as session:
             work = await anext(aiter(session.assignments()))
             told[work.id.round, name] = work.counted
             if (work.id.round, name) == (2, "party-2"):
-                await federation.devices.decline(work.id, name, "busy")
+                await coordinator.devices.decline(work.id, name, "busy")
             else:
-                await federation.devices.take_update(*trained(work, name, tmp_path))
-            await watched(federation, "round_committed", work.id.round)
+                await coordinator.devices.submit_files(*trained(work, name, tmp_path))
+            await watched(coordinator, "round_committed", work.id.round)
 
     async def scenario() -> None:
         for round_ in (1, 2, 3):
-            async with opened(tmp_path / "state") as federation:
+            async with opened(tmp_path / "state") as coordinator:
                 if round_ == 1:
                     settings = replace(ALL, rounds=3, quorum=Amount(count=2))
-                    await started(federation, make_bundle(**SCAFFOLD), settings)
-                await asyncio.gather(*(deliver(federation, name) for name in NAMES))
+                    await started(coordinator, make_bundle(**SCAFFOLD), settings)
+                await asyncio.gather(*(deliver(coordinator, name) for name in NAMES))
 
     play(scenario())
     first, second = (AttemptId(run="run", round=round_, attempt=1) for round_ in (1, 2))
@@ -168,30 +168,30 @@ def test_files_are_taken_once_and_stay_their_owners(tmp_path: Path, monkeypatch:
         raise OSError("links are not supported")
 
     async def scenario() -> None:
-        async with opened(tmp_path / "state") as federation, AsyncExitStack() as stack:
-            await started(federation, make_bundle(**SCAFFOLD))
+        async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:
+            await started(coordinator, make_bundle(**SCAFFOLD))
             sessions = [
-                await stack.enter_async_context(federation.devices.attend(introduction(name))) for name in NAMES
+                await stack.enter_async_context(coordinator.devices.attend(introduction(name))) for name in NAMES
             ]
             work = [await anext(session.assignments()) for session in sessions]
             header, files = trained(work[0], NAMES[0], tmp_path)
             before = {role: path.read_bytes() for role, path in files.items()}
             for _ in range(2):
-                await federation.devices.take_update(header, files)
+                await coordinator.devices.submit_files(header, files)
             assert {role: path.read_bytes() for role, path in files.items()} == before
             with monkeypatch.context() as patched:
                 patched.setattr(os, "link", no_links)
-                await federation.devices.take_update(*trained(work[1], NAMES[1], tmp_path))
+                await coordinator.devices.submit_files(*trained(work[1], NAMES[1], tmp_path))
             other, its_files = trained(replace(work[0], id=replace(work[0].id, round=9)), NAMES[0], tmp_path)
             with pytest.raises(AlreadyExists, match="a different update of 'party-0' already stands"):
-                await federation.devices.take_update(replace(other, id=header.id), its_files)
+                await coordinator.devices.submit_files(replace(other, id=header.id), its_files)
             with pytest.raises(WrongState, match="round 9, attempt 1 is not open"):
-                await federation.devices.take_update(other, its_files)
+                await coordinator.devices.submit_files(other, its_files)
             for path in files.values():
                 path.unlink()  # what was taken stays
-            await federation.devices.take_update(*trained(work[2], NAMES[2], tmp_path))
-            await watched(federation, "round_committed", 1)
-            (done,) = [found async for found in federation.operators.rounds("run")]
+            await coordinator.devices.submit_files(*trained(work[2], NAMES[2], tmp_path))
+            await watched(coordinator, "round_committed", 1)
+            (done,) = [found async for found in coordinator.operators.rounds("run")]
             assert done.counted == NAMES
             # weighted by 10, 20 and 30 samples
             assert done.metrics == {"train_loss": 1.0, "inexactness": pytest.approx((0 * 10 + 1 * 20 + 2 * 30) / 60)}
@@ -202,33 +202,33 @@ def test_files_are_taken_once_and_stay_their_owners(tmp_path: Path, monkeypatch:
 
 def test_what_is_handed_in_is_checked_as_if_it_had_been_sent(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(tmp_path / "state") as federation, AsyncExitStack() as stack:
-            await started(federation, make_bundle(**SCAFFOLD))
+        async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:
+            await started(coordinator, make_bundle(**SCAFFOLD))
             sessions = [
-                await stack.enter_async_context(federation.devices.attend(introduction(name))) for name in NAMES
+                await stack.enter_async_context(coordinator.devices.attend(introduction(name))) for name in NAMES
             ]
             work = await anext(sessions[0].assignments())
             header, files = trained(work, NAMES[0], tmp_path)
             wrong = {**header.blobs, "variate_change": ref_of_bytes(b"something else")}
             with pytest.raises(Corrupt, match="the update's variate_change, has another sha256"):
-                await federation.devices.take_update(replace(header, blobs=wrong), files)
+                await coordinator.devices.submit_files(replace(header, blobs=wrong), files)
             with pytest.raises(NotFound, match=r"there is no file .*nothing"):
-                await federation.devices.take_update(header, {**files, "model": tmp_path / "nothing"})
+                await coordinator.devices.submit_files(header, {**files, "model": tmp_path / "nothing"})
             bad = tmp_path / "bad"
             bad.write_bytes(model_bytes(float("nan"), PARAMETERS))
             with pytest.raises(SchemaMismatch, match=r"variate_change: tensor 'head\.bias' holds NaN"):
-                await federation.devices.take_update(
+                await coordinator.devices.submit_files(
                     replace(header, blobs={**header.blobs, "variate_change": ref_of_file(bad)}),
                     {**files, "variate_change": bad},
                 )
-            view = await federation.operators.run("run")
+            view = await coordinator.operators.run("run")
             assert view.open_round
             assert view.open_round.refused == {NAMES[0]}
             assert not view.open_round.reported
-            await federation.devices.take_update(header, files)
-            await federation.operators.stop_run("run")
+            await coordinator.devices.submit_files(header, files)
+            await coordinator.operators.stop_run("run")
             with pytest.raises(WrongState, match="has ended"):
-                await federation.devices.take_update(header, files)
+                await coordinator.devices.submit_files(header, files)
             assert not list((tmp_path / "state" / "spool").glob("*/*"))
 
     play(scenario())

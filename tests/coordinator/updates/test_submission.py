@@ -28,7 +28,7 @@ from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates import submission
 from moonfed.coordinator.updates.quota import TRIES
 from moonfed.coordinator.updates.submission import CHECKED_AT_ONCE
-from moonfed.coordinator.updates.transfer import Upload, Uploads
+from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.errors import (
     AlreadyExists,
     Corrupt,
@@ -364,11 +364,11 @@ def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
         threading.Event(),
         threading.Event(),
         [0],
-        Uploads.begin,
+        Transfers.begin,
         StateDirectory.put_update,
     )
 
-    async def counted(self: Uploads, files: Mapping[BlobRef, Path]) -> tuple[Upload, dict[str, int]]:
+    async def counted(self: Transfers, files: Mapping[BlobRef, Path]) -> tuple[Transfer, dict[str, int]]:
         began[0] += 1
         return await begin(self, files)
 
@@ -377,7 +377,7 @@ def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
         go_on.wait(WAIT)
         put(self, attempt, device, checked)
 
-    monkeypatch.setattr(Uploads, "begin", counted)
+    monkeypatch.setattr(Transfers, "begin", counted)
     monkeypatch.setattr(StateDirectory, "put_update", slow)
     device, content = fleet.device("cam-1"), model_bytes(1.0)
     fleet.start()
@@ -398,16 +398,16 @@ def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
 def test_an_upload_that_begins_while_its_round_ends_leaves_nothing(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, ended, begin = threading.Event(), threading.Event(), Uploads.begin
+    begun, ended, begin = threading.Event(), threading.Event(), Transfers.begin
 
-    async def late(self: Uploads, files: Mapping[BlobRef, Path]) -> tuple[Upload, dict[str, int]]:
+    async def late(self: Transfers, files: Mapping[BlobRef, Path]) -> tuple[Transfer, dict[str, int]]:
         begun.set()
         await asyncio.to_thread(ended.wait, WAIT)
         return await begin(self, files)
 
     devices, attending = two_devices(fleet)
     work = attending[0].assignment()
-    monkeypatch.setattr(Uploads, "begin", late)
+    monkeypatch.setattr(Transfers, "begin", late)
     with ThreadPoolExecutor(1) as threads:
         submitting = threads.submit(devices[0].submit, work, model_bytes(1.0))
         assert begun.wait(WAIT)

@@ -9,35 +9,35 @@ from pathlib import Path
 
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import ending
-from moonfed.coordinator.devices.sessions import Attendance, Ended, Introduction, Session, require_contract
+from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RunEnded, Sessions, require_contract
 from moonfed.coordinator.records import MAX_REASON, Answer, AttemptId
-from moonfed.coordinator.runs.manager import ServedRuns
+from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.coordinator.support.tasks import Background
-from moonfed.coordinator.updates.submission import Submission, SubmissionDesk
-from moonfed.coordinator.updates.transfer import Uploads
+from moonfed.coordinator.updates.submission import Updates, UpdateSession
+from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import InvalidInput, NotFound, WrongState
 
 
-class DeviceDesk:
+class DeviceApi:
     """Takes devices in, and what they say and hand in to the runs that it is about. Lives on one event loop."""
 
     def __init__(
         self,
         directory: StateDirectory,
-        runs: ServedRuns,
-        uploads: Uploads,
-        attendance: Attendance,
+        runs: RunManager,
+        uploads: Transfers,
+        attendance: Sessions,
         liveness: Liveness,
         background: Background,
     ) -> None:
         self.blobs, self._registry, self._runs = directory.blobs, directory.store.registry, runs
         self._attendance, self._liveness, self._background = attendance, liveness, background
-        self._submissions = SubmissionDesk(directory, uploads, background)
+        self._submissions = Updates(directory, uploads, background)
 
     @asynccontextmanager
-    async def attend(self, introduction: Introduction) -> AsyncIterator[Session]:
+    async def attend(self, introduction: DeviceInfo) -> AsyncIterator[DeviceSession]:
         """A device is here for as long as the context lasts."""
         require_contract(introduction.contract_version, f"device {introduction.device!r}")
         if problem := self._runs.misfit(introduction):
@@ -52,11 +52,11 @@ class DeviceDesk:
             self._attendance.leave(session)
             self._background.spawn(self._noticed(introduction.device, None))
 
-    async def submit(self, header: UpdateHeader) -> Submission:
+    async def submit(self, header: UpdateHeader) -> UpdateSession:
         """Starts, or goes on with, handing in an update."""
         return await self._submissions.begin(await self._runs.find(header.id.run, header.id), header)
 
-    async def take_update(self, header: UpdateHeader, files: Mapping[str, Path]) -> None:
+    async def submit_files(self, header: UpdateHeader, files: Mapping[str, Path]) -> None:
         """Hands in an update whose files, by role, lie on this machine; nothing is sent, the checks are the same.
 
         Returns when the update is durable and counts; taking the same one again changes nothing. The files stay the
@@ -97,19 +97,19 @@ class DeviceDesk:
             for served in list(self._runs.served.values()):
                 await served.refresh(device)
 
-    async def _tell_ended(self, session: Session) -> None:
+    async def _tell_ended(self, session: DeviceSession) -> None:
         """Lets a device know which of the runs that it keeps state of are over."""
         for run in session.introduction.runs:
             if ended := await self._ending(run):
                 session.tell_ended(ended)
 
-    async def _ending(self, run: str) -> Ended | None:
+    async def _ending(self, run: str) -> RunEnded | None:
         """None while the run goes on, or is suspended and may go on after a restart."""
         try:
             view = await self._runs.view(run)
             return None if view.record.status == "running" else ending(view)
         except NotFound:  # of a coordinator that was here before; unless one of that name has just started
-            return None if run in self._runs.served else Ended(run=run)
+            return None if run in self._runs.served else RunEnded(run=run)
 
 
 def printable(text: str) -> str:

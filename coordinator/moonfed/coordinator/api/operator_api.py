@@ -7,30 +7,30 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.devices.sessions import Attendance
+from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rounds.settings import Settings
-from moonfed.coordinator.runs.manager import ServedRuns
+from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.blobs.garbage_collection import discard
 from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.coordinator.support.tasks import Background, in_thread
-from moonfed.coordinator.updates.transfer import Upload, Uploads
+from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import check_metrics
 from moonfed.errors import NotFound
 
 ROUNDS_AT_ONCE = 50  # read from the database while they are listed
 
 
-class OperatorDesk:
+class OperatorApi:
     """Runs, rounds, devices and bundles. Lives on one event loop."""
 
     def __init__(
         self,
         directory: StateDirectory,
-        runs: ServedRuns,
-        uploads: Uploads,
-        attendance: Attendance,
+        runs: RunManager,
+        uploads: Transfers,
+        attendance: Sessions,
         background: Background,
     ) -> None:
         self.blobs = directory.blobs
@@ -39,7 +39,7 @@ class OperatorDesk:
 
     # Blobs
 
-    async def upload(self, refs: Sequence[BlobRef]) -> tuple[Upload, dict[str, int]]:
+    async def upload(self, refs: Sequence[BlobRef]) -> tuple[Transfer, dict[str, int]]:
         """Starts, or goes on with, storing blobs; bytes already held of each."""
         absent = {ref: self.blobs.incoming(ref) for ref in await in_thread(self._lacking, refs)}
         await in_thread(self._directory.budget.require, sum(ref.size for ref in absent))
@@ -49,7 +49,7 @@ class OperatorDesk:
     def _lacking(self, refs: Sequence[BlobRef]) -> list[BlobRef]:
         return [ref for ref in refs if not self.blobs.has(ref)]
 
-    async def store(self, upload: Upload, refs: Sequence[BlobRef]) -> None:
+    async def store(self, upload: Transfer, refs: Sequence[BlobRef]) -> None:
         """Ends an upload: the blobs are checked, durable and can be fetched."""
         by_digest = {ref.sha256: ref for ref in refs}
         async with upload.held():

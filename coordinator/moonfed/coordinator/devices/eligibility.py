@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from moonfed.coordinator.devices.sessions import Attendance, DistantSession, Introduction, Session
+from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
 from moonfed.coordinator.rounds.settings import Settings
 from moonfed.errors import VersionMismatch
 from moonfed.labels import lacking, write_labels
 from moonfed.manifest import Manifest
 
 
-def misfit(introduction: Introduction, manifest: Manifest, settings: Settings) -> str | None:
+def misfit(introduction: DeviceInfo, manifest: Manifest, settings: Settings) -> str | None:
     """What a device lacks that a run needs, as in "without the encoding int8"; None if it can take part."""
     if manifest.plan.interface not in introduction.plan_interfaces:
         return f"without the plan interface {manifest.plan.interface}"
@@ -22,7 +22,7 @@ def misfit(introduction: Introduction, manifest: Manifest, settings: Settings) -
     return None
 
 
-def misfit_everywhere(introduction: Introduction, interfaces: Collection[str]) -> VersionMismatch | None:
+def incompatibility(introduction: DeviceInfo, interfaces: Collection[str]) -> VersionMismatch | None:
     """Why a device can take part in no run whose plan has one of these interfaces; None if there are none."""
     if not interfaces or set(interfaces) & set(introduction.plan_interfaces):
         return None
@@ -33,18 +33,18 @@ def misfit_everywhere(introduction: Introduction, interfaces: Collection[str]) -
     )
 
 
-class SuitedDevices:
+class EligibleDevices:
     """The attending devices that can take part in a run that is driven here, and what the others lack."""
 
-    def __init__(self, attendance: Attendance, manifest: Manifest, settings: Settings) -> None:
+    def __init__(self, attendance: Sessions, manifest: Manifest, settings: Settings) -> None:
         self._attendance, self._manifest, self._settings = attendance, manifest, settings
         self.misfits: dict[str, str] = {}  # who attended and could not take part when it was last looked for
 
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[DeviceSession]:
         """All of them."""
         return [session for session in self._attendance.sessions() if self._misfit(session) is None]
 
-    def find(self, device: str) -> Session | None:
+    def find(self, device: str) -> DeviceSession | None:
         """One's present session; None if it is not here, or is noted to lack something."""
         session = self._attendance.find(device)
         self.misfits.pop(device, None)
@@ -53,7 +53,7 @@ class SuitedDevices:
             return None
         return session
 
-    def _misfit(self, session: Session) -> str | None:
-        if self._settings.asynchronous and isinstance(session, DistantSession):
+    def _misfit(self, session: DeviceSession) -> str | None:
+        if self._settings.asynchronous and isinstance(session, RemoteSession):
             return "at another coordinator, whose devices have no part in asynchronous rounds"
         return misfit(session.introduction, self._manifest, self._settings)

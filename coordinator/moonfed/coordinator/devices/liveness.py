@@ -24,7 +24,7 @@ class Liveness:
     def __init__(self) -> None:
         self._signs: dict[str, float] = {}
         self._held: Counter[str] = Counter()
-        self._patiences: set[Patience] = set()
+        self._patiences: set[StallDetector] = set()
 
     def sign(self, device: str) -> None:
         """The device makes progress, with whatever."""
@@ -48,16 +48,16 @@ class Liveness:
             return _now()
         return self._signs.get(device, -float("inf"))
 
-    def follow(self, patience: Patience) -> None:
+    def follow(self, patience: StallDetector) -> None:
         """A run wants to know."""
         self._patiences.add(patience)
 
-    def leave(self, patience: Patience) -> None:
+    def leave(self, patience: StallDetector) -> None:
         """It does no more."""
         self._patiences.discard(patience)
 
 
-class Patience:
+class StallDetector:
     """One run's patience with the devices that its open round waits for.
 
     `tell` gets a Stalled for each whose time is over, and a Progressed for each that was lost and shows a sign again.

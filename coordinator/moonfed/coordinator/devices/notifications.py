@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-from moonfed.coordinator.devices.sessions import Attendance, Ended
+from moonfed.coordinator.devices.sessions import RunEnded, Sessions
 from moonfed.coordinator.records import RunView
 from moonfed.coordinator.storage.store import Store
 
 
-def ending(view: RunView) -> Ended:
+def ending(view: RunView) -> RunEnded:
     """What devices are told of a run that has ended. Only a finished one leaves a model that is meant to be used."""
     record = view.record
     if record.status != "finished":
-        return Ended(run=record.run)
-    return Ended(run=record.run, manifest=record.manifest, model=view.model, rounds=view.committed)
+        return RunEnded(run=record.run)
+    return RunEnded(run=record.run, manifest=record.manifest, model=view.model, rounds=view.committed)
 
 
-async def announce(view: RunView, store: Store, attendance: Attendance) -> None:
+async def announce(view: RunView, store: Store, attendance: Sessions) -> None:
     """Tells the attending devices that took part in a run, or keep state under its name, that it has ended.
 
     The end is durable before, so whoever attends from now on is told when it names the run.

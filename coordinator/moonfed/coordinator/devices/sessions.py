@@ -16,11 +16,11 @@ from moonfed.version import CONTRACT_VERSION
 
 MAX_WORDS, MAX_WORD = 64, 200  # that a device may say of itself when it attends
 MAX_RUNS, MAX_RUN = 64, 128  # that it may name then, and characters of each
-ENDED_SINCE = 2  # the minor version of the contract that brought `Ended`
+ENDED_SINCE = 2  # the minor version of the contract that brought `RunEnded`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Introduction:
+class DeviceInfo:
     """What a device says of itself when it attends."""
 
     device: str
@@ -72,7 +72,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class RunEnded:
     """A run in which a device took part is over."""
 
     run: str
@@ -82,11 +82,11 @@ class Ended:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class DeviceSession:
     """One attendance of one device."""
 
-    introduction: Introduction
-    _queue: asyncio.Queue[Assignment | Ended | MoonfedError] = field(default_factory=asyncio.Queue)
+    introduction: DeviceInfo
+    _queue: asyncio.Queue[Assignment | RunEnded | MoonfedError] = field(default_factory=asyncio.Queue)
     _told: set[AttemptId | str] = field(default_factory=set)  # attempts assigned, and runs that ended
 
     @property
@@ -98,12 +98,12 @@ class Session:
         """Queues an assignment, once in a session."""
         self._tell(assignment.id, assignment)
 
-    def tell_ended(self, ended: Ended) -> None:
+    def tell_ended(self, ended: RunEnded) -> None:
         """Queues the end of a run, once in a session, unless the device is too old to understand it."""
         if self.introduction.understands_ended:
             self._tell(ended.run, ended)
 
-    def _tell(self, key: AttemptId | str, reply: Assignment | Ended) -> None:
+    def _tell(self, key: AttemptId | str, reply: Assignment | RunEnded) -> None:
         if key not in self._told:
             self._told.add(key)
             self._queue.put_nowait(reply)
@@ -112,7 +112,7 @@ class Session:
         """Ends the attendance."""
         self._queue.put_nowait(reason)
 
-    async def replies(self) -> AsyncIterator[Assignment | Ended]:
+    async def replies(self) -> AsyncIterator[Assignment | RunEnded]:
         """All that the device is told; raises the reason when the session is closed."""
         while True:
             item = await self._queue.get()
@@ -127,50 +127,50 @@ class Session:
                 yield reply
 
 
-class DistantSession(Session):
+class RemoteSession(DeviceSession):
     """An attendance at another replica, which tells the device what there is to tell."""
 
-    def _tell(self, key: AttemptId | str, reply: Assignment | Ended) -> None:
+    def _tell(self, key: AttemptId | str, reply: Assignment | RunEnded) -> None:
         pass
 
     def close(self, reason: MoonfedError) -> None:
         """Nothing: it is not ours."""
 
 
-class Attendance:
+class Sessions:
     """The sessions by device. A device attends once: the newer session ends the older."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
-        self._distant: dict[str, DistantSession] = {}
+        self._sessions: dict[str, DeviceSession] = {}
+        self._distant: dict[str, RemoteSession] = {}
 
-    def join(self, introduction: Introduction) -> Session:
+    def join(self, introduction: DeviceInfo) -> DeviceSession:
         """A new session."""
-        session = Session(introduction)
+        session = DeviceSession(introduction)
         earlier = self._sessions.get(session.device)
         if earlier:
             earlier.close(WrongState(f"device {session.device!r} attends from another place; this attendance ends"))
         self._sessions[session.device] = session
         return session
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: DeviceSession) -> None:
         """The session is over, unless a newer one has replaced it."""
         if self._sessions.get(session.device) is session:
             del self._sessions[session.device]
 
-    def find(self, device: str) -> Session | None:
+    def find(self, device: str) -> DeviceSession | None:
         """The device's present session."""
         return self._sessions.get(device) or self._distant.get(device)
 
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[DeviceSession]:
         """All present sessions, those at other replicas among them."""
         return list({**self._distant, **self._sessions}.values())
 
-    def here(self) -> dict[str, Session]:
+    def here(self) -> dict[str, DeviceSession]:
         """The sessions at this replica, by device."""
         return dict(self._sessions)
 
-    def note_distant(self, sessions: Mapping[str, DistantSession]) -> None:
+    def note_distant(self, sessions: Mapping[str, RemoteSession]) -> None:
         """Who attends at other replicas now, by device."""
         self._distant = dict(sessions)
 

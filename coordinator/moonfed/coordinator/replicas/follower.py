@@ -15,15 +15,15 @@ from moonfed.blobs import BlobRef
 from moonfed.coordinator.devices.eligibility import misfit
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import announce
-from moonfed.coordinator.devices.sessions import Attendance, Session
+from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
 from moonfed.coordinator.records import Answer, AttemptId, RunEvent, RunRecord, RunView, attempt_id
 from moonfed.coordinator.replicas.snapshot import Sighting, happenings, look
 from moonfed.coordinator.rounds.protocol import kind_of
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.runs.admission import needed_attempts, objection
-from moonfed.coordinator.runs.assignments import Standing, load_standing, write_assignment
-from moonfed.coordinator.runs.round_eta import Tempo
-from moonfed.coordinator.runs.subscribers import Watcher, Watchers
+from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, load_global_state
+from moonfed.coordinator.runs.round_eta import RoundEta
+from moonfed.coordinator.runs.subscribers import Subscriber, Subscribers
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.coordinator.support.tasks import Background, in_thread
@@ -42,7 +42,7 @@ class Follower:
         record: RunRecord,
         manifest: Manifest,
         directory: StateDirectory,
-        attendance: Attendance,
+        attendance: Sessions,
         liveness: Liveness,
         background: Background,
     ) -> None:
@@ -51,10 +51,10 @@ class Follower:
         self._liveness = liveness
         self._lock = asyncio.Lock()
         self._seen: Sighting | None = None
-        self._standing: Standing | None = None
+        self._standing: GlobalState | None = None
         self._standing_after = -1  # that so many committed rounds led to
         self._standing_attempt = 0  # the one that it was loaded for: the one before may have found it damaged
-        self._watchers, self._tempo = Watchers(), Tempo()
+        self._watchers, self._tempo = Subscribers(), RoundEta()
         self._fractions: dict[str, float] = {}  # the largest that each device has reported in the open round
         self._ended = asyncio.Event()
 
@@ -137,7 +137,7 @@ class Follower:
         for device in devices:
             session = here.get(device)
             if session and device in current.outstanding and self._misfit(session) is None:
-                session.offer(write_assignment(id_, device, self.record, self.manifest, self._standing))
+                session.offer(build_assignment(id_, device, self.record, self.manifest, self._standing))
 
     async def accept(self, answer: Answer, checked: Mapping[str, Path]) -> None:
         """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing.
@@ -206,7 +206,7 @@ class Follower:
             raise WrongState(f"{attempt} is not open any more")
         return self._standing.blobs[MODEL]
 
-    def _misfit(self, session: Session) -> str | None:
+    def _misfit(self, session: DeviceSession) -> str | None:
         return misfit(session.introduction, self.manifest, self.record.settings)
 
     def _objection(self, attempt: AttemptId, device: str) -> WrongState | None:
@@ -237,7 +237,7 @@ class Follower:
         state = replace(self.state, attending=attending)
         return await asyncio.to_thread(run_view, self._directory.store, self.record, state, misfits)
 
-    async def watch(self) -> tuple[RunView, Watcher]:
+    async def watch(self) -> tuple[RunView, Subscriber]:
         """A snapshot, and a watcher that is told what is seen to happen after it."""
         async with self._lock:
             watcher = self._watchers.add()
@@ -245,7 +245,7 @@ class Follower:
                 watcher.close()
             return await self.view(), watcher
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def unwatch(self, watcher: Subscriber) -> None:
         """The watcher has gone."""
         self._watchers.remove(watcher)
 
@@ -257,8 +257,8 @@ class Follower:
 
 def _standing_after(
     directory: StateDirectory, record: RunRecord, manifest: Manifest, committed: int
-) -> Standing | None:
+) -> GlobalState | None:
     """What so many committed rounds led to; None if there is one more meanwhile. Blocking."""
-    standing = load_standing(directory, record, manifest)
+    standing = load_global_state(directory, record, manifest)
     newest = directory.store.latest_round(record.run, "committed")
     return standing if (newest.id.round if newest else 0) == committed else None

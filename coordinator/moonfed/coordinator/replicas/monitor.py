@@ -12,7 +12,7 @@ from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Protocol
 
 from moonfed.coordinator.replicas.presence import Presence
-from moonfed.coordinator.runs.handle import ServedRun
+from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.storage.leases import LEASE_SECONDS as LEASE_SECONDS
 from moonfed.coordinator.storage.leases import Leases
 from moonfed.coordinator.storage.run_summaries import Pulse, Pulses
@@ -33,7 +33,7 @@ class Runs(Protocol):
     """The runs of this coordinator, as `moonfed.coordinator.runs.manager` serves them."""
 
     @property
-    def served(self) -> Mapping[str, ServedRun]:
+    def served(self) -> Mapping[str, RunHandle]:
         """The running runs, driven or followed."""
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from moonfed.coordinator.devices.liveness import Liveness
-from moonfed.coordinator.devices.sessions import Attendance, DistantSession, Introduction, Session
+from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
 from moonfed.coordinator.storage.online_devices import Attendances, Place, Places
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import WrongState
@@ -20,10 +20,10 @@ from moonfed.errors import WrongState
 class Presence:
     """The attendances of one replica beside those of the others. Lives on one event loop."""
 
-    def __init__(self, store: Attendances, replica: str, attendance: Attendance, liveness: Liveness) -> None:
+    def __init__(self, store: Attendances, replica: str, attendance: Sessions, liveness: Liveness) -> None:
         self._store, self._replica = store, replica
         self._attendance, self._liveness = attendance, liveness
-        self._told: dict[str, tuple[Session, int]] = {}  # what the others know of us, by device, and since when
+        self._told: dict[str, tuple[DeviceSession, int]] = {}  # what the others know of us, by device, and since when
         self._stamp: tuple[int, int] | None = None  # of what we know of them
         self._places: Places = {}
         self._signed_until, self._heard_until = -float("inf"), 0.0  # by the loop's clock; by the database's
@@ -64,7 +64,7 @@ class Presence:
                 self._told.pop(name, None)
             self._told |= {name: (session, since[name]) for name, session in arrived.items()}
 
-    def _told_of(self, device: str) -> Session | None:
+    def _told_of(self, device: str) -> DeviceSession | None:
         told = self._told.get(device)
         return told[0] if told else None
 
@@ -88,18 +88,18 @@ class Presence:
             del self._told[device]
 
 
-def to_document(introduction: Introduction) -> dict[str, Any]:
+def to_document(introduction: DeviceInfo) -> dict[str, Any]:
     """What the others must know of a device, as JSON values; not the platform, which the registry keeps."""
     document = asdict(introduction)
     del document["device"], document["platform"]
     return document
 
 
-def from_document(device: str, document: Mapping[str, Any]) -> Introduction:
+def from_document(device: str, document: Mapping[str, Any]) -> DeviceInfo:
     """Reads what `to_document` wrote."""
     lists = {name: tuple(document[name]) for name in ("plan_interfaces", "runs", "encodings")}
-    return Introduction(device=device, platform={}, **{**document, **lists})
+    return DeviceInfo(device=device, platform={}, **{**document, **lists})
 
 
-def _session(device: str, place: Place) -> DistantSession:
-    return DistantSession(from_document(device, place.introduction))
+def _session(device: str, place: Place) -> RemoteSession:
+    return RemoteSession(from_document(device, place.introduction))

@@ -19,7 +19,7 @@ _audit = logging.getLogger("moonfed.coordinator.audit")
 
 
 @dataclass(frozen=True, slots=True)
-class Callers:
+class Authenticator:
     """Tells callers apart. Without TLS (`insecure`) there is no certificate, and the name is taken as said."""
 
     insecure: bool

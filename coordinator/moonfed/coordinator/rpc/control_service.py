@@ -8,15 +8,15 @@ from contextlib import aclosing
 
 import grpc
 
-from moonfed.coordinator.api.operator_api import OperatorDesk
+from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.rpc import convert_control as convert
-from moonfed.coordinator.rpc.authentication import Callers
+from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.convert_settings import retention, run_settings
 from moonfed.coordinator.rpc.flow_control import Turns
 from moonfed.coordinator.rpc.stream_deadline import paced
-from moonfed.coordinator.updates.transfer import Upload
+from moonfed.coordinator.updates.transfer import Transfer
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
@@ -24,7 +24,7 @@ from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 class ControlService(control_pb2_grpc.ControlServicer):
     """Every call needs an operator's certificate."""
 
-    def __init__(self, operators: OperatorDesk, callers: Callers, enrolment: Enrolment | None) -> None:
+    def __init__(self, operators: OperatorApi, callers: Authenticator, enrolment: Enrolment | None) -> None:
         self._operators, self._callers, self._enrolment = operators, callers, enrolment
         self._down, self._up = Turns(), Turns()
 
@@ -132,7 +132,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         return control_pb2.CreateTokenReply(token=str(token), expires=expires)
 
 
-async def _receive(requests: AsyncGenerator[control_pb2.UploadRequest, None], upload: Upload) -> None:
+async def _receive(requests: AsyncGenerator[control_pb2.UploadRequest, None], upload: Transfer) -> None:
     """Takes parts until the commit; without one nothing counts."""
     async for request in requests:
         if request.HasField("commit"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.devices.sessions import Assignment, Ended, Introduction
+from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo, RunEnded
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.encodings import parse_encoding
@@ -17,9 +17,9 @@ from moonfed.version import CONTRACT_VERSION, RELEASE
 # Messages in
 
 
-def introduction(device: str, request: fleet_pb2.AttendRequest) -> Introduction:
+def introduction(device: str, request: fleet_pb2.AttendRequest) -> DeviceInfo:
     """What a device says of itself."""
-    return Introduction(
+    return DeviceInfo(
         device=device,
         contract_version=request.contract_version,
         plan_interfaces=tuple(request.plan_interfaces),
@@ -59,12 +59,12 @@ def welcome() -> fleet_pb2.AttendReply:
     return fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator=RELEASE))
 
 
-def attend_reply(told: Assignment | Ended) -> fleet_pb2.AttendReply:
+def attend_reply(told: Assignment | RunEnded) -> fleet_pb2.AttendReply:
     """What an attending device is told after that."""
     return assignment(told) if isinstance(told, Assignment) else ended(told)
 
 
-def ended(told: Ended) -> fleet_pb2.AttendReply:
+def ended(told: RunEnded) -> fleet_pb2.AttendReply:
     """The end of a run."""
     return fleet_pb2.AttendReply(
         ended=fleet_pb2.Ended(run=told.run, manifest=_blob(told.manifest), model=_blob(told.model), rounds=told.rounds)

@@ -8,14 +8,14 @@ from contextlib import aclosing
 
 import grpc
 
-from moonfed.coordinator.api.device_api import DeviceDesk
+from moonfed.coordinator.api.device_api import DeviceApi
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.rpc import convert_fleet as convert
-from moonfed.coordinator.rpc.authentication import Callers
+from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import Turns
 from moonfed.coordinator.rpc.stream_deadline import paced
-from moonfed.coordinator.updates.submission import Submission
+from moonfed.coordinator.updates.submission import UpdateSession
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
@@ -23,7 +23,7 @@ from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 class FleetService(fleet_pb2_grpc.FleetServicer):
     """Every call is made in the name of the certificate's device."""
 
-    def __init__(self, devices: DeviceDesk, callers: Callers, enrolment: Enrolment | None) -> None:
+    def __init__(self, devices: DeviceApi, callers: Authenticator, enrolment: Enrolment | None) -> None:
         self._devices, self._callers, self._enrolment = devices, callers, enrolment
         self._down, self._up = Turns(), Turns()
 
@@ -69,7 +69,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             await submission.close()
 
     async def _receive(
-        self, requests: AsyncGenerator[fleet_pb2.SubmitRequest, None], submission: Submission, device: str
+        self, requests: AsyncGenerator[fleet_pb2.SubmitRequest, None], submission: UpdateSession, device: str
     ) -> None:
         """Takes parts until the commit. A device that dies ends the stream as one does that is done: nothing counts."""
         async for request in requests:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from moonfed.coordinator.rpc.rate_limit import Gate
+from moonfed.coordinator.rpc.rate_limit import RateLimiter
 from moonfed.coordinator.storage.transient_errors import as_passing
 from moonfed.coordinator.support.error_log import CallTroubles
 from moonfed.grpc_status import to_status
@@ -30,7 +30,7 @@ _FACTORIES = (
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
     """Errors of ours become their status; any other is logged and tells the caller nothing. The gate is for devices."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: RateLimiter) -> None:
         self._gate, self._troubles = gate, CallTroubles()
 
     async def intercept_service(
@@ -58,7 +58,7 @@ def _serialized(serialize: Callable[[Any], bytes], reply: object) -> bytes:
     return reply if isinstance(reply, bytes) else serialize(reply)
 
 
-def _admit(gate: Gate, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
+def _admit(gate: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
     certificates: Sequence[bytes] = context.auth_context().get("x509_pem_cert", ())
     return gate.call(subject_of(certificates[0])[1] if certificates else str(context.peer()))
 

@@ -11,7 +11,7 @@ from moonfed.errors import Overloaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RateLimits:
     """Of calls to Fleet or Enrolment. Health and Control stay free, so that a flood can be seen and dealt with."""
 
     calls: int = 10_000  # at once; a device that waits for work makes one, of about 100 kB
@@ -29,10 +29,10 @@ class _Caller:
     seen: float  # when `left` was right
 
 
-class Gate:
+class RateLimiter:
     """Lets calls in; a caller is a certificate's name, or a connection where there are no certificates."""
 
-    def __init__(self, limits: Limits = Limits(), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: RateLimits = RateLimits(), clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         self._calls = 0
         self._callers: dict[str, _Caller] = {}

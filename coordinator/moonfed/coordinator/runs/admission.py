@@ -5,7 +5,7 @@ from __future__ import annotations
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.rounds.protocol import kind_of
 from moonfed.coordinator.rounds.state import State
-from moonfed.coordinator.runs.round_eta import Tempo
+from moonfed.coordinator.runs.round_eta import RoundEta
 from moonfed.errors import TooLate, WrongState
 
 
@@ -15,7 +15,7 @@ def needed_attempts(record: RunRecord, state: State) -> set[AttemptId]:
     return {AttemptId(run=record.run, round=round_, attempt=attempt) for round_, attempt in places}
 
 
-def objection(record: RunRecord, state: State, tempo: Tempo, attempt: AttemptId, device: str) -> WrongState | None:
+def objection(record: RunRecord, state: State, tempo: RoundEta, attempt: AttemptId, device: str) -> WrongState | None:
     """Why a device's update is not wanted now, and when the device may be; None if it is."""
     place = attempt.round, attempt.attempt
     problem = kind_of(record.settings).objection(record.settings, state, *place, device)

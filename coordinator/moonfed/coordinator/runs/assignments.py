@@ -15,34 +15,34 @@ from moonfed.manifest import MODEL, Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class GlobalState:
     """Where a run's training stands. The server rule's memory is part of the global state, and stays here."""
 
     blobs: Mapping[str, BlobRef]  # the global state by role, the model among it, perhaps also as devices get it
     counted: Mapping[str, AttemptId] = field(default_factory=dict)  # by device, if devices keep anything: the latest
 
-    def after(self, counted: Mapping[str, AttemptId], blobs: Mapping[str, BlobRef]) -> Standing:
+    def after(self, counted: Mapping[str, AttemptId], blobs: Mapping[str, BlobRef]) -> GlobalState:
         """Where it stands once an attempt was committed; `counted`: of whose state that decides, if any is kept."""
-        return Standing(blobs=blobs, counted={**self.counted, **counted})
+        return GlobalState(blobs=blobs, counted={**self.counted, **counted})
 
 
-def load_standing(directory: StateDirectory, record: RunRecord, manifest: Manifest) -> Standing:
+def load_global_state(directory: StateDirectory, record: RunRecord, manifest: Manifest) -> GlobalState:
     """The newest committed standing of a run; Corrupt if a file of the global state is damaged. Blocking."""
     newest = directory.store.latest_round(record.run, "committed")
     blobs = newest.blobs if newest else directory.store.initial_state(record.run)
     for ref in blobs.values():
         directory.blobs.verified_path(ref)  # a damaged one must not go out to devices
-    counted = directory.store.latest_counted(record.run) if keeps_state(manifest, record.settings) else {}
-    return Standing(blobs=blobs, counted=counted)
+    counted = directory.store.latest_counted(record.run) if devices_keep_state(manifest, record.settings) else {}
+    return GlobalState(blobs=blobs, counted=counted)
 
 
-def keeps_state(manifest: Manifest, settings: Settings) -> bool:
+def devices_keep_state(manifest: Manifest, settings: Settings) -> bool:
     """Whether devices keep anything of a round only if it counts: their method's state, or what an encoding lost."""
     return bool(manifest.device_state) or settings.encodings.up.lossy
 
 
-def write_assignment(
-    id_: AttemptId, device: str, record: RunRecord, manifest: Manifest, standing: Standing
+def build_assignment(
+    id_: AttemptId, device: str, record: RunRecord, manifest: Manifest, standing: GlobalState
 ) -> Assignment:
     """One device's work in one round."""
     training = manifest.training

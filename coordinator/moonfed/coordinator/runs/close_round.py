@@ -19,7 +19,7 @@ from moonfed.coordinator.aggregation.staleness import discounted
 from moonfed.coordinator.records import Answer, AttemptId, attempt_id
 from moonfed.coordinator.rounds.events import Damaged, Reduce, ReducingFailed
 from moonfed.coordinator.rounds.settings import Settings
-from moonfed.coordinator.runs.global_state import Standings
+from moonfed.coordinator.runs.global_state import GlobalStates
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
 from moonfed.coordinator.storage.blobs.garbage_collection import discard
 from moonfed.coordinator.storage.state_directory import StateDirectory
@@ -60,7 +60,7 @@ def close_round(
     manifest: Manifest,
     settings: Settings,
     *,
-    standings: Standings,
+    standings: GlobalStates,
 ) -> Reduction | Damaged | ReducingFailed:
     """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking.
 
@@ -68,7 +68,7 @@ def close_round(
     """
     attempt = attempt_id(run, command)
     try:
-        command = with_all_taken(state, command, attempt)
+        command = with_all_receipts(state, command, attempt)
         reduction = reduce_round(state, attempt, command, manifest, settings, standings=standings)
         released = _commit(state, attempt, command, reduction, settings)
     except DamagedUpdates as error:
@@ -95,7 +95,7 @@ def _failed(error: Exception, attempt: AttemptId) -> ReducingFailed:
     return ReducingFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
 
 
-def with_all_taken(state: StateDirectory, command: Reduce, attempt: AttemptId) -> Reduce:
+def with_all_receipts(state: StateDirectory, command: Reduce, attempt: AttemptId) -> Reduce:
     """The command for all updates that got a receipt, perhaps from a replica that has not told yet."""
     if command.bases:  # an asynchronous round counts some; the others stay for the next one
         return command
@@ -134,7 +134,7 @@ def reduce_round(
     manifest: Manifest,
     settings: Settings,
     *,
-    standings: Standings,
+    standings: GlobalStates,
 ) -> Reduction:
     """What the bundle's rules and the run's defence make of the devices' updates, in their order.
 
@@ -182,7 +182,7 @@ def _counted(state: StateDirectory, attempt: AttemptId, command: Reduce) -> list
 
 
 def _discounted(
-    state: StateDirectory, closed: ClosedRound, answers: Sequence[Answer], standings: Standings, directory: Path
+    state: StateDirectory, closed: ClosedRound, answers: Sequence[Answer], standings: GlobalStates, directory: Path
 ) -> ClosedRound:
     """The round with every update as if it had begun with the newest global model, by FedBuff's weights."""
     newest, stale = closed.begun_with[MODEL], {answer.id.round for answer in answers} - {closed.round}

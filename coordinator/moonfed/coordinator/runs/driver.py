@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.devices.eligibility import SuitedDevices
-from moonfed.coordinator.devices.liveness import Liveness, Patience
+from moonfed.coordinator.devices.eligibility import EligibleDevices
+from moonfed.coordinator.devices.liveness import Liveness, StallDetector
 from moonfed.coordinator.devices.notifications import announce
-from moonfed.coordinator.devices.sessions import Attendance
+from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import Answer, AttemptId, RunRecord, RunView, attempt_id
 from moonfed.coordinator.rounds.events import (
     Abandon,
@@ -35,20 +35,20 @@ from moonfed.coordinator.rounds.events import (
 )
 from moonfed.coordinator.rounds.protocol import kind_of
 from moonfed.coordinator.runs.admission import needed_attempts, objection
-from moonfed.coordinator.runs.assignments import keeps_state, write_assignment
+from moonfed.coordinator.runs.assignments import build_assignment, devices_keep_state
 from moonfed.coordinator.runs.close_round import Reduction, close_round
-from moonfed.coordinator.runs.events import Announcer
-from moonfed.coordinator.runs.persistence import Keeper
-from moonfed.coordinator.runs.resume import Footing
+from moonfed.coordinator.runs.events import EventPublisher
+from moonfed.coordinator.runs.persistence import CommandRecorder
+from moonfed.coordinator.runs.resume import RunContext
 from moonfed.coordinator.runs.rollback import damage
-from moonfed.coordinator.runs.round_eta import Tempo
-from moonfed.coordinator.runs.subscribers import Watcher
+from moonfed.coordinator.runs.round_eta import RoundEta
+from moonfed.coordinator.runs.subscribers import Subscriber
 from moonfed.coordinator.runs.timers import Timers
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.coordinator.support.tasks import Background, in_thread
-from moonfed.coordinator.updates.group_commit import Arrival, Intake
+from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
 from moonfed.coordinator.updates.receipts import event_of, unheard
 from moonfed.errors import MoonfedError, Unavailable, WrongState
 from moonfed.manifest import MODEL
@@ -63,9 +63,9 @@ class RunDriver:
         self,
         *,
         record: RunRecord,
-        footing: Footing,
+        footing: RunContext,
         directory: StateDirectory,
-        attendance: Attendance,
+        attendance: Sessions,
         liveness: Liveness,
         background: Background,
         begin_anew: Callable[[str], Awaitable[None]],
@@ -75,15 +75,15 @@ class RunDriver:
         self._directory, self._attendance, self.background = directory, attendance, background
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
-        self._patience = Patience(
+        self._patience = StallDetector(
             liveness, record.settings.patience_seconds, lambda event: background.spawn(self._deliver(event))
         )
-        self._tempo = Tempo()
-        self._announcer = Announcer(record.run)
-        self._devices = SuitedDevices(attendance, footing.manifest, record.settings)
-        self._keeper = Keeper(directory.store, record.run)
+        self._tempo = RoundEta()
+        self._announcer = EventPublisher(record.run)
+        self._devices = EligibleDevices(attendance, footing.manifest, record.settings)
+        self._keeper = CommandRecorder(directory.store, record.run)
         self._begin_anew = begin_anew
-        self._intake = Intake(directory, self._is_new, asynchronous=record.settings.asynchronous is not None)
+        self._intake = GroupCommit(directory, self._is_new, asynchronous=record.settings.asynchronous is not None)
 
     # What happens to the run
 
@@ -110,7 +110,7 @@ class RunDriver:
 
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
-        arrival, taken_soon = Arrival(answer=answer, checked=checked), bool(self._intake)
+        arrival, taken_soon = PendingUpdate(answer=answer, checked=checked), bool(self._intake)
         self._intake.add(arrival)
         if not taken_soon:
             self.background.spawn(self._take_arrivals())
@@ -124,7 +124,7 @@ class RunDriver:
         if self._intake:
             self.background.spawn(self._take_arrivals())
 
-    async def _tell_arrival(self, arrival: Arrival) -> None:
+    async def _tell_arrival(self, arrival: PendingUpdate) -> None:
         try:
             await self._tell_taken(arrival.answer)
         except Exception as problem:
@@ -239,7 +239,7 @@ class RunDriver:
         seen = dict(self._devices.misfits), self._patience.silence()
         return await asyncio.to_thread(run_view, self._directory.store, record, self.state, *seen)
 
-    async def watch(self) -> tuple[RunView, Watcher]:
+    async def watch(self) -> tuple[RunView, Subscriber]:
         """A snapshot, and a watcher that is told everything after it."""
         async with self._lock:
             watcher = self._announcer.watchers.add()
@@ -247,7 +247,7 @@ class RunDriver:
                 watcher.close()
             return await self.view(), watcher
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def unwatch(self, watcher: Subscriber) -> None:
         """The watcher has gone."""
         self._announcer.watchers.remove(watcher)
 
@@ -303,14 +303,14 @@ class RunDriver:
             return
         self._patience.asked(command.device)
         id_, standing = attempt_id(self.record.run, command), self._standings[command.round]
-        session.offer(write_assignment(id_, command.device, self.record, self.manifest, standing))
+        session.offer(build_assignment(id_, command.device, self.record, self.manifest, standing))
 
     async def _reduce(self, command: Reduce) -> None:
         work = (self._directory, self.record.run, command, self.manifest, self.record.settings)
         outcome = await asyncio.to_thread(close_round, *work, standings=self._standings)
         if isinstance(outcome, Reduction):
             attempt, model = attempt_id(self.record.run, command), outcome.blobs[MODEL]
-            keepers = outcome.devices if keeps_state(self.manifest, self.record.settings) else ()
+            keepers = outcome.devices if devices_keep_state(self.manifest, self.record.settings) else ()
             latest = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in keepers}
             self._standings.after(attempt, self._standings[command.round].after(latest, outcome.blobs))
             self._announcer.committed(attempt, outcome.devices, model, outcome.metrics, outcome.offences)

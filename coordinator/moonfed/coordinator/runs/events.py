@@ -11,19 +11,19 @@ from moonfed.coordinator.records import Answer, AttemptId, EventKind, RunEvent, 
 from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open
 from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.runs.persistence import discarded
-from moonfed.coordinator.runs.subscribers import Watchers
+from moonfed.coordinator.runs.subscribers import Subscribers
 from moonfed.coordinator.updates.receipts import KINDS
 
 _log = logging.getLogger(__name__)
 
 
-class Announcer:
+class EventPublisher:
     """The voice of one run."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._waiting = ""  # the latest sentence on what the run waits for
-        self.watchers = Watchers()
+        self.watchers = Subscribers()
 
     def answered(self, answer: Answer, current: OpenRound | None) -> None:
         """A device delivered, was refused or declined; `current`: the round that may still wait for others."""

@@ -9,13 +9,13 @@ from typing import Protocol
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import Answer, AttemptId, RunRecord, RunView
 from moonfed.coordinator.rounds.state import State
-from moonfed.coordinator.runs.subscribers import Watcher
+from moonfed.coordinator.runs.subscribers import Subscriber
 from moonfed.coordinator.support.tasks import Background
 from moonfed.errors import MoonfedError, WrongState
 from moonfed.manifest import Manifest
 
 
-class ServedRun(Protocol):
+class RunHandle(Protocol):
     """A running run, driven by `runs.driver` or followed by `replicas.follower`."""
 
     record: RunRecord
@@ -65,10 +65,10 @@ class ServedRun(Protocol):
     async def view(self) -> RunView:
         """What an operator sees of the run."""
 
-    async def watch(self) -> tuple[RunView, Watcher]:
+    async def watch(self) -> tuple[RunView, Subscriber]:
         """A snapshot, and a watcher that is told everything after it."""
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def unwatch(self, watcher: Subscriber) -> None:
         """The watcher has gone."""
 
     def close(self, reason: MoonfedError) -> None:

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from moonfed.coordinator.devices.eligibility import misfit_everywhere
+from moonfed.coordinator.devices.eligibility import incompatibility
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import announce
-from moonfed.coordinator.devices.sessions import Attendance, Introduction
+from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunRecord, RunView
 from moonfed.coordinator.replicas.follower import Follower
 from moonfed.coordinator.rounds.settings import Settings
@@ -18,8 +18,8 @@ from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.admission import needed_attempts
 from moonfed.coordinator.runs.create import add_run
 from moonfed.coordinator.runs.driver import RunDriver
-from moonfed.coordinator.runs.handle import ServedRun
-from moonfed.coordinator.runs.resume import Footing, first_footing, regained_footing
+from moonfed.coordinator.runs.handle import RunHandle
+from moonfed.coordinator.runs.resume import RunContext, new_run_context, resumed_run_context
 from moonfed.coordinator.runs.suspended import SuspendedRuns
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.blobs.garbage_collection import discard
@@ -34,21 +34,21 @@ _log = logging.getLogger(__name__)
 TROUBLE_SECONDS = 5.0  # between attempts to go on with a run whose files cannot be had
 
 
-class ServedRuns:
+class RunManager:
     """From a run's name to whoever serves it, and the changes between these. Lives on one event loop."""
 
     def __init__(
-        self, directory: StateDirectory, attendance: Attendance, liveness: Liveness, background: Background
+        self, directory: StateDirectory, attendance: Sessions, liveness: Liveness, background: Background
     ) -> None:
         self._directory, self._store, self._blobs = directory, directory.store, directory.blobs
         self._attendance, self._liveness, self._background = attendance, liveness, background
-        self._served: dict[str, ServedRun] = {}
+        self._served: dict[str, RunHandle] = {}
         self.suspended = SuspendedRuns(directory)
         self._changing = asyncio.Lock()
         self.dismissed = False
 
     @property
-    def served(self) -> Mapping[str, ServedRun]:
+    def served(self) -> Mapping[str, RunHandle]:
         """The running runs, driven or followed."""
         return self._served
 
@@ -75,7 +75,7 @@ class ServedRuns:
 
     # What others ask
 
-    async def find(self, run: str, attempt: AttemptId | None = None) -> ServedRun | None:
+    async def find(self, run: str, attempt: AttemptId | None = None) -> RunHandle | None:
         """The running run, None for one that has ended; NotFound, or WrongState if it is suspended.
 
         `attempt`: what the caller is about to ask of it, which must not be judged by what is known no more.
@@ -93,7 +93,7 @@ class ServedRuns:
             return None
         return served
 
-    async def _settled(self, run: str) -> ServedRun | None:
+    async def _settled(self, run: str) -> RunHandle | None:
         """A run that is being changed, by whom it is served after that."""
         async with self._changing:
             served = self._served.get(run)
@@ -119,10 +119,10 @@ class ServedRuns:
     def _past_view(self, run: str) -> RunView:
         return run_view(self._store, self._store.run(run), None)
 
-    def misfit(self, introduction: Introduction) -> VersionMismatch | None:
+    def misfit(self, introduction: DeviceInfo) -> VersionMismatch | None:
         """Why a device could take part in none of the running runs, naming both sides' interfaces."""
         running = [served for served in self._served.values() if served.state.status == "running"]
-        return misfit_everywhere(introduction, {served.manifest.plan.interface for served in running})
+        return incompatibility(introduction, {served.manifest.plan.interface for served in running})
 
     # What operators want
 
@@ -131,7 +131,7 @@ class ServedRuns:
         async with self._changing:
             record = await asyncio.to_thread(add_run, self._directory, name, manifest, model, settings)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
-            driver = await self._drive(record, await asyncio.to_thread(first_footing, self._directory, record))
+            driver = await self._drive(record, await asyncio.to_thread(new_run_context, self._directory, record))
         self._close_misfits()
         return await driver.view()
 
@@ -229,7 +229,7 @@ class ServedRuns:
 
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
-            footing = await in_thread(regained_footing, self._directory, record, state)
+            footing = await in_thread(resumed_run_context, self._directory, record, state)
         except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
             if as_passing(error):
                 raise
@@ -237,7 +237,7 @@ class ServedRuns:
         else:
             await self._drive(record, footing)
 
-    async def _drive(self, record: RunRecord, footing: Footing) -> RunDriver:
+    async def _drive(self, record: RunRecord, footing: RunContext) -> RunDriver:
         driver = RunDriver(
             record=record,
             footing=footing,

@@ -17,7 +17,7 @@ TROUBLE_SECONDS = 5.0  # between attempts to keep what must be kept, such as whi
 REASONS_SHOWN = 3  # the log has them all
 
 
-class Keeper:
+class CommandRecorder:
     """Keeps what one run's commands decide."""
 
     def __init__(self, store: Store, run: str) -> None:

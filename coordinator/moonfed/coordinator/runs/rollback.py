@@ -20,7 +20,7 @@ _ONE_MODEL = {MODEL, ENCODED_MODEL}  # devices must begin with what the coordina
 Blobs = Mapping[str, BlobRef]
 
 
-def fall_back(directory: StateDirectory, record: RunRecord) -> bool:
+def roll_back(directory: StateDirectory, record: RunRecord) -> bool:
     """Puts files of the global state before it in the place of the newest one's damaged files. Blocking.
 
     A round that is open began with the damaged state, and is abandoned. Whether anything was replaced. Raises Corrupt,

@@ -13,7 +13,7 @@ ROUNDS_REMEMBERED = 9
 SOON_SECONDS = 1.0  # where nothing is known to stand in the next round's way
 
 
-class Tempo:
+class RoundEta:
     """The lengths of a run's last rounds since the coordinator started, by a monotonic clock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

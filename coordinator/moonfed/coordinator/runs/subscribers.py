@@ -12,7 +12,7 @@ QUEUE_LENGTH = 1024
 PROGRESS_LENGTH = QUEUE_LENGTH // 2  # progress is dropped first: the next report makes up for it
 
 
-class Watcher:
+class Subscriber:
     """One who watches; its queue ends with an error, or None once the run has ended."""
 
     def __init__(self) -> None:
@@ -43,22 +43,22 @@ class Watcher:
             yield event
 
 
-class Watchers:
+class Subscribers:
     """All who watch one run."""
 
     def __init__(self) -> None:
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[Subscriber] = set()
 
     def __bool__(self) -> bool:
         return bool(self._watchers)
 
-    def add(self) -> Watcher:
+    def add(self) -> Subscriber:
         """A new watcher."""
-        watcher = Watcher()
+        watcher = Subscriber()
         self._watchers.add(watcher)
         return watcher
 
-    def remove(self, watcher: Watcher) -> None:
+    def remove(self, watcher: Subscriber) -> None:
         """The watcher has gone."""
         self._watchers.discard(watcher)
 

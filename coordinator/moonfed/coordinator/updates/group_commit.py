@@ -14,7 +14,7 @@ Outcome = bool | Exception  # True: it counts from now on; False: it did before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Arrival:
+class PendingUpdate:
     """An update whose files, by role, were checked and are durable where they lie."""
 
     answer: Answer
@@ -31,7 +31,7 @@ class Arrival:
             self.done.set_result(None)
 
 
-class Intake:
+class GroupCommit:
     """The updates of one run on their way from their checks to their receipts.
 
     `is_new` says whether an update has yet to be kept; it raises what is to be said of one that is not wanted. An
@@ -40,16 +40,16 @@ class Intake:
 
     def __init__(self, directory: StateDirectory, is_new: Callable[[Answer], bool], *, asynchronous: bool) -> None:
         self._directory, self._is_new, self._asynchronous = directory, is_new, asynchronous
-        self._waiting: list[Arrival] = []
+        self._waiting: list[PendingUpdate] = []
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, arrival: Arrival) -> None:
+    def add(self, arrival: PendingUpdate) -> None:
         """One more waits."""
         self._waiting.append(arrival)
 
-    async def keep(self) -> list[Arrival]:
+    async def keep(self) -> list[PendingUpdate]:
         """Keeps those that wait and may come together; those that count from now on. The others of these have ended.
 
         Whoever calls this lets nothing else happen to the run meanwhile.
@@ -63,21 +63,21 @@ class Intake:
                 arrival.end(outcome or None)
         return [arrival for arrival, outcome in outcomes.items() if outcome is True]
 
-    def _next(self) -> list[Arrival]:
+    def _next(self) -> list[PendingUpdate]:
         """Of one device one at a time: the first stands."""
         if self._asynchronous:
             return self._waiting[:1]
-        batch: dict[tuple[AttemptId, str], Arrival] = {}
+        batch: dict[tuple[AttemptId, str], PendingUpdate] = {}
         for arrival in self._waiting:
             batch.setdefault((arrival.answer.id, arrival.answer.device), arrival)
         return list(batch.values())
 
-    def _keep(self, arrivals: Sequence[Arrival]) -> dict[Arrival, Outcome]:
+    def _keep(self, arrivals: Sequence[PendingUpdate]) -> dict[PendingUpdate, Outcome]:
         outcomes = {arrival: self._place(arrival) for arrival in arrivals}
         placed = [arrival for arrival, outcome in outcomes.items() if outcome is True]
         return {**outcomes, **self._record(placed)} if placed else outcomes
 
-    def _place(self, arrival: Arrival) -> Outcome:
+    def _place(self, arrival: PendingUpdate) -> Outcome:
         try:
             if not self._is_new(arrival.answer):
                 return False
@@ -86,7 +86,7 @@ class Intake:
             return problem
         return True
 
-    def _record(self, placed: Sequence[Arrival]) -> dict[Arrival, Outcome]:
+    def _record(self, placed: Sequence[PendingUpdate]) -> dict[PendingUpdate, Outcome]:
         store, answers = self._directory.store, [arrival.answer for arrival in placed]
         try:
             self._directory.sync_updates((answer.id, answer.device) for answer in answers)

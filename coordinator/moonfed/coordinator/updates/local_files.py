@@ -13,7 +13,7 @@ from moonfed.errors import Corrupt, NotFound
 from moonfed.files import sync_file
 
 
-def take_files(header: UpdateHeader, files: Mapping[str, Path], directory: Path) -> dict[str, Path]:
+def link_files(header: UpdateHeader, files: Mapping[str, Path], directory: Path) -> dict[str, Path]:
     """Links, or else copies, an update's files into an empty directory; durable and checked, by sha256. Blocking.
 
     The originals, by role, stay their owner's, who may delete but not change them while the round lasts. Raises

@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary
 
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.records import MAX_REASON, Answer
-from moonfed.coordinator.runs.handle import ServedRun
+from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.coordinator.storage.transient_errors import as_passing
 from moonfed.coordinator.support.tasks import Background, in_thread
 from moonfed.coordinator.updates.codec import decode_update, decoded_bytes
-from moonfed.coordinator.updates.local_files import take_files
+from moonfed.coordinator.updates.local_files import link_files
 from moonfed.coordinator.updates.quota import ByteQuota
-from moonfed.coordinator.updates.transfer import Upload, Uploads
+from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header, largest_files
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
 
@@ -26,12 +26,12 @@ T = TypeVar("T")
 CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time: leaves threads to the others
 
 
-class Submission:
+class UpdateSession:
     """An update on its way. `offsets`: bytes already held, by sha256; all of them if it already has its receipt."""
 
-    def __init__(self, desk: SubmissionDesk, driver: ServedRun | None, header: UpdateHeader) -> None:
+    def __init__(self, desk: Updates, driver: RunHandle | None, header: UpdateHeader) -> None:
         self._desk, self._driver, self._header = desk, driver, header
-        self._upload: Upload | None = None
+        self._upload: Transfer | None = None
         self.offsets: Mapping[str, int] = {ref.sha256: ref.size for ref in header.blobs.values()}
 
     async def begin(self) -> None:
@@ -52,7 +52,7 @@ class Submission:
                 if self._driver.is_over(header.id):  # its spool was deleted, and we have just made it again
                     await asyncio.to_thread(self._desk.directory.forget_here, header.id)
 
-    async def _receive(self) -> tuple[Upload, dict[str, int]]:
+    async def _receive(self) -> tuple[Transfer, dict[str, int]]:
         header, uploads = self._header, self._desk.uploads
         directory = self._desk.directory.incoming(header.id, header.device)
         files = {ref: directory / ref.sha256 for ref in header.blobs.values()}
@@ -79,7 +79,7 @@ class Submission:
         if self._upload:
             await self._desk.background.finish(self._upload.close())
 
-    async def _finish(self, driver: ServedRun, upload: Upload) -> None:
+    async def _finish(self, driver: RunHandle, upload: Transfer) -> None:
         try:
             async with upload.held():
                 await self._desk.count(driver, self._header, upload.finish)
@@ -89,45 +89,45 @@ class Submission:
             raise
 
 
-class SubmissionDesk:
+class Updates:
     """Receives the updates of all runs."""
 
-    def __init__(self, directory: StateDirectory, uploads: Uploads, background: Background) -> None:
+    def __init__(self, directory: StateDirectory, uploads: Transfers, background: Background) -> None:
         self.directory, self.uploads, self.background = directory, uploads, background
         self.checking = asyncio.Semaphore(CHECKED_AT_ONCE)
-        self._quotas: WeakKeyDictionary[ServedRun, ByteQuota] = WeakKeyDictionary()
+        self._quotas: WeakKeyDictionary[RunHandle, ByteQuota] = WeakKeyDictionary()
 
-    def quota(self, driver: ServedRun) -> ByteQuota:
+    def quota(self, driver: RunHandle) -> ByteQuota:
         """Of the run's devices."""
         if driver not in self._quotas:
             allowed = largest_files(driver.manifest, driver.record.settings.encodings.up)
             self._quotas[driver] = ByteQuota(sum(allowed.values()))
         return self._quotas[driver]
 
-    async def begin(self, driver: ServedRun | None, header: UpdateHeader) -> Submission:
+    async def begin(self, driver: RunHandle | None, header: UpdateHeader) -> UpdateSession:
         """Starts, or goes on with, an update; `driver` is absent if the run has ended.
 
         Raises AlreadyExists if another update of this device stands, WrongState if the round does not want it.
         """
-        submission = Submission(self, await self._admitted(driver, header), header)
+        submission = UpdateSession(self, await self._admitted(driver, header), header)
         await submission.begin()
         return submission
 
-    async def take(self, driver: ServedRun | None, header: UpdateHeader, files: Mapping[str, Path]) -> None:
+    async def take(self, driver: RunHandle | None, header: UpdateHeader, files: Mapping[str, Path]) -> None:
         """Counts an update whose files, by role, lie on this machine, after the very same checks."""
         if admitted := await self._admitted(driver, header):
             await self.background.finish(self._take(admitted, header, files))
 
-    async def _take(self, driver: ServedRun, header: UpdateHeader, files: Mapping[str, Path]) -> None:
+    async def _take(self, driver: RunHandle, header: UpdateHeader, files: Mapping[str, Path]) -> None:
         directory = await in_thread(self.directory.new_taking_place, header.id)
         try:
-            await self.count(driver, header, lambda: take_files(header, files, directory))
+            await self.count(driver, header, lambda: link_files(header, files, directory))
         finally:
             await in_thread(shutil.rmtree, directory, ignore_errors=True)
             if driver.is_over(header.id):  # its spool was deleted, and we may have made it again
                 await in_thread(self.directory.forget_here, header.id)
 
-    async def _admitted(self, driver: ServedRun | None, header: UpdateHeader) -> ServedRun | None:
+    async def _admitted(self, driver: RunHandle | None, header: UpdateHeader) -> RunHandle | None:
         """The driver that takes the update; None if the update has its receipt already."""
         if await self.has_receipt(driver, header):
             return None
@@ -145,7 +145,7 @@ class SubmissionDesk:
             await in_thread(self.directory.budget.require, room)
         return driver
 
-    async def count(self, driver: ServedRun, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]) -> None:
+    async def count(self, driver: RunHandle, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]) -> None:
         """Checks an update's files, by sha256, once they are received, and counts them. `received` may block."""
         try:
             async with self.checking:
@@ -163,21 +163,21 @@ class SubmissionDesk:
             raise WrongState(f"the round of {header.id} has ended") from error
 
     def _checked(
-        self, driver: ServedRun, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]
+        self, driver: RunHandle, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]
     ) -> tuple[dict[str, Path], dict[str, Path] | MoonfedError]:
         """The update's files by role, and what takes their place, or what is wrong with them."""
         found = received()
         files = {role: found[ref.sha256] for role, ref in header.blobs.items()}
         return files, _outcome(lambda: self._check(driver, header, files))
 
-    def _check(self, driver: ServedRun, header: UpdateHeader, files: Mapping[str, Path]) -> dict[str, Path]:
+    def _check(self, driver: RunHandle, header: UpdateHeader, files: Mapping[str, Path]) -> dict[str, Path]:
         """The decoded files, by role, that take the place of received ones; raises what is wrong with the update."""
         encodings, begun_with = driver.record.settings.encodings, driver.begun_with(header.id)
         decoded = decode_update(self.directory, files, driver.manifest, encodings, begun_with)
         check_files({**files, **decoded}, driver.manifest)
         return decoded
 
-    async def has_receipt(self, driver: ServedRun | None, header: UpdateHeader) -> bool:
+    async def has_receipt(self, driver: RunHandle | None, header: UpdateHeader) -> bool:
         """Whether this very update counts already; AlreadyExists if another one of its device does."""
         if driver and not driver.may_have_receipt(header.id, header.device):
             return False
@@ -201,7 +201,7 @@ def _free(paths: Sequence[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-async def _refuse(problem: MoonfedError, driver: ServedRun, header: UpdateHeader) -> NoReturn:
+async def _refuse(problem: MoonfedError, driver: RunHandle, header: UpdateHeader) -> NoReturn:
     """What a check objects to is an event of the round as well as the caller's error."""
     refused = Answer(id=header.id, device=header.device, outcome="refused", reason=str(problem)[:MAX_REASON])
     await driver.background.finish(driver.refuse(refused))

@@ -12,10 +12,10 @@ from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import InvalidInput, WrongState
 
 
-class Upload:
+class Transfer:
     """The files that one stream sends. Blocking work happens in threads."""
 
-    def __init__(self, uploads: Uploads, files: Mapping[BlobRef, Path]) -> None:
+    def __init__(self, uploads: Transfers, files: Mapping[BlobRef, Path]) -> None:
         self._uploads, self._files = uploads, files
         self._incoming: dict[str, Incoming] = {}
         self._busy = asyncio.Lock()
@@ -70,13 +70,13 @@ class Upload:
             raise WrongState("a newer upload of the same blob has taken over; this one ends")
 
 
-class Uploads:
+class Transfers:
     """The uploads under way, by the file that they write."""
 
     def __init__(self) -> None:
-        self._by_file: dict[Path, Upload] = {}
+        self._by_file: dict[Path, Transfer] = {}
 
-    async def begin(self, files: Mapping[BlobRef, Path]) -> tuple[Upload, dict[str, int]]:
+    async def begin(self, files: Mapping[BlobRef, Path]) -> tuple[Transfer, dict[str, int]]:
         """An upload, and the bytes already held of each of its blobs. Earlier uploads of its files end.
 
         A device whose connection broke comes back before the coordinator notices: the newer stream is the live one.
@@ -84,7 +84,7 @@ class Uploads:
         """
         if len(set(files.values())) < len(files):
             raise InvalidInput("an upload announces one blob with two sizes")
-        upload = Upload(self, files)
+        upload = Transfer(self, files)
         try:
             for path in files.values():
                 while earlier := self._by_file.get(path):  # several may have waited for the same one
@@ -102,7 +102,7 @@ class Uploads:
                 await upload.close()
             path.unlink(missing_ok=True)
 
-    def forget(self, upload: Upload) -> None:
+    def forget(self, upload: Transfer) -> None:
         """The upload is over."""
         for path in [path for path, owner in self._by_file.items() if owner is upload]:
             del self._by_file[path]

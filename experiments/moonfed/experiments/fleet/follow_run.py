@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.app import Federation
+from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.records import RoundRecord, RunEvent, RunView
 from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.errors import MoonfedError, Unavailable
@@ -60,7 +60,7 @@ class Scorer:
         simulation: Simulation,
         layout: Layout,
         directory: StateDirectory,
-        federation: Federation,
+        federation: Coordinator,
         engine: Engine,
         scored: Callable[[RoundResult], None],
     ) -> None:
@@ -127,7 +127,7 @@ class Scorer:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
-async def follow(federation: Federation, scorer: Scorer, clock: Clock, opened: Callable[[int, int], None]) -> None:
+async def follow(federation: Coordinator, scorer: Scorer, clock: Clock, opened: Callable[[int, int], None]) -> None:
     """Until the run has ended and all its models are scored; raises what would keep a simulation from being true.
 
     `opened` is told each round that opens or goes on, with the number of parties in its cohort.
@@ -150,7 +150,7 @@ async def follow(federation: Federation, scorer: Scorer, clock: Clock, opened: C
     await scorer.finish()
 
 
-async def _events(federation: Federation) -> AsyncIterator[RunEvent | RunView]:
+async def _events(federation: Coordinator) -> AsyncIterator[RunEvent | RunView]:
     ended = False
     while not ended:
         with suppress(Unavailable):  # we fell behind; a new snapshot makes up for what was missed

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.coordinator.app import Federation
-from moonfed.coordinator.devices.sessions import Assignment, Introduction
+from moonfed.coordinator.app import Coordinator
+from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.coordinator.updates.validation import UpdateHeader
@@ -40,7 +40,7 @@ class Party:
 class Fleet:
     """What all parties share. `delivered` is called with each party whose update was counted."""
 
-    federation: Federation
+    federation: Coordinator
     directory: StateDirectory
     engine: Engine
     layout: Layout
@@ -50,7 +50,7 @@ class Fleet:
 
     async def play(self, party: Party) -> None:
         """Attends for as long as the coordinator is there; raises what kept the party from delivering an update."""
-        introduction = Introduction(
+        introduction = DeviceInfo(
             device=party.name,
             contract_version=CONTRACT_VERSION,
             plan_interfaces=(PLAN_INTERFACE,),
@@ -76,7 +76,7 @@ class Fleet:
             metrics=update.metrics,
             encoding=assignment.encodings.up,
         )
-        await self.federation.devices.take_update(header, {role: file for role, (_, file) in stored.outgoing.items()})
+        await self.federation.devices.submit_files(header, {role: file for role, (_, file) in stored.outgoing.items()})
         self.delivered(party)
 
     def _max_steps(self, party: Party, assignment: Assignment) -> int | None:

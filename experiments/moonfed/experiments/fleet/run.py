@@ -18,7 +18,7 @@ from typing import Any
 
 from moonfed.blobs import BlobRef
 from moonfed.bundle import read_bundle
-from moonfed.coordinator.app import Federation
+from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.rounds.retention import KEEP_ALL
 from moonfed.coordinator.rounds.settings import Amount, Settings
 from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
@@ -150,7 +150,7 @@ async def _solo(
 async def _federated(
     simulation: Simulation, layout: Layout, directory: StateDirectory, settings: EngineSettings, progress: Tell
 ) -> tuple[RoundResult, ...]:
-    federation, teller, clock = Federation(directory), Teller(progress, simulation.rounds), Clock(layout)
+    federation, teller, clock = Coordinator(directory), Teller(progress, simulation.rounds), Clock(layout)
 
     def delivered(_: Party) -> None:
         clock.keep()
@@ -185,7 +185,7 @@ async def _federated(
 
 
 async def _start_once(
-    simulation: Simulation, layout: Layout, directory: StateDirectory, federation: Federation
+    simulation: Simulation, layout: Layout, directory: StateDirectory, federation: Coordinator
 ) -> None:
     """Starts the run unless an earlier start of this simulation did. No round opens before all parties attend."""
     if any(record.run == RUN for record in directory.store.runs()):
