@@ -20,12 +20,12 @@ from moonfed.edge_client.training.local_training import RoundSettings, Samples, 
 from moonfed.experiments.datasets import DataSet, load_dataset, preprocessing
 from moonfed.export.binding import bind
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
 from moonfed.release.calibration import read_calibration
 from moonfed.release.simplify import simplify
-from moonfed.release.variants import FLOAT32, INT8, Variant, Wishes, make_variants
+from moonfed.release.variants import FLOAT32, INT8, Variant, VariantOptions, make_variants
 from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model, split
 
@@ -55,7 +55,7 @@ def train_digits(model: str, epochs: int, directory: Path) -> Digits:
     """Trains that model, and makes its int8 variant."""
     say(f"{model} learns digits, {epochs} epochs")
     data = load_dataset("digits", None)
-    recipe = Recipe(
+    recipe = BundleRecipe(
         name="digits",
         model=model,
         input=data.input,
@@ -104,5 +104,5 @@ def _variants(graph: bytes, bundle: Bundle, data: DataSet, directory: Path) -> d
     sha256 = ref_of_file(test).sha256
     calibration = read_calibration(train, bundle.manifest.input, data.test_inputs, sha256)
     held_out = RawSamples(inputs=data.test_inputs, labels=data.test_labels)
-    made = make_variants(graph, held_out, sha256, Wishes(names=(INT8,), calibration=calibration))
+    made = make_variants(graph, held_out, sha256, VariantOptions(names=(INT8,), calibration=calibration))
     return {variant.name: variant for variant in made}

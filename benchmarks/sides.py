@@ -20,7 +20,7 @@ import torch
 from benchmarks.eager import BATCH, MU, SGD, TAU, train_eagerly
 from moonfed.edge_client.training.data_placement import Residence, Samples
 from moonfed.edge_client.training.local_training import RoundSettings, train_round
-from moonfed.export.augmentation import new_augmentation
+from moonfed.export.augmentation import build_augmentation
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
@@ -153,7 +153,7 @@ def _load(side: Side, work: Work, network: Network) -> TorchScriptPlan:
         network,
         METHODS[side.method](),
         HYPERPARAMETERS,
-        augmentation=new_augmentation(side.augmentation, SAMPLE),
+        augmentation=build_augmentation(side.augmentation, SAMPLE),
         model="benchmark",
     )
     with tempfile.TemporaryDirectory() as directory:

@@ -16,9 +16,9 @@ import grpc
 
 from moonfed.export.binding import bind_file
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, InputSpec
-from moonfed.release.repository import ModelDirectory, Release
+from moonfed.release.repository import ModelDirectory, ModelRelease
 from moonfed.release.simplify import simplify
 from moonfed.release.triton_config import read_interface, to_text
 
@@ -32,7 +32,7 @@ LOOK_SECONDS = 0.1
 def write_graph(model: str, directory: Path) -> Path:
     """The ONNX file of an untrained model that takes raw pixels."""
     sample = InputSpec(kind="image", shape=SHAPE)
-    bundle = build_bundle(Recipe(name=model, model=model, input=sample, classes=CLASSES))
+    bundle = build_bundle(BundleRecipe(name=model, model=model, input=sample, classes=CLASSES))
     weights, path = directory / f"{model}.safetensors", directory / f"{model}.onnx"
     weights.write_bytes(bundle.contents[WEIGHTS_FILE])
     path.write_bytes(simplify(bind_file(bundle.contents[GRAPH_FILE], weights, bundle.manifest)))
@@ -42,7 +42,9 @@ def write_graph(model: str, directory: Path) -> Path:
 def publish(repository: Path, name: str, graph: Path, *, batching: bool = True, instances: int = 2) -> None:
     """As `moonfed-export repository` does, with or without dynamic batching."""
     content = graph.read_bytes()
-    release = Release(interface=read_interface(content, str(graph)), classes=CLASSES, files={"model.onnx": content})
+    release = ModelRelease(
+        interface=read_interface(content, str(graph)), classes=CLASSES, files={"model.onnx": content}
+    )
     directory = ModelDirectory(repository, name)
     directory.publish(1, release, instances=instances)
     if not batching:

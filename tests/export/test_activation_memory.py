@@ -6,7 +6,7 @@ import torch
 
 from moonfed.export.activation_memory import activation_bytes
 from moonfed.export.network import Network
-from moonfed.export.preprocessing import new_preprocessing
+from moonfed.export.preprocessing import build_preprocessing
 from moonfed.manifest import InputSpec
 
 
@@ -14,7 +14,7 @@ def test_what_is_kept_of_a_sample_is_what_gradients_need() -> None:
     """Each layer's input, which for the head is the ReLU's output, once; and of the loss the logits and its value."""
     encoder = torch.nn.Sequential(torch.nn.Linear(6, 80), torch.nn.ReLU())
     network = Network(
-        new_preprocessing(InputSpec(kind="features", shape=(6,))),
+        build_preprocessing(InputSpec(kind="features", shape=(6,))),
         encoder,
         torch.nn.Linear(80, 40),
         torch.nn.Linear(40, 3),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from moonfed.errors import InvalidInput
-from moonfed.export.augmentation import new_augmentation
+from moonfed.export.augmentation import build_augmentation
 from moonfed.export.torchvision_import import import_torchvision
 from moonfed.manifest import InputSpec
 from tests.export.conftest import FEATURES, IMAGE
@@ -22,7 +22,7 @@ DRAWS = {"crop-flip": 3, "crop-flip-rotate": 4}
 
 
 def augmentation(name: str, sample: InputSpec = IMAGE) -> torch.nn.Module:
-    found = new_augmentation(name, sample)
+    found = build_augmentation(name, sample)
     assert found is not None
     return found
 
@@ -146,11 +146,11 @@ def test_scripted_and_eager_are_the_same_and_leave_the_original_alone(name: str)
 
 
 def test_what_cannot_be_augmented_is_refused() -> None:
-    assert new_augmentation("none", FEATURES) is None
+    assert build_augmentation("none", FEATURES) is None
     with pytest.raises(InvalidInput, match="augmentation is 'mixup'; it must be one of none, crop-flip, crop-flip-r"):
-        new_augmentation("mixup", IMAGE)
+        build_augmentation("mixup", IMAGE)
     with pytest.raises(InvalidInput, match=r"augmentation is 'crop-flip' and input\.kind 'features'; it needs 'image'"):
-        new_augmentation("crop-flip", FEATURES)
+        build_augmentation("crop-flip", FEATURES)
     with pytest.raises(InvalidInput, match="augmentation is 'crop-flip'; it needs sides of at least 5 pixels"):
-        new_augmentation("crop-flip", InputSpec(kind="image", shape=(4, 8, 1)))
-    assert new_augmentation("crop-flip-rotate", InputSpec(kind="image", shape=(4, 8, 1))) is not None
+        build_augmentation("crop-flip", InputSpec(kind="image", shape=(4, 8, 1)))
+    assert build_augmentation("crop-flip-rotate", InputSpec(kind="image", shape=(4, 8, 1))) is not None

@@ -13,9 +13,9 @@ import torch.nn.functional as F  # noqa: N812
 
 from moonfed.bundle import Bundle, read_bundle, write_bundle
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
-from moonfed.export.binding import Origin, bind, bind_file, read_metadata
+from moonfed.export.binding import ModelOrigin, bind, bind_file, read_metadata
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors
@@ -29,7 +29,7 @@ from moonfed.tensors import TensorSpec, open_model, split, write_model
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, another_model
 
 MINE = "tests.support.residual_network"
-PICTURES = Recipe(
+PICTURES = BundleRecipe(
     name="pictures",
     model=f"{MINE}:small_resnet",
     input=SMALL_IMAGE,
@@ -40,7 +40,7 @@ PICTURES = Recipe(
     deviation=(0.25,),
     seed=4,
 )
-TABLE = Recipe(name="table", model="mlp", input=FEATURES, classes=("no", "yes"))
+TABLE = BundleRecipe(name="table", model="mlp", input=FEATURES, classes=("no", "yes"))
 
 EXCHANGED: list[tuple[str, list[str], list[str], list[str]]] = [
     ("fedavg", [], [], []),
@@ -161,7 +161,7 @@ def test_parity_covers_a_graph_that_is_wrong_for_larger_batches_only(pictures: B
 def test_a_bound_graph_says_where_it_comes_from(pictures: Bundle, tmp_path: Path) -> None:
     manifest = pictures.manifest
     write_model(tmp_path / "model", manifest.tensors, [another_model(manifest)])
-    origin = Origin(run="r", round=3, manifest="a" * 64, model="b" * 64)
+    origin = ModelOrigin(run="r", round=3, manifest="a" * 64, model="b" * 64)
     found = read_metadata(bind_file(pictures.contents[GRAPH_FILE], tmp_path / "model", manifest, origin))
     assert json.loads(found["classes"]) == ["cat", "dog", "bird"]
     assert (found["method"], found["run"], found["round"]) == ("moon", "r", "3")
@@ -200,7 +200,7 @@ def test_features_build_and_predict_what_the_plan_predicts(tmp_path: Path) -> No
 
 
 def test_a_torchvision_classifier_builds() -> None:
-    recipe = Recipe(name="m", model="torchvision:mobilenet_v3_small", input=IMAGE, classes=("a", "b"))
+    recipe = BundleRecipe(name="m", model="torchvision:mobilenet_v3_small", input=IMAGE, classes=("a", "b"))
     bundle = build_bundle(recipe)  # its checks train it and compare graph and plan
     assert len(bundle.contents[PLAN_FILE]) < 1_000_000
     assert "encoder.features.0.1.running_var" in {tensor.name for tensor in bundle.manifest.tensors}

@@ -18,8 +18,8 @@ from moonfed.bundle import Bundle
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, ResourceExhausted, Unavailable
 from moonfed.export.binding import read_metadata
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
-from moonfed.export.coordinator_client import Runs, connect, global_model, global_models
+from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.export.coordinator_client import CoordinatorClient, connect, global_model, global_models
 from moonfed.export.evaluator import Evaluator, RoundScore, open_evaluator
 from moonfed.export.model_file import write_onnx
 from moonfed.export.parity import give_model
@@ -39,7 +39,7 @@ NOWHERE = Path("nowhere")
 
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
-    return build_bundle(Recipe(name="table", model="mlp", input=FEATURES, classes=CLASSES))
+    return build_bundle(BundleRecipe(name="table", model="mlp", input=FEATURES, classes=CLASSES))
 
 
 @pytest.fixture
@@ -280,16 +280,16 @@ def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_
 ) -> None:
     control.commit(another_model(bundle.manifest, 1))
     control.commit(another_model(bundle.manifest, 2))
-    fetch = Runs.fetch
+    fetch = CoordinatorClient.fetch
 
-    def deleted(self: Runs, ref: BlobRef) -> Path:
+    def deleted(self: CoordinatorClient, ref: BlobRef) -> Path:
         if ref.sha256 == control.rounds[0].model.sha256:
             if not listed:
                 control.rounds[0].ClearField("model")
             raise NotFound("there is no such blob")
         return fetch(self, ref)
 
-    monkeypatch.setattr(Runs, "fetch", deleted)
+    monkeypatch.setattr(CoordinatorClient, "fetch", deleted)
     if listed:
         with pytest.raises(NotFound, match="there is no such blob"):
             evaluate(control, data)

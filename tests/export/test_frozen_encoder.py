@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from moonfed.export.frozen_encoder import LargestOfFour, frozen_encoder
+from moonfed.export.frozen_encoder import MaxPool2x2, frozen_encoder
 from moonfed.export.network import Network
 from moonfed.export.preprocessing import ImagePreprocessing
 
@@ -36,8 +36,8 @@ def test_a_frozen_encoders_pool_is_the_networks(
         nn.Identity(),
     )
     frozen = frozen_encoder(network)
-    assert any(isinstance(module, LargestOfFour) for module in frozen.modules()) == (pool in REPLACED)
-    assert not any(isinstance(module, LargestOfFour) for module in network.modules())
+    assert any(isinstance(module, MaxPool2x2) for module in frozen.modules()) == (pool in REPLACED)
+    assert not any(isinstance(module, MaxPool2x2) for module in network.modules())
     images = torch.randn(4, 3, *shape, generator=torch.Generator().manual_seed(1)).to(memory_format=memory_format)
     images[0, 0] = -torch.inf
     images[1, 1, 1, 1] = torch.nan

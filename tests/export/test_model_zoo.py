@@ -11,7 +11,7 @@ import torch
 from moonfed.errors import InvalidInput
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import tensor_specs
-from moonfed.export.preprocessing import new_preprocessing
+from moonfed.export.preprocessing import build_preprocessing
 from moonfed.manifest import InputSpec
 from tests.export.conftest import FEATURES, IMAGE
 
@@ -73,7 +73,7 @@ def test_the_resnets_keep_small_pictures_large_at_first(model: str, head: int) -
 
 
 def test_pictures_are_scaled_and_normalised_by_channel() -> None:
-    module = new_preprocessing(IMAGE, mean=(0.1, 0.2, 0.3), deviation=(0.5, 0.25, 2.0))
+    module = build_preprocessing(IMAGE, mean=(0.1, 0.2, 0.3), deviation=(0.5, 0.25, 2.0))
     pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
     expected = (pixels / 255.0 - np.array([0.1, 0.2, 0.3])) / np.array([0.5, 0.25, 2.0])
     assert np.abs(module(torch.from_numpy(pixels)).numpy() - expected.transpose(0, 3, 1, 2)).max() < 1e-5
@@ -81,7 +81,7 @@ def test_pictures_are_scaled_and_normalised_by_channel() -> None:
 
 
 def test_small_pictures_are_enlarged_between_pixel_centres() -> None:
-    module = new_preprocessing(InputSpec(kind="image", shape=(8, 20, 1)))
+    module = build_preprocessing(InputSpec(kind="image", shape=(8, 20, 1)))
     pixels = np.random.default_rng(0).integers(0, 256, (1, 8, 20, 1), dtype=np.uint8)
     enlarged = module(torch.from_numpy(pixels)).numpy()
     assert enlarged.shape == (1, 1, 32, 20)
@@ -93,7 +93,7 @@ def test_small_pictures_are_enlarged_between_pixel_centres() -> None:
 
 def test_features_are_normalised_each_by_its_own() -> None:
     mean, deviation = np.arange(30.0), np.arange(1.0, 31.0)
-    module = new_preprocessing(FEATURES, mean=list(mean), deviation=list(deviation))
+    module = build_preprocessing(FEATURES, mean=list(mean), deviation=list(deviation))
     values = np.random.default_rng(0).standard_normal((5, 30)).astype(np.float32)
     assert np.abs(module(torch.from_numpy(values)).numpy() - (values - mean) / deviation).max() < 1e-5
 

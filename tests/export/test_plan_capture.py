@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from moonfed.errors import TrainingFailed
-from moonfed.export.augmentation import AUGMENTATIONS, new_augmentation
+from moonfed.export.augmentation import AUGMENTATIONS, build_augmentation
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network
 from moonfed.export.plan_builder import compile_plan, save_plan
@@ -61,7 +61,7 @@ def plan_on_meta(network: Network, method: str, augmentation: str, directory: Pa
     chosen = METHODS[method]()
     names = hyperparameters(**chosen.coefficients())
     compiled = compile_plan(
-        network, chosen, names, augmentation=new_augmentation(augmentation, SMALL_IMAGE), model="tested"
+        network, chosen, names, augmentation=build_augmentation(augmentation, SMALL_IMAGE), model="tested"
     )
     save_plan(directory / "plan.pt", compiled)
     with quiet_torchscript():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.export.coordinator_client import Runs, connect
+from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.model_file import CheckedModel, check_model
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained, train_digits
@@ -39,7 +39,7 @@ def control(trained: Trained, tmp_path: Path) -> Iterator[Control]:
 
 
 @pytest.fixture
-def runs(trained_run: Control) -> Iterator[Runs]:
+def runs(trained_run: Control) -> Iterator[CoordinatorClient]:
     with connect(NOWHERE, insecure=True, address=trained_run.address) as found:
         yield found
 

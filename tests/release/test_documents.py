@@ -24,13 +24,13 @@ from referencing import Registry, Resource
 from sklearn.metrics import precision_recall_fscore_support
 
 from moonfed.errors import InvalidInput
-from moonfed.export.coordinator_client import Runs
+from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.model_file import CheckedModel
 from moonfed.manifest import FILES
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.model_card import model_card
-from moonfed.release.model_facts import CurvePoint, Facts, History, Results
-from moonfed.release.publish import Candidate, candidate_of_run, gather
+from moonfed.release.model_facts import CurvePoint, EvaluationResults, ModelFacts, TrainingHistory
+from moonfed.release.publish import Candidate, candidate_of_run, gather_facts
 from moonfed.samples import RawSamples
 from moonfed.v1 import control_pb2
 from tests.support.control_service import Control
@@ -38,16 +38,16 @@ from tests.support.trained_model import CLASSES, Trained
 
 
 @pytest.fixture
-def facts(runs: Runs, checked: CheckedModel, trained: Trained) -> Facts:
-    return gather("digits", 1, candidate_of_run(runs, checked), trained.test_file)
+def facts(runs: CoordinatorClient, checked: CheckedModel, trained: Trained) -> ModelFacts:
+    return gather_facts("digits", 1, candidate_of_run(runs, checked), trained.test_file)
 
 
-def results_of(facts: Facts) -> Results:
+def results_of(facts: ModelFacts) -> EvaluationResults:
     assert facts.results
     return facts.results
 
 
-def history_of(facts: Facts) -> History:
+def history_of(facts: ModelFacts) -> TrainingHistory:
     assert facts.history
     return facts.history
 
@@ -72,7 +72,7 @@ def rows(card: str) -> list[list[str]]:
     ]
 
 
-def test_the_results_by_class_are_scikit_learns(facts: Facts, checked: CheckedModel, trained: Trained) -> None:
+def test_the_results_by_class_are_scikit_learns(facts: ModelFacts, checked: CheckedModel, trained: Trained) -> None:
     found = answers(checked.graph, trained.test)
     precision, recall, _, support = precision_recall_fscore_support(trained.test.labels, found, labels=range(10))
     results = results_of(facts)
@@ -103,7 +103,7 @@ def test_a_class_that_is_not_there_and_never_answered_has_no_figures(
     only = (trained.test.labels == 0) & (found == 0)
     np.savez(tmp_path / "zeros.npz", inputs=trained.test.inputs[only], labels=trained.test.labels[only])
     candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
-    classes = results_of(gather("digits", 1, candidate, tmp_path / "zeros.npz")).classes
+    classes = results_of(gather_facts("digits", 1, candidate, tmp_path / "zeros.npz")).classes
     assert (classes[0].precision, classes[0].recall, classes[0].support) == (1.0, 1.0, only.sum())
     assert all((entry.precision, entry.recall, entry.support) == (None, None, 0) for entry in classes[1:])
 
@@ -112,15 +112,17 @@ def test_data_without_labels_give_no_results_and_empty_data_are_refused(
     checked: CheckedModel, trained: Trained, tmp_path: Path
 ) -> None:
     candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
-    facts = gather("digits", 1, candidate, trained.calibration_file)
+    facts = gather_facts("digits", 1, candidate, trained.calibration_file)
     assert facts.results is None
     assert "Nobody has measured its accuracy yet" in model_card(facts)
     np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     with pytest.raises(InvalidInput, match="holds no samples; at least one is needed"):
-        gather("digits", 1, candidate, tmp_path / "none.npz")
+        gather_facts("digits", 1, candidate, tmp_path / "none.npz")
 
 
-def test_the_card_says_where_the_model_comes_from(facts: Facts, checked: CheckedModel, trained_run: Control) -> None:
+def test_the_card_says_where_the_model_comes_from(
+    facts: ModelFacts, checked: CheckedModel, trained_run: Control
+) -> None:
     card = model_card(facts)
     shown = [row for row in rows(card) if len(row) == 2]
     assert card.startswith("# digits, version 1\n")
@@ -139,7 +141,7 @@ def test_the_card_says_where_the_model_comes_from(facts: Facts, checked: Checked
 
 
 def test_the_curve_has_rounds_devices_and_metrics_up_to_the_models_round(
-    runs: Runs, checked: CheckedModel, trained_run: Control, facts: Facts
+    runs: CoordinatorClient, checked: CheckedModel, trained_run: Control, facts: ModelFacts
 ) -> None:
     trained_run.run.initial_metrics.update({"accuracy": 0.1, "loss": 2.3})
     entry = trained_run.rounds[0]
@@ -151,7 +153,7 @@ def test_the_curve_has_rounds_devices_and_metrics_up_to_the_models_round(
     abandoned = control_pb2.Round(round=1, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED)
     trained_run.rounds[:] = [abandoned, entry, later]
     try:
-        history = history_of(gather("digits", 1, candidate_of_run(runs, checked), None))
+        history = history_of(gather_facts("digits", 1, candidate_of_run(runs, checked), None))
     finally:
         trained_run.rounds[:] = [entry]
         entry.ClearField("counted")
@@ -167,7 +169,7 @@ def test_the_curve_has_rounds_devices_and_metrics_up_to_the_models_round(
     assert ["devices", "2 in all, 2 in a round"] in shown
 
 
-def test_a_long_curve_is_shown_from_its_first_round_to_its_last(facts: Facts) -> None:
+def test_a_long_curve_is_shown_from_its_first_round_to_its_last(facts: ModelFacts) -> None:
     points = tuple(CurvePoint(round=i, devices=(), accuracy=i / 300, loss=None) for i in range(301))
     history = replace(history_of(facts), curve=points)
     shown = [
@@ -178,7 +180,7 @@ def test_a_long_curve_is_shown_from_its_first_round_to_its_last(facts: Facts) ->
 
 
 def test_the_cards_example_runs(
-    facts: Facts, checked: CheckedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    facts: ModelFacts, checked: CheckedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [line.removeprefix("    ") for line in model_card(facts).splitlines() if line.startswith("    ")]
     (tmp_path / "model.onnx").write_bytes(checked.graph)
@@ -189,7 +191,7 @@ def test_the_cards_example_runs(
     assert names["probabilities"].shape == (1, 10)
 
 
-def test_names_that_markdown_would_read_stay_cells(facts: Facts) -> None:
+def test_names_that_markdown_would_read_stay_cells(facts: ModelFacts) -> None:
     odd = replace(facts, metadata={**facts.metadata, "classes": json.dumps(["a|b", "c\nd"])})
     assert ["classes", "a\\|b, c d"] in rows(model_card(odd))
 
@@ -215,7 +217,7 @@ def schema_errors(document: object) -> list[str]:
 
 
 def test_the_bill_is_cyclonedx_and_names_model_parts_and_packages(
-    facts: Facts, checked: CheckedModel, trained: Trained, trained_run: Control
+    facts: ModelFacts, checked: CheckedModel, trained: Trained, trained_run: Control
 ) -> None:
     document = json.loads(bill_of_materials(facts))
     assert schema_errors(document) == []
@@ -248,7 +250,7 @@ def test_the_bill_is_cyclonedx_and_names_model_parts_and_packages(
 
 
 def test_a_bill_of_a_file_alone_is_valid_too(checked: CheckedModel) -> None:
-    facts = gather("digits", 3, Candidate(graph=checked.graph, where="model.onnx", round=1), None)
+    facts = gather_facts("digits", 3, Candidate(graph=checked.graph, where="model.onnx", round=1), None)
     document = json.loads(bill_of_materials(facts))
     assert schema_errors(document) == []
     assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", document["serialNumber"])

@@ -21,9 +21,9 @@ from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.cli.program import app
-from moonfed.export.coordinator_client import Runs, connect
+from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.run_watcher import watch_run
-from moonfed.release.follow import Decision, Follower, Gate
+from moonfed.release.follow import AccuracyGate, Decision, RunFollower
 from moonfed.release.repository import ModelDirectory
 from moonfed.tensors import Vector
 from tests.export.conftest import another_model
@@ -36,7 +36,7 @@ PATIENCE = 120.0
 
 
 @pytest.fixture
-def runs(control: Control) -> Iterator[Runs]:
+def runs(control: Control) -> Iterator[CoordinatorClient]:
     with connect(NOWHERE, insecure=True, address=control.address) as found:
         yield found
 
@@ -56,9 +56,9 @@ def bad(trained: Trained, seed: int) -> Vector:
 
 
 def follower(
-    runs: Runs, directory: ModelDirectory, trained: Trained, decisions: list[Decision], *, kept: int = 5
-) -> Follower:
-    return Follower(runs, "r", directory, Gate(data=trained.test_file), decided=decisions.append, kept=kept)
+    runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, decisions: list[Decision], *, kept: int = 5
+) -> RunFollower:
+    return RunFollower(runs, "r", directory, AccuracyGate(data=trained.test_file), decided=decisions.append, kept=kept)
 
 
 def rounds_in(directory: ModelDirectory) -> dict[int, str]:
@@ -73,7 +73,7 @@ def accuracy(directory: ModelDirectory, version: int, trained: Trained) -> float
 
 
 def test_the_newest_round_that_passes_is_served_and_those_that_do_not_are_not(
-    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained
 ) -> None:
     decisions: list[Decision] = []
     following = follower(runs, directory, trained, decisions)
@@ -109,7 +109,7 @@ def test_the_newest_round_that_passes_is_served_and_those_that_do_not_are_not(
     ("margin", "right", "passes"), [(0, 100, True), (0, 99, False), (0.5, 99, True), (0.5, 98, False), (100, 0, True)]
 )
 def test_the_margin_is_in_points(margin: float, right: int, passes: bool) -> None:
-    gate = Gate(data=NOWHERE, margin=margin)
+    gate = AccuracyGate(data=NOWHERE, margin=margin)
     assert gate.passes(right, 100, 200) == passes
     assert gate.passes(0, None, 200)
 
@@ -117,11 +117,11 @@ def test_the_margin_is_in_points(margin: float, right: int, passes: bool) -> Non
 @pytest.mark.parametrize("margin", [-0.1, 100.5, float("nan")])
 def test_a_margin_outside_0_to_100_is_refused(margin: float) -> None:
     with pytest.raises(InvalidInput, match="it must be points of accuracy, 0 to 100"):
-        Gate(data=NOWHERE, margin=margin)
+        AccuracyGate(data=NOWHERE, margin=margin)
 
 
 def test_a_version_that_was_taken_back_stays_away_and_a_later_one_may_come(
-    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained
 ) -> None:
     decisions: list[Decision] = []
     following = follower(runs, directory, trained, decisions)
@@ -143,7 +143,7 @@ def test_a_version_that_was_taken_back_stays_away_and_a_later_one_may_come(
 
 
 def test_so_many_versions_stay_and_the_one_that_is_served(
-    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained
+    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained
 ) -> None:
     decisions: list[Decision] = []
     following = follower(runs, directory, trained, decisions, kept=2)
@@ -157,13 +157,13 @@ def test_so_many_versions_stay_and_the_one_that_is_served(
 
 
 def test_what_is_followed_is_signed_if_there_is_a_key(
-    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
 ) -> None:
     pytest.importorskip("model_signing", reason="needs the extra `sign`")
     from tests.release.test_signing import verifies, write_keys
 
-    gate = Gate(data=trained.test_file)
-    following = Follower(runs, "r", directory, gate, decided=lambda found: None, key=write_keys(tmp_path))
+    gate = AccuracyGate(data=trained.test_file)
+    following = RunFollower(runs, "r", directory, gate, decided=lambda found: None, key=write_keys(tmp_path))
     control.commit(good(trained, 1))
     following.catch_up()
     assert verifies(directory.path / "1", tmp_path / "key.pub")
@@ -172,12 +172,14 @@ def test_what_is_followed_is_signed_if_there_is_a_key(
 
 
 def test_a_gate_needs_samples(
-    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     control.commit(good(trained, 1))
     with pytest.raises(InvalidInput, match=r"none.npz holds no samples; at least one is needed"):
-        Follower(runs, "r", directory, Gate(data=tmp_path / "none.npz"), decided=lambda found: None).catch_up()
+        RunFollower(
+            runs, "r", directory, AccuracyGate(data=tmp_path / "none.npz"), decided=lambda found: None
+        ).catch_up()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_a_gate_needs_samples(
     ],
 )
 def test_a_model_of_other_classes_or_inputs_is_no_measure(
-    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, key: str, value: str
+    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, key: str, value: str
 ) -> None:
     control.commit(good(trained, 1))
     following = follower(runs, directory, trained, [])
@@ -203,7 +205,7 @@ def test_a_model_of_other_classes_or_inputs_is_no_measure(
 
 
 def test_another_models_repository_is_left_alone(
-    control: Control, runs: Runs, directory: ModelDirectory, trained: Trained, tmp_path: Path
+    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
 ) -> None:
     control.commit(good(trained, 1))
     pets = ModelDirectory(tmp_path / "models", "pets")
@@ -221,7 +223,7 @@ def test_another_models_repository_is_left_alone(
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_be_there(
     control: Control,
-    runs: Runs,
+    runs: CoordinatorClient,
     directory: ModelDirectory,
     trained: Trained,
     monkeypatch: pytest.MonkeyPatch,
@@ -230,16 +232,16 @@ def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_
 ) -> None:
     control.commit(good(trained, 1))
     control.commit(good(trained, 2))
-    fetch = Runs.fetch
+    fetch = CoordinatorClient.fetch
 
-    def deleted(self: Runs, ref: BlobRef) -> Path:
+    def deleted(self: CoordinatorClient, ref: BlobRef) -> Path:
         if ref.sha256 == control.run.model.sha256:
             if not listed:
                 control.rounds[1].ClearField("model")
             raise NotFound("there is no such blob")
         return fetch(self, ref)
 
-    monkeypatch.setattr(Runs, "fetch", deleted)
+    monkeypatch.setattr(CoordinatorClient, "fetch", deleted)
     following = follower(runs, directory, trained, [])
     if listed:
         with pytest.raises(NotFound, match="there is no such blob"):
@@ -256,7 +258,7 @@ def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
 
     def follow() -> None:
         with connect(NOWHERE, insecure=True, address=control.address) as found:
-            following = Follower(found, "r", directory, Gate(data=trained.test_file), decided=decisions.put)
+            following = RunFollower(found, "r", directory, AccuracyGate(data=trained.test_file), decided=decisions.put)
 
             def look() -> bool:
                 goes_on = following.catch_up()

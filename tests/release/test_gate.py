@@ -10,19 +10,19 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.export.scoring import Score
-from moonfed.release.gate import Figures, Verdict, judge, require_max_drop
+from moonfed.release.gate import Measurements, Verdict, judge, require_max_drop
 
 
-def figures(correct: int, size: int = 1000, one: float = 1.0, many: float = 10.0, load: float = 5.0) -> Figures:
+def figures(correct: int, size: int = 1000, one: float = 1.0, many: float = 10.0, load: float = 5.0) -> Measurements:
     """Of a model that is right on so many of 200 samples."""
     times = {"batch 1": one, "batch 32": many, "load": load}
-    return Figures(bytes=size, score=Score(accuracy=correct / 200, loss=0.1), milliseconds=times)
+    return Measurements(bytes=size, score=Score(accuracy=correct / 200, loss=0.1), milliseconds=times)
 
 
 FLOAT32 = figures(194)
 
 
-def verdict(variant: Figures, *, by_loading: bool = False, max_drop: float = 0.5) -> Verdict:
+def verdict(variant: Measurements, *, by_loading: bool = False, max_drop: float = 0.5) -> Verdict:
     return judge(variant, FLOAT32, FLOAT32, parent_name="float32", max_drop=max_drop, by_loading=by_loading)
 
 
@@ -43,7 +43,7 @@ def verdict(variant: Figures, *, by_loading: bool = False, max_drop: float = 0.5
     ],
 )
 def test_a_variant_is_kept_if_it_is_good_enough_and_smaller_or_faster(
-    variant: Figures, kept: bool, reason: str
+    variant: Measurements, kept: bool, reason: str
 ) -> None:
     found = verdict(variant)
     assert found.kept is kept

@@ -18,7 +18,7 @@ import torch
 
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import bind, read_metadata
-from moonfed.export.coordinator_client import Runs
+from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
@@ -75,7 +75,9 @@ def test_what_is_constant_is_folded_already(checked: CheckedModel) -> None:
     assert found == folded
 
 
-def test_embeddings_are_the_networks_representations(runs: Runs, trained: Trained, checked: CheckedModel) -> None:
+def test_embeddings_are_the_networks_representations(
+    runs: CoordinatorClient, trained: Trained, checked: CheckedModel
+) -> None:
     both = check_model(runs, "r", trained.test_file, embeddings=True)
     session = onnxruntime.InferenceSession(both.graph, providers=["CPUExecutionProvider"])
     inputs = trained.test.inputs[:40]

@@ -18,8 +18,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, WrongState
-from moonfed.release.repository import ModelDirectory, Release
-from moonfed.release.triton_config import chosen_by, from_text, read_interface
+from moonfed.release.repository import ModelDirectory, ModelRelease
+from moonfed.release.triton_config import from_text, read_interface, select_versions
 
 CLASSES = ("cat", "dog", "fish")
 PATIENCE = 120.0
@@ -50,9 +50,9 @@ def graph(scale: float = 1.0, *, batch: int | str = "batch", side: int | str = 4
     return onnx.helper.make_model(made, opset_imports=opset, ir_version=10).SerializeToString(deterministic=True)
 
 
-def release(content: bytes, classes: Sequence[str] = CLASSES, **others: bytes) -> Release:
+def release(content: bytes, classes: Sequence[str] = CLASSES, **others: bytes) -> ModelRelease:
     files = {"model.onnx": content, **{name.replace("_", "."): text for name, text in others.items()}}
-    return Release(interface=read_interface(content, "g.onnx"), classes=tuple(classes), files=files)
+    return ModelRelease(interface=read_interface(content, "g.onnx"), classes=tuple(classes), files=files)
 
 
 def read_config(directory: ModelDirectory) -> model_config_pb2.ModelConfig:
@@ -211,7 +211,7 @@ def test_of_two_who_begin_a_model_one_comes_first_and_both_versions_are_there(
 ) -> None:
     reached, opened, write = threading.Event(), threading.Event(), ModelDirectory._write_labels
 
-    def held(self: ModelDirectory, of: Release) -> None:
+    def held(self: ModelDirectory, of: ModelRelease) -> None:
         reached.set()
         assert opened.wait(PATIENCE)
         write(self, of)
@@ -388,7 +388,7 @@ def test_only_numbers_without_leading_zeros_that_hold_a_model_are_versions(direc
     ],
 )
 def test_the_version_policy_chooses_as_triton_documents_it(policy: str, expected: list[int]) -> None:
-    assert chosen_by(from_text(policy, "config.pbtxt"), [1, 3, 5]) == expected
+    assert select_versions(from_text(policy, "config.pbtxt"), [1, 3, 5]) == expected
 
 
 def test_going_back_serves_the_version_before_and_leaves_the_others_there(directory: ModelDirectory) -> None:

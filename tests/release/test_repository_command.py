@@ -18,7 +18,7 @@ from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
 from moonfed.export.model_file import CheckedModel
-from moonfed.release.publish import Candidate, gather
+from moonfed.release.publish import Candidate, gather_facts
 from tests.release.test_repository import graph
 from tests.support.control_service import Control
 from tests.support.trained_model import CLASSES, Trained
@@ -147,7 +147,7 @@ def test_damaged_metadata_are_refused(
     next(entry for entry in proto.metadata_props if entry.key == key).value = value
     candidate = Candidate(graph=proto.SerializeToString(), where="model.onnx", round=1)
     with pytest.raises(InvalidInput, match=message):
-        gather("digits", 1, candidate, trained.test_file)
+        gather_facts("digits", 1, candidate, trained.test_file)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import onnxruntime
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
 from moonfed.export.coordinator_client import connect
-from moonfed.release.follow import Decision, Follower, Gate
+from moonfed.release.follow import AccuracyGate, Decision, RunFollower
 from moonfed.release.repository import ModelDirectory
-from moonfed.serving.model_manager import Models, ServingSettings
+from moonfed.serving.model_manager import ModelManager, ServingSettings
 from tests.release.conftest import NOWHERE
 from tests.release.test_follow import good
 from tests.release.test_repository_command import published
@@ -48,10 +48,10 @@ def test_a_server_serves_what_following_and_going_back_leave(
     directory = ModelDirectory(tmp_path / "models", "digits")
     decisions: list[Decision] = []
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
-        follower = Follower(runs, "r", directory, Gate(data=trained.test_file), decided=decisions.append)
+        follower = RunFollower(runs, "r", directory, AccuracyGate(data=trained.test_file), decided=decisions.append)
         control.commit(good(trained, 1))
         follower.catch_up()
-        with closing(Models(tmp_path / "models", ServingSettings(poll_seconds=0))) as models:
+        with closing(ModelManager(tmp_path / "models", ServingSettings(poll_seconds=0))) as models:
 
             def serves() -> list[str]:
                 models.poll()

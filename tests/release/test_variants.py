@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.cli.program import app
-from moonfed.export.coordinator_client import Runs
+from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.model_zoo import build_network
 from moonfed.export.onnx_graph import export_graph
@@ -32,7 +32,7 @@ from moonfed.release.calibration import read_calibration
 from moonfed.release.convert import to_int8
 from moonfed.release.float16 import to_float16
 from moonfed.release.simplify import simplify
-from moonfed.release.variants import Variant, Wishes, make_variants
+from moonfed.release.variants import Variant, VariantOptions, make_variants
 from moonfed.samples import RawSamples
 from tests.export.conftest import SMALL_IMAGE
 from tests.support.control_service import Control
@@ -56,7 +56,7 @@ def calibration(trained: Trained) -> npt.NDArray[np.uint8]:
 @pytest.fixture(scope="module")
 def variants(trained: Trained, checked: CheckedModel) -> Mapping[str, Variant]:
     found = read_calibration(trained.calibration_file, RECIPE.input, trained.test.inputs, DATA_SHA256)
-    wishes = Wishes(names=("float16", "int8"), optimised=True, calibration=found)
+    wishes = VariantOptions(names=("float16", "int8"), optimised=True, calibration=found)
     return {variant.name: variant for variant in make_variants(checked.graph, trained.test, DATA_SHA256, wishes)}
 
 
@@ -200,7 +200,7 @@ def test_a_residual_network_is_quantised_whole() -> None:
     assert len(sums) > 1
 
 
-def test_embeddings_stay_float32_in_every_variant(trained: Trained, runs: Runs) -> None:
+def test_embeddings_stay_float32_in_every_variant(trained: Trained, runs: CoordinatorClient) -> None:
     inputs, graph = trained.test.inputs[:20], check_model(runs, "r", trained.test_file, embeddings=True).graph
     expected = run(graph, inputs)
     spread = float(np.ptp(expected))
@@ -353,7 +353,7 @@ def test_bad_options_are_named_before_anybody_is_asked(options: list[str], messa
 def test_variants_need_samples(checked: CheckedModel, trained: Trained) -> None:
     none = RawSamples(inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     with pytest.raises(InvalidInput, match="data hold no samples"):
-        make_variants(checked.graph, none, DATA_SHA256, Wishes(names=("float16",)))
+        make_variants(checked.graph, none, DATA_SHA256, VariantOptions(names=("float16",)))
 
 
 CONVERT = """

@@ -11,8 +11,8 @@ import pytest
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
 from moonfed.serving.batching import BatchPolicy
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, RequestedOutput
-from moonfed.serving.model import Version
-from moonfed.serving.model_manager import Models
+from moonfed.serving.model import ModelVersion
+from moonfed.serving.model_manager import ModelManager
 from tests.support.gates import FOR_EVER, Gate, pool, result, until
 from tests.support.model_repositories import (
     BATCHED,
@@ -37,18 +37,18 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def batching(repository: Path, written: str = "") -> tuple[Models, Version]:
+def batching(repository: Path, written: str = "") -> tuple[ModelManager, ModelVersion]:
     """The linear model with one instance and a dynamic batcher."""
     write_model(repository, "linear", 1, linear(), NOT_BATCHING + f"dynamic_batching {{ {written} }}")
     models = serve(repository)
     return models, models._loader.ready["linear", ""]
 
 
-def waiting(models: Models, model: str = "linear") -> int:
+def waiting(models: ModelManager, model: str = "linear") -> int:
     return models.statistics(model)[0].pending
 
 
-def queue_up(threads: ThreadPoolExecutor, models: Models, inputs: list[Array]) -> Answers:
+def queue_up(threads: ThreadPoolExecutor, models: ModelManager, inputs: list[Array]) -> Answers:
     """Requests that stand in the queue in this order."""
     answers = []
     for number, each in enumerate(inputs, start=waiting(models) + 1):
@@ -240,7 +240,7 @@ def test_how_long_a_request_may_wait(default: int, allowed: bool, asked: int, ex
     assert policy.timeout_ns(asked) == expected
 
 
-def _until_it_runs(models: Models, gate: Gate) -> None:
+def _until_it_runs(models: ModelManager, gate: Gate) -> None:
     """On a machine that is very slow, the first one may also wait for too long."""
     while not gate.batches:
         with suppress(Unavailable):
@@ -290,7 +290,7 @@ def test_who_waits_for_others_is_run_when_no_more_will_come(tmp_path: Path, thre
     assert gate.batches == [3]
 
 
-def _replace(repository: Path, models: Models) -> None:
+def _replace(repository: Path, models: ModelManager) -> None:
     config = (repository / "linear" / "config.pbtxt").read_text()
     write_model(repository, "linear", 2, linear(seed=2), config)
     models.poll()

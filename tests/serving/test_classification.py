@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moonfed.errors import InvalidInput
-from moonfed.serving.classification import classes
+from moonfed.serving.classification import top_classes
 from moonfed.serving.inference_request import Array, RequestedOutput
 from tests.support.model_repositories import (
     BATCHED,
@@ -24,12 +24,12 @@ from tests.support.model_repositories import (
 
 def test_the_best_classes_come_first_with_their_labels() -> None:
     values = np.array([[0.25, 0.5, 0.125], [1.0, -2.0, 1.0]], np.float32)
-    assert classes(values, 2, ["cat", "dog"], batched=True).tolist() == [
+    assert top_classes(values, 2, ["cat", "dog"], batched=True).tolist() == [
         [b"0.500000:1:dog", b"0.250000:0:cat"],
         [b"1.000000:0:cat", b"1.000000:2"],
     ]
-    assert classes(values[0], 9, [], batched=False).tolist() == [b"0.500000:1", b"0.250000:0", b"0.125000:2"]
-    assert classes(np.array([[3, 200]], np.uint8), 1, [], batched=True).tolist() == [[b"200:1"]]
+    assert top_classes(values[0], 9, [], batched=False).tolist() == [b"0.500000:1", b"0.250000:0", b"0.125000:2"]
+    assert top_classes(np.array([[3, 200]], np.uint8), 1, [], batched=True).tolist() == [[b"200:1"]]
 
 
 @pytest.mark.parametrize("array", [np.ones((1, 2), np.float16), np.ones((1, 2), np.bool_)])
@@ -37,7 +37,7 @@ def test_what_has_no_class_results_is_refused(array: Array) -> None:
     with pytest.raises(
         InvalidInput, match=r"class result not available for output due to unsupported type '(FP16|BOOL)'"
     ):
-        classes(array, 1, [], batched=True)
+        top_classes(array, 1, [], batched=True)
 
 
 def test_a_served_model_classifies(tmp_path: Path) -> None:

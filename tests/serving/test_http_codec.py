@@ -13,15 +13,15 @@ from tritonclient.http import InferenceServerClient, InferInput, InferRequestedO
 
 from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.serving import http_codec
-from moonfed.serving.http_codec import Form
+from moonfed.serving.http_codec import OutputEncoding
 from moonfed.serving.inference_request import Array, InferResponse, RequestedOutput
 from tests.support.tensor_strategies import NUMBERS, objects, same, tensors
 
 Loose = Any
 
 READABLE = (*NUMBERS, "BYTES")  # as JSON
-BINARY = Form(default=True, outputs={})
-TEXT = Form(default=False, outputs={})
+BINARY = OutputEncoding(default=True, outputs={})
+TEXT = OutputEncoding(default=False, outputs={})
 
 
 def input_of(name: str, datatype: str, array: Array, *, binary: bool) -> Loose:

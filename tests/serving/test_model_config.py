@@ -9,8 +9,8 @@ from onnx import TensorProto
 
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array
-from moonfed.serving.model_manager import Models
-from moonfed.serving.onnx_session import Session, SessionSettings, run
+from moonfed.serving.model_manager import ModelManager
+from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run
 from tests.support.model_repositories import (
     BATCHED,
     INPUT,
@@ -30,7 +30,7 @@ WARM_UP = (
 )
 
 
-def loaded(repository: Path, config: str, content: bytes | None = None) -> Models:
+def loaded(repository: Path, config: str, content: bytes | None = None) -> ModelManager:
     write_model(repository, "linear", 1, linear() if content is None else content, config)
     models = serve(repository, explicit=True)
     models.load("linear")
@@ -135,7 +135,7 @@ def test_a_model_is_warmed_up_before_it_is_ready(tmp_path: Path, value: str, mon
     put(model / "warmup" / "sample", np.arange(4, dtype=np.float32).tobytes())
     fed: list[Array] = []
 
-    def recorded(session: Session, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+    def recorded(session: OnnxSession, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         fed.append(feeds["inputs"])
         return run(session, names, feeds)
 
@@ -151,14 +151,14 @@ def test_a_model_is_warmed_up_before_it_is_ready(tmp_path: Path, value: str, mon
 def test_every_session_of_a_version_is_warmed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on several GPUs, each of which has one; instances on the CPU share theirs."""
     warm_up = WARM_UP.format(size=1, count=1, value="data_type: TYPE_FP32 dims: 4 zero_data: true")
-    warmed: list[Session] = []
+    warmed: list[OnnxSession] = []
 
-    def recorded(session: Session, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+    def recorded(session: OnnxSession, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         warmed.append(session)
         return run(session, names, feeds)
 
-    def two(path: Path, config: object, settings: SessionSettings) -> list[Session]:
-        return [Session(path, settings), Session(path, settings)]
+    def two(path: Path, config: object, settings: SessionSettings) -> list[OnnxSession]:
+        return [OnnxSession(path, settings), OnnxSession(path, settings)]
 
     monkeypatch.setattr("moonfed.serving.model.open_sessions", two)
     monkeypatch.setattr("moonfed.serving.warm_up.run", recorded)

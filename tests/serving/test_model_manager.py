@@ -12,9 +12,9 @@ import pytest
 
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 from moonfed.serving.inference_request import IndexEntry, InferRequest, RequestedOutput
-from moonfed.serving.model import Version, load_version
-from moonfed.serving.model_manager import Models, ServingSettings
-from moonfed.serving.repository import ModelDirectory, look
+from moonfed.serving.model import ModelVersion, load_version
+from moonfed.serving.model_manager import ModelManager, ServingSettings
+from moonfed.serving.repository import ScannedModel, scan_model
 from tests.support.gates import FOR_EVER, Gate, pool, result, until
 from tests.support.model_repositories import (
     NOT_BATCHING,
@@ -29,22 +29,22 @@ from tests.support.model_repositories import (
     write_model,
 )
 
-Answer = Callable[[Models], np.ndarray[Any, Any]]
+Answer = Callable[[ModelManager], np.ndarray[Any, Any]]
 X = batch_of(2)
 HUGE = f"""model_warmup {{ batch_size: 1 inputs {{ key: "inputs" value {{
     data_type: TYPE_FP32 dims: {2**63 - 1} zero_data: true }} }} }}"""
 OF = {seed: directly(linear(seed=seed), {"inputs": X})[0] for seed in range(6)}
 
 
-def answer(models: Models, name: str = "linear", version: str = "") -> np.ndarray[Any, Any]:
+def answer(models: ModelManager, name: str = "linear", version: str = "") -> np.ndarray[Any, Any]:
     return models.infer(ask(name, X, version=version)).outputs["probabilities"]
 
 
-def states(models: Models, name: str = "linear") -> dict[str, str]:
+def states(models: ModelManager, name: str = "linear") -> dict[str, str]:
     return {entry.version: entry.state for entry in models.index() if entry.name == name}
 
 
-def reason(models: Models, name: str, version: str = "1") -> str:
+def reason(models: ModelManager, name: str, version: str = "1") -> str:
     (found,) = [entry.reason for entry in models.index() if (entry.name, entry.version) == (name, version)]
     return found
 
@@ -263,10 +263,10 @@ def test_a_models_directory_that_cannot_be_read_keeps_no_other_from_being_looked
         write_model(tmp_path, name, 1, linear(seed=1))
     later, asked = serve(tmp_path), serve(tmp_path, explicit=True)
 
-    def refused(repository: Path, name: str) -> ModelDirectory:
+    def refused(repository: Path, name: str) -> ScannedModel:
         if name == "b":
             raise PermissionError(13, "Permission denied")
-        return look(repository, name)
+        return scan_model(repository, name)
 
     monkeypatch.setattr("moonfed.serving.model_manager.look", refused)
     write_model(tmp_path, "c", 1, linear(seed=2))
@@ -319,7 +319,7 @@ def test_a_load_tries_again_what_failed_and_a_poll_only_what_has_changed(
     write_model(tmp_path, "linear", 1, linear(seed=1))
     tried: list[int] = []
 
-    def without_a_gpu(*asked: Any) -> Version:  # noqa: ANN401
+    def without_a_gpu(*asked: Any) -> ModelVersion:  # noqa: ANN401
         tried.append(1)
         raise Unavailable("the GPU is away")
 
@@ -383,7 +383,7 @@ def test_loading_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.Monkey
     models = serve(tmp_path)
     reached, opened = threading.Event(), threading.Event()
 
-    def held(*asked: Any) -> Version:  # noqa: ANN401
+    def held(*asked: Any) -> ModelVersion:  # noqa: ANN401
         reached.set()
         assert opened.wait(FOR_EVER)
         return load_version(*asked)
@@ -419,21 +419,21 @@ def test_an_unloaded_version_is_unloading_while_requests_are_under_way(tmp_path:
 
 
 @pytest.fixture
-def waited(monkeypatch: pytest.MonkeyPatch) -> list[Version]:
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[ModelVersion]:
     """The versions for whose requests somebody has begun to wait."""
-    found: list[Version] = []
-    wait = Version.wait_until_idle
+    found: list[ModelVersion] = []
+    wait = ModelVersion.wait_until_idle
 
-    def recorded(version: Version) -> None:
+    def recorded(version: ModelVersion) -> None:
         if version.busy():
             found.append(version)
         wait(version)
 
-    monkeypatch.setattr(Version, "wait_until_idle", recorded)
+    monkeypatch.setattr(ModelVersion, "wait_until_idle", recorded)
     return found
 
 
-def test_closing_refuses_new_requests_and_waits_for_those_under_way(tmp_path: Path, waited: list[Version]) -> None:
+def test_closing_refuses_new_requests_and_waits_for_those_under_way(tmp_path: Path, waited: list[ModelVersion]) -> None:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path)
     gate = Gate(models._loader.ready["linear", ""]._sessions)
@@ -453,12 +453,12 @@ def test_closing_refuses_new_requests_and_waits_for_those_under_way(tmp_path: Pa
         result(closing)
 
 
-def _replace(models: Models, repository: Path) -> None:
+def _replace(models: ModelManager, repository: Path) -> None:
     write_model(repository, "linear", 1, linear(seed=2))
     models.load("linear")
 
 
-def _load_anew(models: Models, repository: Path) -> None:
+def _load_anew(models: ModelManager, repository: Path) -> None:
     models.unload("linear")
     models.load("linear")
     with pool(1) as threads:  # so that two that were unloaded have requests under way
@@ -472,7 +472,7 @@ def _load_anew(models: Models, repository: Path) -> None:
 
 @pytest.mark.parametrize("meanwhile", [_replace, _load_anew])
 def test_closing_waits_for_versions_that_others_have_taken_the_place_of(
-    tmp_path: Path, waited: list[Version], meanwhile: Callable[[Models, Path], None]
+    tmp_path: Path, waited: list[ModelVersion], meanwhile: Callable[[ModelManager, Path], None]
 ) -> None:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path, explicit=True)

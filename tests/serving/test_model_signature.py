@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array, InferRequest, RequestedOutput
-from moonfed.serving.model_manager import Models
+from moonfed.serving.model_manager import ModelManager
 from tests.support.model_repositories import BATCHED, identity, serve, summing, write_model
 
 ASKED = r"^\[request id: 7\] "
@@ -19,7 +19,7 @@ def ones(*shape: int, dtype: type = np.float32) -> Array:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+def models(tmp_path_factory: pytest.TempPathFactory) -> ModelManager:
     repository = tmp_path_factory.mktemp("repository")
     write_model(repository, "sum", 1, summing(), BATCHED)
     tensor = '{ name: "%s" data_type: TYPE_INT64 dims: [-1, 2] }'
@@ -64,26 +64,26 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_in_tritons_words(
-    models: Models, inputs: Mapping[str, Array], says: str
+    models: ModelManager, inputs: Mapping[str, Array], says: str
 ) -> None:
     with pytest.raises(InvalidInput, match=says):
         models.infer(InferRequest(model="sum", id="7", inputs=inputs))
 
 
-def test_without_batching_the_shape_is_the_whole_one(models: Models) -> None:
+def test_without_batching_the_shape_is_the_whole_one(models: ModelManager) -> None:
     x = np.arange(40).reshape(20, 2)
     assert np.array_equal(models.infer(InferRequest(model="whole", inputs={"x": x})).outputs["y"], x)
     with pytest.raises(InvalidInput, match=r"Expected \[-1,2\], got \[2\]. $"):
         models.infer(InferRequest(model="whole", inputs={"x": x[0]}))
 
 
-def test_an_output_that_is_unknown_is_refused(models: Models) -> None:
+def test_an_output_that_is_unknown_is_refused(models: ModelManager) -> None:
     inputs = {"a": ones(1, 2), "b": ones(1, 2)}
     with pytest.raises(InvalidInput, match=r"^unexpected inference output 'product' for model 'sum'$"):
         models.infer(InferRequest(model="sum", inputs=inputs, outputs=(RequestedOutput(name="product"),)))
 
 
-def test_what_is_refused_is_counted(models: Models) -> None:
+def test_what_is_refused_is_counted(models: ModelManager) -> None:
     before = models.statistics("sum")[0].fail.count
     with pytest.raises(InvalidInput):
         models.infer(InferRequest(model="sum", inputs={}))
@@ -91,7 +91,7 @@ def test_what_is_refused_is_counted(models: Models) -> None:
     assert (counted.fail.count, counted.failures["OTHER"]) == (before + 1, before + 1)
 
 
-def test_metadata_says_what_fits(models: Models) -> None:
+def test_metadata_says_what_fits(models: ModelManager) -> None:
     found = models.metadata("sum")
     assert (found.name, found.versions, found.platform) == ("sum", ("1",), "onnxruntime_onnx")
     assert [(each.name, each.datatype, each.shape) for each in (*found.inputs, *found.outputs)] == [

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from moonfed.export.cli.program import app
 from moonfed.serving.model_manager import ServingSettings
-from moonfed.serving.server import Ports, ServerSettings
+from moonfed.serving.server import ServerSettings, ServingPorts
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
     """The settings of servers that were to be started."""
     found: list[ServerSettings] = []
 
-    def serve(settings: ServerSettings, ready: Callable[[Ports], None]) -> None:
+    def serve(settings: ServerSettings, ready: Callable[[ServingPorts], None]) -> None:
         found.append(settings)
-        ready(Ports(grpc=1, http=2, metrics=3))
+        ready(ServingPorts(grpc=1, http=2, metrics=3))
 
     monkeypatch.setattr("moonfed.serving.server.serve", serve)
     return found

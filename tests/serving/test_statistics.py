@@ -14,8 +14,8 @@ from tritonclient.grpc import service_pb2
 
 from moonfed.errors import InvalidInput
 from moonfed.serving import grpc_codec, http_metadata
-from moonfed.serving.model_manager import Models
-from moonfed.serving.statistics import Asked, BatchStatistics, Counter, Duration, VersionStatistics
+from moonfed.serving.model_manager import ModelManager
+from moonfed.serving.statistics import BatchStatistics, Duration, ExecutedRequest, StatisticsRecorder, VersionStatistics
 from tests.support.gates import result
 from tests.support.model_repositories import NOT_BATCHING, ask, batch_of, linear, serve, write_model
 
@@ -28,10 +28,10 @@ def durations(count: int, *ns: int) -> tuple[Duration, ...]:
 
 
 def test_a_batch_is_counted_once_and_its_durations_for_each_of_its_requests() -> None:
-    counter = Counter()
-    counter.executed([Asked(2, 100, 150), Asked(3, 120, 150)], (150, 160, 260, 300))
-    counter.executed([Asked(5, 400, 410)], (410, 411, 431, 437))
-    counter.executed([Asked(1, 500, 500)], (500, 503, 504, 509))
+    counter = StatisticsRecorder()
+    counter.executed([ExecutedRequest(2, 100, 150), ExecutedRequest(3, 120, 150)], (150, 160, 260, 300))
+    counter.executed([ExecutedRequest(5, 400, 410)], (410, 411, 431, 437))
+    counter.executed([ExecutedRequest(1, 500, 500)], (500, 503, 504, 509))
     counter.failed("REJECTED", 7)
     counter.failed("OTHER", 8)
     counter.failed("REJECTED", 9)
@@ -94,7 +94,7 @@ def test_both_protocols_tell_all_that_was_counted() -> None:
     assert json_format.ParseDict(by_http, service_pb2.ModelStatisticsResponse()) == expected
 
 
-def served(repository: Path, monkeypatch: pytest.MonkeyPatch, batching: str = "") -> Models:
+def served(repository: Path, monkeypatch: pytest.MonkeyPatch, batching: str = "") -> ModelManager:
     """The linear model, on whose clock each look takes a tick."""
     write_model(repository, "linear", 1, linear(), NOT_BATCHING + batching)
     models = serve(repository)

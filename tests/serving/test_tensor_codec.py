@@ -13,7 +13,7 @@ from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
 
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array, InferRequest
-from moonfed.serving.tensor_codec import DTYPES, datatype_of, decode, encode, object_array
+from moonfed.serving.tensor_codec import DTYPES, bytes_array, datatype_of, decode, encode
 from tests.support.model_repositories import BATCHED, identity, serve, write_model
 
 NUMBERS = [dtype for dtype in DTYPES.values() if dtype != np.object_]
@@ -34,7 +34,7 @@ def test_numbers_survive_as_they_are(array: Array) -> None:
 @given(st.lists(st.binary(max_size=20), max_size=12), st.sampled_from([1, 2, 3]))
 def test_bytes_survive_as_triton_writes_them(elements: list[bytes], columns: int) -> None:
     whole = len(elements) - len(elements) % columns
-    array = object_array(elements[:whole]).reshape(-1, columns)
+    array = bytes_array(elements[:whole]).reshape(-1, columns)
     if whole:
         assert encode(array) == serialize_byte_tensor(array).item()
     found = decoded(encode(array), "BYTES", array.shape)
@@ -70,8 +70,8 @@ def test_bytes_that_do_not_fit_are_refused_in_tritons_words(
 def test_strings_pass_through_a_model_as_bytes(tmp_path: Path) -> None:
     write_model(tmp_path, "same", 1, identity(), BATCHED)
     models = serve(tmp_path)
-    x = object_array(["Größe".encode(), b"", b"a", b"b"]).reshape(2, 2)
+    x = bytes_array(["Größe".encode(), b"", b"a", b"b"]).reshape(2, 2)
     found: dict[str, Any] = dict(models.infer(InferRequest(model="same", inputs={"x": x})).outputs)
     assert found["y"].tolist() == x.tolist()
     with pytest.raises(InvalidInput, match="input 'x' is not UTF-8"):
-        models.infer(InferRequest(model="same", inputs={"x": object_array([b"\xff", b""]).reshape(1, 2)}))
+        models.infer(InferRequest(model="same", inputs={"x": bytes_array([b"\xff", b""]).reshape(1, 2)}))

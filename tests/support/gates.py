@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from moonfed.serving.inference_request import Array
-from moonfed.serving.onnx_session import Session
+from moonfed.serving.onnx_session import OnnxSession
 
 FOR_EVER = 120.0  # seconds: a test that waits for that long has failed
 
@@ -39,7 +39,7 @@ def result(future: Future[Answer]) -> Answer:
 class Gate:
     """Holds the runs of real sessions until it is opened, and writes down the batch sizes that came."""
 
-    def __init__(self, sessions: Sequence[Session]) -> None:
+    def __init__(self, sessions: Sequence[OnnxSession]) -> None:
         self._opened = threading.Event()
         self.batches: list[int] = []
         for session in dict.fromkeys(sessions):

@@ -12,7 +12,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from moonfed.serving.inference_request import Array, InferRequest
-from moonfed.serving.model_manager import Models, ServingSettings
+from moonfed.serving.model_manager import ModelManager, ServingSettings
 
 FEATURES, CLASSES = 4, 3
 BATCHED = "max_batch_size: 8 "
@@ -79,8 +79,8 @@ def put(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
 
 
-def serve(repository: Path, **settings: Any) -> Models:  # noqa: ANN401
-    return Models(repository, ServingSettings(**settings))
+def serve(repository: Path, **settings: Any) -> ModelManager:  # noqa: ANN401
+    return ModelManager(repository, ServingSettings(**settings))
 
 
 def ask(model: str, inputs: Array, **others: Any) -> InferRequest:  # noqa: ANN401

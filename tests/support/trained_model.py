@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from moonfed.bundle import Bundle
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.plan import load_plan
 from moonfed.samples import RawSamples
@@ -22,7 +22,7 @@ EPOCHS, BATCH = 8, 32
 TRAINED = 1000  # samples; then as many for calibration, then the test data
 CALIBRATED = 200
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-RECIPE = Recipe(
+RECIPE = BundleRecipe(
     name="digits",
     model="cnn",
     input=InputSpec(kind="image", shape=(8, 8, 1)),

@@ -65,7 +65,7 @@ class CropFlipRotate(torch.nn.Module):
         return table.index_select(0, places).view(pixels_BHWC.size())
 
 
-def new_augmentation(name: str, sample: InputSpec) -> torch.nn.Module | None:
+def build_augmentation(name: str, sample: InputSpec) -> torch.nn.Module | None:
     """The augmentation of that name, with the number of its draws as `draws`; None for `none`.
 
     Raises InvalidInput for an unknown name, for features, and for pictures too small to mirror their borders.

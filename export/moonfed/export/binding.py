@@ -23,7 +23,7 @@ _PREPROCESSING = "preprocessing."  # begins the names of its constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class ModelOrigin:
     """Where a model comes from."""
 
     run: str
@@ -32,13 +32,13 @@ class Origin:
     model: str  # sha256
 
 
-def bind_file(template: bytes, model: Path, manifest: Manifest, origin: Origin | None = None) -> bytes:
+def bind_file(template: bytes, model: Path, manifest: Manifest, origin: ModelOrigin | None = None) -> bytes:
     """`bind` for a model file; raises SchemaMismatch if its tensors are not the manifest's."""
     return bind(template, open_model(model, manifest.tensors), manifest, origin)
 
 
 def bind(
-    template: bytes, model: Vector, manifest: Manifest, origin: Origin | None = None, *, embeddings: bool = False
+    template: bytes, model: Vector, manifest: Manifest, origin: ModelOrigin | None = None, *, embeddings: bool = False
 ) -> bytes:
     """The graph with a model's tensors as its initialisers, and with `embeddings` as a second output if wanted.
 
@@ -57,7 +57,7 @@ def bind(
     return proto.SerializeToString(deterministic=True)
 
 
-def metadata(manifest: Manifest, origin: Origin | None = None) -> dict[str, str]:
+def metadata(manifest: Manifest, origin: ModelOrigin | None = None) -> dict[str, str]:
     """What a bound graph says of itself; lists are JSON."""
     entries: dict[str, str] = {
         "release": RELEASE,

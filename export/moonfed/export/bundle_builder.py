@@ -12,9 +12,9 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle
 from moonfed.errors import InvalidInput
 from moonfed.export.activation_memory import MORE, activation_bytes
-from moonfed.export.augmentation import new_augmentation
+from moonfed.export.augmentation import build_augmentation
 from moonfed.export.binding import bind
-from moonfed.export.bundle_recipe import MethodSettings, Recipe, read_settings
+from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_settings
 from moonfed.export.methods.base import ExchangeShapes
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
@@ -29,7 +29,7 @@ from moonfed.tensors import TensorSpec, Vector, write_model
 MINIMUM_TORCH = "2.4"  # the first with torch.ops.aten._fused_sgd_ on the CPU
 
 
-def build_bundle(recipe: Recipe) -> Bundle:
+def build_bundle(recipe: BundleRecipe) -> Bundle:
     """Builds and checks a bundle; the same recipe and the same releases of the libraries give the same bytes.
 
     The checks: TorchScript and ONNX can express the model, the model takes the input and returns one logit per class,
@@ -38,7 +38,7 @@ def build_bundle(recipe: Recipe) -> Bundle:
     """
     settings = read_settings(recipe.method, recipe.settings)
     _require_views(recipe, settings)
-    augmentation = new_augmentation(recipe.augmentation, recipe.input)
+    augmentation = build_augmentation(recipe.augmentation, recipe.input)
     network = _network(recipe)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
@@ -62,14 +62,14 @@ def build_bundle(recipe: Recipe) -> Bundle:
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
 
 
-def _require_views(recipe: Recipe, settings: MethodSettings) -> None:
+def _require_views(recipe: BundleRecipe, settings: MethodSettings) -> None:
     if settings.training.views and recipe.augmentation == "none":
         raise InvalidInput(
             f"views is {settings.training.views} and augmentation 'none'; without augmentation it must be 0"
         )
 
 
-def _network(recipe: Recipe) -> Network:
+def _network(recipe: BundleRecipe) -> Network:
     return build_network(
         recipe.model,
         recipe.input,
@@ -88,7 +88,7 @@ def _weights(network: Network, specs: tuple[TensorSpec, ...], directory: Path) -
 
 
 def _manifest(
-    recipe: Recipe,
+    recipe: BundleRecipe,
     settings: MethodSettings,
     specs: tuple[TensorSpec, ...],
     width: int,

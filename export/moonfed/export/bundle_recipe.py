@@ -20,7 +20,7 @@ ADVICE = "`moonfed-export methods` lists all with their defaults"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class BundleRecipe:
     """A model, a method and their settings. `settings` may hold numbers or their text, as a command line has them."""
 
     name: str

@@ -30,7 +30,7 @@ class GlobalModel:
     metrics: Mapping[str, float]
 
 
-class Runs:
+class CoordinatorClient:
     """What `export` asks of a coordinator; fetched files lie in `blobs`."""
 
     def __init__(
@@ -110,14 +110,14 @@ def global_model(
 
 
 @contextmanager
-def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Runs]:
+def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[CoordinatorClient]:
     """A connection with an operator's identity, or in plaintext on this machine; fetched files last as long as it."""
     with (
         tempfile.TemporaryDirectory(prefix="moonfed-") as directory,
         open_connection(identity, insecure=insecure, address=address) as connection,
     ):
         stub = control_pb2_grpc.ControlStub(connection.channel)
-        yield Runs(stub, BlobDirectory(Path(directory)), connection.explain)
+        yield CoordinatorClient(stub, BlobDirectory(Path(directory)), connection.explain)
 
 
 def _initial_model(run: control_pb2.Run, manifest: Manifest) -> BlobRef:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.export.binding import bind_file
-from moonfed.export.coordinator_client import GlobalModel, Runs, global_models
+from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, global_models
 from moonfed.export.run_watcher import WAIT_LIMIT, watch_run
 from moonfed.export.scoring import Predictor, Score
 from moonfed.manifest import GRAPH_FILE, Manifest
@@ -37,7 +37,7 @@ def score_model(graph: bytes, model: Path, manifest: Manifest, data: RawSamples)
 
 
 def open_evaluator(
-    runs: Runs,
+    runs: CoordinatorClient,
     run: str,
     data: Path,
     *,
@@ -66,7 +66,7 @@ class Evaluator:
 
     def __init__(
         self,
-        runs: Runs,
+        runs: CoordinatorClient,
         run: str,
         manifest: Manifest,
         data: RawSamples,

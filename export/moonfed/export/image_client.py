@@ -35,7 +35,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Prediction:
     """One class that a sample may be of."""
 
     index: int
@@ -48,11 +48,13 @@ class Classifier(Protocol):
 
     sample: InputSpec
 
-    def classify(self, pixels: Pixels, top: int) -> list[Answer]:
+    def classify(self, pixels: Pixels, top: int) -> list[Prediction]:
         """The most probable classes of one sample [height, width, channels], the best first."""
 
 
-def classify_images(classifier: Classifier, images: Sequence[Path], top: int) -> Iterator[tuple[Path, list[Answer]]]:
+def classify_images(
+    classifier: Classifier, images: Sequence[Path], top: int
+) -> Iterator[tuple[Path, list[Prediction]]]:
     """Each image, fitted to what the model takes, with its classes; raises NotFound or InvalidInput for one."""
     require_pillow()
     if top < 1:
@@ -80,11 +82,11 @@ class FileClassifier:
         self.sample, self._names = input_spec(metadata, str(path)), class_names(metadata)
         self._predictor = Predictor(graph)
 
-    def classify(self, pixels: Pixels, top: int) -> list[Answer]:
+    def classify(self, pixels: Pixels, top: int) -> list[Prediction]:
         """The most probable classes."""
         (confidences,) = self._predictor.predict(pixels[None])
         best = np.argsort(-confidences, kind="stable")[:top]
-        return [Answer(index=int(i), label=self._names[i], confidence=float(confidences[i])) for i in best]
+        return [Prediction(index=int(i), label=self._names[i], confidence=float(confidences[i])) for i in best]
 
 
 class ServedClassifier:
@@ -110,7 +112,7 @@ class ServedClassifier:
         names = [output.name for output in metadata.outputs]
         self._output = OUTPUT if OUTPUT in names else names[0]
 
-    def classify(self, pixels: Pixels, top: int) -> list[Answer]:
+    def classify(self, pixels: Pixels, top: int) -> list[Prediction]:
         """The most probable classes."""
         from tritonclient.grpc import InferInput, InferRequestedOutput
 
@@ -123,10 +125,10 @@ class ServedClassifier:
         return [_answer(entry.decode()) for entry in result.as_numpy(self._output).reshape(-1)]
 
 
-def _answer(text: str) -> Answer:
+def _answer(text: str) -> Prediction:
     """From "confidence:index:label"; a label may hold colons, and may be missing."""
     confidence, index, *label = text.split(":", 2)
-    return Answer(index=int(index), label="".join(label), confidence=float(confidence))
+    return Prediction(index=int(index), label="".join(label), confidence=float(confidence))
 
 
 @contextmanager

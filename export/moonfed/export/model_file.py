@@ -7,8 +7,8 @@ from pathlib import Path
 
 from moonfed.blobs import ref_of_file
 from moonfed.errors import InvalidInput
-from moonfed.export.binding import Origin, bind, read_metadata, with_metadata
-from moonfed.export.coordinator_client import Runs, global_model
+from moonfed.export.binding import ModelOrigin, bind, read_metadata, with_metadata
+from moonfed.export.coordinator_client import CoordinatorClient, global_model
 from moonfed.export.parity import BOUND, give_model, require_parity
 from moonfed.files import write_durably
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, Manifest
@@ -42,7 +42,7 @@ class WrittenModel:
 
 
 def check_model(
-    runs: Runs,
+    runs: CoordinatorClient,
     run_name: str,
     data: Path,
     *,
@@ -62,7 +62,7 @@ def check_model(
     inputs = read_inputs(data, manifest.input)
     chosen = global_model(run, runs.rounds(run_name), manifest, round_number)
     vector = open_model(runs.fetch(chosen.ref), manifest.tensors)
-    origin = Origin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
+    origin = ModelOrigin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
     template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
     graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings))
     plan = load_plan(runs.fetch(manifest.files[PLAN_FILE]), "cpu")
@@ -82,7 +82,7 @@ def check_model(
 
 
 def write_onnx(
-    runs: Runs,
+    runs: CoordinatorClient,
     run_name: str,
     data: Path,
     output: Path,

@@ -15,7 +15,7 @@ from torch import nn
 
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.network import Network
-from moonfed.export.preprocessing import new_preprocessing
+from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.resizing import resized
 from moonfed.export.setting_checks import require_whole
 from moonfed.export.torchvision_import import import_torchvision
@@ -44,7 +44,7 @@ def build_network(
     `projection`: the projection head's output; None for no head, so that z is what the encoder returns. Raises
     InvalidInput for a model that is unknown or does not take such samples, or that brings a head of its own.
     """
-    preprocessing = new_preprocessing(sample, mean, deviation)
+    preprocessing = build_preprocessing(sample, mean, deviation)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder, projection_head, output_layer = _parts(model, sample, classes, projection)

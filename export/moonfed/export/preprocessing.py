@@ -65,7 +65,7 @@ class FeaturePreprocessing(torch.nn.Module):
         return (features_BF - self.mean) / self.deviation
 
 
-def new_preprocessing(
+def build_preprocessing(
     sample: InputSpec, mean: Sequence[float] | None = None, deviation: Sequence[float] | None = None
 ) -> torch.nn.Module:
     """The preprocessing for a kind of sample.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from moonfed.errors import Unavailable
-from moonfed.export.coordinator_client import Runs
+from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.transport import Backoff
 from moonfed.v1 import control_pb2
 
@@ -18,7 +18,9 @@ _ASKS_FOR_A_LOOK = (
 )
 
 
-def watch_run(runs: Runs, run: str, *, look: Callable[[], bool], away: Callable[[Unavailable], None]) -> None:
+def watch_run(
+    runs: CoordinatorClient, run: str, *, look: Callable[[], bool], away: Callable[[Unavailable], None]
+) -> None:
     """Calls `look` until it says that the run has ended; `away` is told of a coordinator that is waited for."""
     backoff = Backoff(limit=WAIT_LIMIT)
     while True:
@@ -30,7 +32,7 @@ def watch_run(runs: Runs, run: str, *, look: Callable[[], bool], away: Callable[
         time.sleep(backoff.next())
 
 
-def _look_at_events(runs: Runs, run: str, look: Callable[[], bool], backoff: Backoff) -> bool:
+def _look_at_events(runs: CoordinatorClient, run: str, look: Callable[[], bool], backoff: Backoff) -> bool:
     for event in runs.watch(run):
         backoff.reset()
         if event.kind in _ASKS_FOR_A_LOOK and not look():

@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from moonfed.errors import InvalidInput, TrainingFailed
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.network import Network
 from moonfed.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest
 from moonfed.plan import Plan
@@ -32,7 +32,7 @@ def minimum_samples(network: Network) -> int:
     return 2 if any(isinstance(module, _BatchNorm) for module in network.modules()) else 1
 
 
-def check_forward(network: Network, recipe: Recipe) -> int:
+def check_forward(network: Network, recipe: BundleRecipe) -> int:
     """The width of the network's representation.
 
     Raises InvalidInput unless the network takes such samples and returns one logit per class.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from moonfed.export.scoring import BATCH, Predictor
-from moonfed.release.gate import LOADING, Figures
+from moonfed.release.gate import LOADING, Measurements
 from moonfed.samples import Inputs, RawSamples
 
 BATCHES = (1, 32)  # samples in a timed pass
@@ -17,7 +17,7 @@ _TURNS = (5, 60)  # of each graph, at least and at most
 _ENOUGH = 2.0  # seconds that all graphs' turns may take together before there are enough of them
 
 
-def measure(graphs: Mapping[str, bytes], data: RawSamples) -> dict[str, Figures]:
+def measure(graphs: Mapping[str, bytes], data: RawSamples) -> dict[str, Measurements]:
     """Each graph's figures; in timing they take turns, so that a busy moment of the machine is nobody's own."""
     predictors = {name: Predictor(graph) for name, graph in graphs.items()}
     milliseconds: dict[str, dict[str, float]] = {name: {} for name in graphs}
@@ -29,7 +29,7 @@ def measure(graphs: Mapping[str, bytes], data: RawSamples) -> dict[str, Figures]
     for name, median in _medians({name: _Load(graph) for name, graph in graphs.items()}).items():
         milliseconds[name][LOADING] = median
     return {
-        name: Figures(
+        name: Measurements(
             bytes=len(graph),
             score=predictors[name].score(data.inputs, data.labels),
             milliseconds=milliseconds[name],

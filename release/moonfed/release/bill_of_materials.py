@@ -21,7 +21,7 @@ from packageurl import PackageURL
 
 from moonfed.blobs import BlobRef
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
-from moonfed.release.model_facts import Facts, Results
+from moonfed.release.model_facts import EvaluationResults, ModelFacts
 from moonfed.version import RELEASE
 
 BILL_FILE = "bom.cdx.json"
@@ -33,7 +33,7 @@ _ABOUT = {
 _TOOLS = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")  # of which one onnxruntime is installed
 
 
-def bill_of_materials(facts: Facts) -> bytes:
+def bill_of_materials(facts: ModelFacts) -> bytes:
     """The bill, as UTF-8."""
     model = _model(facts)
     parts = [*_parts(facts), *_packages(facts)]
@@ -47,7 +47,7 @@ def bill_of_materials(facts: Facts) -> bytes:
     return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def _model(facts: Facts) -> Component:
+def _model(facts: ModelFacts) -> Component:
     return Component(
         type=ComponentType.MACHINE_LEARNING_MODEL,
         bom_ref=f"model:{facts.sha256}",
@@ -58,7 +58,7 @@ def _model(facts: Facts) -> Component:
     )
 
 
-def _parts(facts: Facts) -> Iterable[Component]:
+def _parts(facts: ModelFacts) -> Iterable[Component]:
     """The bundle's files, and the weights of the round."""
     if facts.history:
         for name, ref in sorted(facts.history.manifest.files.items()):
@@ -69,7 +69,7 @@ def _parts(facts: Facts) -> Iterable[Component]:
         yield _part("bundle manifest", "method, settings and the digests of all files", BlobRef(manifest, 0))
 
 
-def _packages(facts: Facts) -> Iterable[Component]:
+def _packages(facts: ModelFacts) -> Iterable[Component]:
     yield _package("moonfed", RELEASE)
     if facts.history:
         yield _package("torch", facts.history.manifest.plan.built_with_torch)
@@ -104,7 +104,7 @@ def _sha256(digest: str) -> list[HashType]:
     return [HashType(alg=HashAlgorithm.SHA_256, content=digest)]
 
 
-def _card(facts: Facts) -> dict[str, Any]:
+def _card(facts: ModelFacts) -> dict[str, Any]:
     parameters: dict[str, Any] = {
         "task": "classification",
         "inputs": [{"format": f"{tensor.type_name} {list(tensor.shape)}"} for tensor in facts.interface.inputs],
@@ -122,7 +122,7 @@ def _learned(manifest: Manifest) -> dict[str, Any]:
     return {"approach": {"type": "supervised"}, "modelArchitecture": manifest.model}
 
 
-def _metrics(results: Results) -> list[dict[str, str]]:
+def _metrics(results: EvaluationResults) -> list[dict[str, str]]:
     overall = [
         {"type": "accuracy", "value": f"{results.score.accuracy:.6f}"},
         {"type": "loss", "value": f"{results.score.loss:.6f}"},

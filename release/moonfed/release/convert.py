@@ -17,7 +17,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
 from moonfed.export.binding import INPUT
-from moonfed.release.keep_float32 import kept_in_float
+from moonfed.release.keep_float32 import float32_nodes
 from moonfed.samples import Inputs
 
 CALIBRATION_BATCH = 32
@@ -43,7 +43,7 @@ def to_int8(graph: bytes, calibration: Inputs) -> bytes:
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
                 per_channel=True,
-                nodes_to_exclude=kept_in_float(proto),
+                nodes_to_exclude=float32_nodes(proto),
             )
         finally:
             logging.disable(logging.NOTSET)
@@ -68,7 +68,7 @@ def optimise(graph: bytes) -> bytes:
         return onnx.load(path).SerializeToString(deterministic=True)
 
 
-def hardware() -> str:
+def describe_hardware() -> str:
     """What an optimised copy is made for: architecture, vector instructions and ONNX Runtime's release, as JSON."""
     config: Any = np.show_config(mode="dicts")
     found = config["SIMD Extensions"]

@@ -12,7 +12,7 @@ from onnx_ir.passes.common import TopologicalSortPass
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxscript.rewriter import pattern, rewrite
 
-from moonfed.release.keep_float32 import kept_in_float
+from moonfed.release.keep_float32 import float32_nodes
 
 _SMALL_VALUES = "the float32 number .* will be truncated"  # to the nearest that float16 has
 
@@ -22,7 +22,7 @@ def to_float16(graph: bytes) -> bytes:
     proto = onnx.ModelProto.FromString(graph)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _SMALL_VALUES, UserWarning)
-        converted = convert_float_to_float16(proto, keep_io_types=True, node_block_list=kept_in_float(proto))
+        converted = convert_float_to_float16(proto, keep_io_types=True, node_block_list=float32_nodes(proto))
     _keep_first_casts(converted)
     model: Any = ir.from_proto(converted)
     TopologicalSortPass()(model)  # the converter puts its casts at the end

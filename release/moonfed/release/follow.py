@@ -12,7 +12,7 @@ from pathlib import Path
 
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
-from moonfed.export.coordinator_client import Runs, global_models
+from moonfed.export.coordinator_client import CoordinatorClient, global_models
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.scoring import Predictor
 from moonfed.manifest import Manifest
@@ -27,7 +27,7 @@ KEPT = 5  # versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class AccuracyGate:
     """What a round's model has to pass: on the data, top-1 at most the margin below the version that is served."""
 
     data: Path  # .npz of inputs and labels
@@ -61,15 +61,15 @@ class Decision:
     removed: tuple[int, ...] = ()  # versions that made room
 
 
-class Follower:
+class RunFollower:
     """Follows one run into one model's directory."""
 
     def __init__(
         self,
-        runs: Runs,
+        runs: CoordinatorClient,
         run: str,
         directory: ModelDirectory,
-        gate: Gate,
+        gate: AccuracyGate,
         *,
         decided: Callable[[Decision], None],
         kept: int = KEPT,

@@ -15,7 +15,7 @@ LOADING = "load"  # in `milliseconds`; the others are passes, by what they are c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Measurements:
     """What was measured of one variant."""
 
     bytes: int
@@ -32,14 +32,20 @@ class Verdict:
 
 
 def judge(
-    variant: Figures, parent: Figures, float32: Figures, *, parent_name: str, max_drop: float, by_loading: bool = False
+    variant: Measurements,
+    parent: Measurements,
+    float32: Measurements,
+    *,
+    parent_name: str,
+    max_drop: float,
+    by_loading: bool = False,
 ) -> Verdict:
     """Keeps a variant whose top-1 is not more than `max_drop` points below float32's if it is smaller or faster.
 
     Smaller or faster than its parent, the model it was made from. `by_loading`: loading faster counts too, which is
     what optimised copies are for.
     """
-    drop = fall(variant.score, float32.score)
+    drop = accuracy_drop(variant.score, float32.score)
     if not drop <= max_drop:
         return Verdict(kept=False, reason=f"top-1 falls by {drop:.2f} points; at most {max_drop:g} are allowed")
     size = variant.bytes / parent.bytes
@@ -50,7 +56,7 @@ def judge(
     return Verdict(kept=gains, reason=found if gains else f"neither smaller nor faster than {parent_name}: {found}")
 
 
-def fall(score: Score, reference: Score) -> float:
+def accuracy_drop(score: Score, reference: Score) -> float:
     """By how many points top-1 is below the reference's; negative if it is above."""
     return round(100 * (reference.accuracy - score.accuracy), 9)  # else one sample of 200 were a little over 0.5
 

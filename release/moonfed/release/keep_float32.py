@@ -9,7 +9,7 @@ from moonfed.export.binding import OUTPUT
 _WITH_WEIGHTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
-def kept_in_float(proto: onnx.ModelProto) -> list[str]:
+def float32_nodes(proto: onnx.ModelProto) -> list[str]:
     """The names of preprocessing's operators, and of the one that makes the probabilities.
 
     Raw values may be too large for float16 and too unevenly spread for int8, and all of preprocessing is a few numbers

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from moonfed.export.inspection import method_rows
-from moonfed.release.model_facts import CurvePoint, Facts, History, Results
-from moonfed.release.triton_config import ANY, Tensor
+from moonfed.release.model_facts import CurvePoint, EvaluationResults, ModelFacts, TrainingHistory
+from moonfed.release.triton_config import ANY, GraphTensor
 
 CARD_FILE = "MODEL_CARD.md"
 SHOWN_ROUNDS = 25  # of a longer curve as many, evenly spread
@@ -30,7 +30,7 @@ _LABELS = {
 _NUMPY = {"TYPE_UINT8": "uint8", "TYPE_FP32": "float32"}
 
 
-def model_card(facts: Facts) -> str:
+def model_card(facts: ModelFacts) -> str:
     """The card."""
     sections = [
         f"# {facts.name}, version {facts.version}",
@@ -47,7 +47,7 @@ def model_card(facts: Facts) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _summary(facts: Facts) -> str:
+def _summary(facts: ModelFacts) -> str:
     classes = f"one of {len(facts.classes)} classes" if facts.classes else "an answer"
     origin = ""
     if "run" in facts.metadata:
@@ -58,7 +58,7 @@ def _summary(facts: Facts) -> str:
     return f"Takes a raw sample and gives {classes}; its preprocessing is part of it.{origin}"
 
 
-def _model(facts: Facts) -> str:
+def _model(facts: ModelFacts) -> str:
     rows = [
         ("file", f"`model.onnx`, {facts.size:,} bytes"),
         ("sha256", f"`{facts.sha256}`"),
@@ -71,7 +71,7 @@ def _model(facts: Facts) -> str:
     return _table(("", ""), rows)
 
 
-def _training(history: History) -> list[str]:
+def _training(history: TrainingHistory) -> list[str]:
     rounds = [point for point in history.curve if point.round]
     devices = {device for point in rounds for device in point.devices}
     rows = [
@@ -92,7 +92,7 @@ def _training(history: History) -> list[str]:
     ]
 
 
-def _quality(results: Results) -> list[str]:
+def _quality(results: EvaluationResults) -> list[str]:
     rows = [
         (_cell(entry.name), _number(entry.precision), _number(entry.recall), str(entry.support))
         for entry in results.classes
@@ -105,7 +105,7 @@ def _quality(results: Results) -> list[str]:
     ]
 
 
-def _limits(facts: Facts) -> str:
+def _limits(facts: ModelFacts) -> str:
     known = facts.results or (facts.history and any(point.accuracy is not None for point in facts.history.curve))
     lines = [
         "- It knows its classes and nothing else: whatever it is shown, it answers one of them.",
@@ -119,7 +119,7 @@ def _limits(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def _use(facts: Facts) -> str:
+def _use(facts: ModelFacts) -> str:
     given, got = facts.interface.inputs[0], facts.interface.outputs[0]
     lines = [
         "    import numpy, onnxruntime",
@@ -132,12 +132,12 @@ def _use(facts: Facts) -> str:
     return "With ONNX Runtime:\n\n" + "\n".join(lines) + f"\n\n{served} `{facts.name}`."
 
 
-def _tensor(tensor: Tensor) -> str:
+def _tensor(tensor: GraphTensor) -> str:
     shape = ", ".join("any" if side == ANY else str(side) for side in tensor.shape)
     return f"{tensor.type_name.removeprefix('TYPE_')} [{shape}]"
 
 
-def _example_shape(tensor: Tensor) -> tuple[int, ...]:
+def _example_shape(tensor: GraphTensor) -> tuple[int, ...]:
     return tuple(1 if side == ANY else side for side in tensor.shape)
 
 

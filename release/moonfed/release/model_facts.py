@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from moonfed.errors import InvalidInput
-from moonfed.export.coordinator_client import Runs
+from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import BATCH, Predictor, Score
 from moonfed.manifest import InputSpec, Manifest
-from moonfed.release.triton_config import Interface
+from moonfed.release.triton_config import GraphInterface
 from moonfed.samples import RawSamples, has_labels, read_npz
 from moonfed.v1 import control_pb2
 
@@ -34,7 +34,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class TrainingHistory:
     """How the model came to be."""
 
     manifest: Manifest
@@ -53,7 +53,7 @@ class ClassResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class EvaluationResults:
     """How good the model is on some data."""
 
     samples: int
@@ -63,17 +63,17 @@ class Results:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ModelFacts:
     """All of it."""
 
     name: str
     version: int
     sha256: str  # of model.onnx
     size: int  # bytes
-    interface: Interface
+    interface: GraphInterface
     metadata: Mapping[str, str]  # what the file says of itself
-    history: History | None = None  # None: released from a file
-    results: Results | None = None  # None: no data were given
+    history: TrainingHistory | None = None  # None: released from a file
+    results: EvaluationResults | None = None  # None: no data were given
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def input_spec(metadata: Mapping[str, str], where: str) -> InputSpec:
         raise InvalidInput(f"{where} does not say what it takes; `moonfed-export onnx` writes files that do") from error
 
 
-def read_curve(runs: Runs, run: control_pb2.Run, last: int) -> tuple[CurvePoint, ...]:
+def read_curve(runs: CoordinatorClient, run: control_pb2.Run, last: int) -> tuple[CurvePoint, ...]:
     """The run's committed rounds up to `last`, and the weights that it started from."""
     committed = [
         entry
@@ -111,7 +111,7 @@ def read_curve(runs: Runs, run: control_pb2.Run, last: int) -> tuple[CurvePoint,
     )
 
 
-def try_on(graph: bytes, metadata: Mapping[str, str], data: Path) -> Results | None:
+def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Path) -> EvaluationResults | None:
     """The model's results on an .npz of inputs and labels; None if it has no labels."""
     if not has_labels(data):
         return None
@@ -120,7 +120,7 @@ def try_on(graph: bytes, metadata: Mapping[str, str], data: Path) -> Results | N
     if len(samples) == 0:
         raise InvalidInput(f"{data} holds no samples; at least one is needed")
     predictor = Predictor(graph)
-    return Results(
+    return EvaluationResults(
         samples=len(samples),
         data_sha256=hashlib.sha256(data.read_bytes()).hexdigest(),
         score=predictor.score(samples.inputs, samples.labels),

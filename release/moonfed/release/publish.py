@@ -13,14 +13,14 @@ from tritonclient.utils import triton_to_np_dtype
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
-from moonfed.export.coordinator_client import Runs
+from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import open_session
 from moonfed.release.bill_of_materials import BILL_FILE, bill_of_materials
 from moonfed.release.model_card import CARD_FILE, model_card
-from moonfed.release.model_facts import Facts, History, read_curve, try_on
-from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE, ModelDirectory, Published, Release
+from moonfed.release.model_facts import ModelFacts, TrainingHistory, evaluate_on, read_curve
+from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE, ModelDirectory, ModelRelease, PublishedVersion
 from moonfed.release.signing import SIGNATURE_FILE, signature_of
-from moonfed.release.triton_config import ANY, MODEL_FILE, Interface, Tensor, read_interface
+from moonfed.release.triton_config import ANY, MODEL_FILE, GraphInterface, GraphTensor, read_interface
 
 if TYPE_CHECKING:  # it imports torch, which publishing a file does not need
     from moonfed.export.model_file import CheckedModel
@@ -33,7 +33,7 @@ class Candidate:
     graph: bytes  # an ONNX file
     where: str  # it comes from, for messages
     round: int | None  # None: it does not say
-    history: History | None = None  # None: it comes from a file
+    history: TrainingHistory | None = None  # None: it comes from a file
 
 
 def read_candidate(path: Path) -> Candidate:
@@ -46,14 +46,14 @@ def read_candidate(path: Path) -> Candidate:
     return Candidate(graph=graph, where=str(path), round=int(number) if number.isdecimal() else None)
 
 
-def candidate_of_run(runs: Runs, checked: CheckedModel) -> Candidate:
+def candidate_of_run(runs: CoordinatorClient, checked: CheckedModel) -> Candidate:
     """A run's model that agrees with its plan."""
     curve = read_curve(runs, runs.get(checked.run), checked.round)
     return Candidate(
         graph=checked.graph,
         where=f"round {checked.round} of run {checked.run!r}",
         round=checked.round,
-        history=History(manifest=checked.manifest, curve=curve, max_abs_diff=checked.max_abs_diff),
+        history=TrainingHistory(manifest=checked.manifest, curve=curve, max_abs_diff=checked.max_abs_diff),
     )
 
 
@@ -67,7 +67,7 @@ def publish(
     max_batch_size: int = MAX_BATCH_SIZE,
     instances: int = INSTANCES,
     take_over: bool = False,
-) -> Published:
+) -> PublishedVersion:
     """Writes a version with its model card and bill of materials, signed if there is a key.
 
     `version`: by default the round. `data`: an .npz with labels, for the card's figures. `take_over`: see
@@ -75,8 +75,8 @@ def publish(
     `ModelDirectory.publish` raises, and InvalidInput for a model that ONNX Runtime cannot run.
     """
     number = version if version is not None else _version(candidate, directory)
-    facts = gather(directory.name, number, candidate, data)
-    require_runs(candidate.graph, facts.interface, candidate.where)
+    facts = gather_facts(directory.name, number, candidate, data)
+    require_runnable(candidate.graph, facts.interface, candidate.where)
     files = {
         MODEL_FILE: candidate.graph,
         CARD_FILE: model_card(facts).encode(),
@@ -84,7 +84,7 @@ def publish(
     }
     if key:
         files[SIGNATURE_FILE] = signature_of(files, number, key)
-    release = Release(interface=facts.interface, classes=facts.classes, files=files)
+    release = ModelRelease(interface=facts.interface, classes=facts.classes, files=files)
     published = directory.publish(
         number, release, max_batch_size=max_batch_size, instances=instances, take_over=take_over
     )
@@ -93,11 +93,11 @@ def publish(
     return published
 
 
-def gather(name: str, version: int, candidate: Candidate, data: Path | None) -> Facts:
+def gather_facts(name: str, version: int, candidate: Candidate, data: Path | None) -> ModelFacts:
     """All that is known of a candidate."""
     metadata = read_metadata(candidate.graph)
     ref = ref_of_bytes(candidate.graph)
-    return Facts(
+    return ModelFacts(
         name=name,
         version=version,
         sha256=ref.sha256,
@@ -105,11 +105,11 @@ def gather(name: str, version: int, candidate: Candidate, data: Path | None) -> 
         interface=read_interface(candidate.graph, candidate.where),
         metadata=metadata,
         history=candidate.history,
-        results=try_on(candidate.graph, metadata, data) if data else None,
+        results=evaluate_on(candidate.graph, metadata, data) if data else None,
     )
 
 
-def require_runs(graph: bytes, interface: Interface, where: str) -> None:
+def require_runnable(graph: bytes, interface: GraphInterface, where: str) -> None:
     """Raises InvalidInput unless ONNX Runtime runs the model on zeros and gives what the interface says."""
     try:
         session = open_session(graph)
@@ -134,6 +134,6 @@ def _version(candidate: Candidate, directory: ModelDirectory) -> int:
     return candidate.round or max(directory.versions(), default=0) + 1
 
 
-def _zeros(tensor: Tensor) -> npt.NDArray[Any]:
+def _zeros(tensor: GraphTensor) -> npt.NDArray[Any]:
     name = tensor.type_name.removeprefix("TYPE_").replace("STRING", "BYTES")
     return np.zeros([1 if side == ANY else side for side in tensor.shape], dtype=triton_to_np_dtype(name))

@@ -29,12 +29,12 @@ from moonfed.release.triton_config import (
     CONFIG_FILE,
     LABELS_FILE,
     MODEL_FILE,
-    Interface,
-    chosen_by,
+    GraphInterface,
     from_text,
     labels_text,
     new_config,
     require_fit,
+    select_versions,
     to_text,
 )
 
@@ -43,16 +43,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class ModelRelease:
     """What becomes one version of a model."""
 
-    interface: Interface
+    interface: GraphInterface
     classes: tuple[str, ...]  # empty: unknown, and no labels are written
     files: Mapping[str, bytes]  # of the version's directory, model.onnx among them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedVersion:
     """Where a version lies now."""
 
     path: Path  # REPOSITORY/NAME/VERSION
@@ -80,7 +80,7 @@ class ModelDirectory:
 
     def served(self) -> list[int]:
         """The versions that the version policy makes servers serve, oldest first."""
-        return chosen_by(self.config(), self.versions())
+        return select_versions(self.config(), self.versions())
 
     def model(self, version: int) -> bytes:
         """A version's model.onnx; raises NotFound."""
@@ -109,12 +109,12 @@ class ModelDirectory:
     def publish(
         self,
         version: int,
-        release: Release,
+        release: ModelRelease,
         *,
         max_batch_size: int = MAX_BATCH_SIZE,
         instances: int = INSTANCES,
         take_over: bool = False,
-    ) -> Published:
+    ) -> PublishedVersion:
         """Writes a version, reads it back, and writes the configuration and the labels unless they are there.
 
         A version that is there with the same model stays as it is. `take_over`: the newest version is served even if
@@ -136,7 +136,7 @@ class ModelDirectory:
                 directory._write_version(version, release)
             if take_over:
                 directory._serve_newest()
-        return Published(path=self.path / str(version), version=version, new=new, kept_config=kept)
+        return PublishedVersion(path=self.path / str(version), version=version, new=new, kept_config=kept)
 
     def roll_back(self, version: int | None = None) -> tuple[int | None, int]:
         """Makes servers serve that version, by default the newest before the one they serve; returns from and to.
@@ -193,7 +193,7 @@ class ModelDirectory:
             config.version_policy.latest.num_versions = 1
             self._replace(CONFIG_FILE, to_text(config))
 
-    def _require_room(self, version: int, release: Release) -> bool:
+    def _require_room(self, version: int, release: ModelRelease) -> bool:
         """Whether the version is new."""
         if version < 1:
             raise InvalidInput(f"version is {version}; it must be a whole number from 1")
@@ -204,7 +204,7 @@ class ModelDirectory:
             raise AlreadyExists(f"version {version} in {self.path} is another model; choose another --version")
         return False
 
-    def _write_config(self, config: model_config_pb2.ModelConfig, release: Release) -> bool:
+    def _write_config(self, config: model_config_pb2.ModelConfig, release: ModelRelease) -> bool:
         """Whether another configuration was there, and stays."""
         if not (self.path / CONFIG_FILE).exists():
             self._replace(CONFIG_FILE, to_text(config))
@@ -214,7 +214,7 @@ class ModelDirectory:
         found.version_policy.CopyFrom(config.version_policy)  # which is rolled back and forth
         return bool(found != config)
 
-    def _write_labels(self, release: Release) -> None:
+    def _write_labels(self, release: ModelRelease) -> None:
         if not release.classes:
             return
         path, text = self.path / LABELS_FILE, labels_text(release.classes)
@@ -223,7 +223,7 @@ class ModelDirectory:
         elif path.read_text(encoding="utf-8").split("\n") != text.split("\n"):
             raise InvalidInput(f"{path} names other classes than the model's, {', '.join(release.classes)}")
 
-    def _write_version(self, version: int, release: Release) -> None:
+    def _write_version(self, version: int, release: ModelRelease) -> None:
         _remove_leftovers(self.path, ".[1-9]*.*")
         with new_directory(self.path / str(version)) as directory:
             for name, content in release.files.items():

@@ -27,7 +27,7 @@ _TRITON_NAMES = {"FLOAT": "FP32", "FLOAT16": "FP16", "DOUBLE": "FP64", "BFLOAT16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class GraphTensor:
     """An input or output of a graph."""
 
     name: str
@@ -41,11 +41,11 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
+class GraphInterface:
     """What goes into a graph and what comes out of it."""
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[GraphTensor, ...]
+    outputs: tuple[GraphTensor, ...]
 
     @property
     def batchable(self) -> bool:
@@ -53,7 +53,7 @@ class Interface:
         return all(tensor.shape[:1] == (ANY,) for tensor in (*self.inputs, *self.outputs))
 
 
-def read_interface(graph: bytes, where: str) -> Interface:
+def read_interface(graph: bytes, where: str) -> GraphInterface:
     """The interface of an ONNX file; InvalidInput for one that is damaged or takes something Triton has no type for."""
     import onnx
 
@@ -64,14 +64,14 @@ def read_interface(graph: bytes, where: str) -> Interface:
         raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
     held = {initialiser.name for initialiser in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in held]
-    return Interface(
+    return GraphInterface(
         inputs=tuple(_tensor(value, where) for value in inputs),
         outputs=tuple(_tensor(value, where) for value in proto.graph.output),
     )
 
 
 def new_config(
-    name: str, interface: Interface, *, labelled: bool, max_batch_size: int, instances: int
+    name: str, interface: GraphInterface, *, labelled: bool, max_batch_size: int, instances: int
 ) -> model_config_pb2.ModelConfig:
     """A configuration for a graph: batches as requests come, a bounded queue, a warm-up, the newest version.
 
@@ -119,7 +119,7 @@ def labels_text(classes: Sequence[str]) -> str:
     return "".join(f"{name}\n" for name in classes)
 
 
-def chosen_by(config: model_config_pb2.ModelConfig, versions: Sequence[int]) -> list[int]:
+def select_versions(config: model_config_pb2.ModelConfig, versions: Sequence[int]) -> list[int]:
     """The versions that a version policy chooses; without one, the newest."""
     policy = config.version_policy
     choice = policy.WhichOneof("policy_choice")
@@ -130,7 +130,7 @@ def chosen_by(config: model_config_pb2.ModelConfig, versions: Sequence[int]) -> 
     return list(versions[-max(policy.latest.num_versions, 1) :])
 
 
-def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: Interface, where: str) -> None:
+def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: GraphInterface, where: str) -> None:
     """Raises InvalidInput if a configuration that is there already cannot serve a graph of this interface."""
     if config.name not in ("", name):
         raise InvalidInput(f"name in {where} is {config.name!r}; it must be its directory's, {name!r}")
@@ -155,7 +155,7 @@ def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: Inte
 def _require_same(
     kind: str,
     given: model_config_pb2.ModelInput | model_config_pb2.ModelOutput,
-    known: Sequence[Tensor],
+    known: Sequence[GraphTensor],
     *,
     batched: bool,
     where: str,
@@ -187,7 +187,7 @@ def _add_warmup(config: model_config_pb2.ModelConfig, batch_size: int) -> None:
         entry.dims.extend(tensor.dims)
 
 
-def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
+def _tensor(value: onnx.ValueInfoProto, where: str) -> GraphTensor:
     import onnx
 
     kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
@@ -197,7 +197,7 @@ def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
     if not value.type.tensor_type.HasField("shape"):
         raise InvalidInput(f"{value.name!r} of {where} has no shape; a model that is served needs one")
     dims = value.type.tensor_type.shape.dim
-    return Tensor(
+    return GraphTensor(
         name=value.name,
         data_type=model_config_pb2.DataType.Value(data_type),
         shape=tuple(dim.dim_value if dim.HasField("dim_value") else ANY for dim in dims),

@@ -8,31 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.release.convert import hardware
-from moonfed.release.variants import FLOAT32, Variant, Wishes
+from moonfed.release.convert import describe_hardware
+from moonfed.release.variants import FLOAT32, Variant, VariantOptions
 from moonfed.samples import RawSamples
 
-Document = dict[str, Any]
+ReportDocument = dict[str, Any]
 
 
-def file_of(output: Path, variant: str) -> Path:
+def variant_path(output: Path, variant: str) -> Path:
     """Where a variant is written: float32 at the output itself, the others beside it."""
     return output if variant == FLOAT32 else output.with_name(f"{output.stem}.{variant}{output.suffix}")
 
 
-def report_file(output: Path) -> Path:
+def report_path(output: Path) -> Path:
     """Where the report is written."""
     return output.with_suffix(".report.json")
 
 
-def document(
+def report_document(
     variants: Sequence[Variant],
-    wishes: Wishes,
+    wishes: VariantOptions,
     data: RawSamples,
     data_sha256: str,
     output: Path,
     facts: Mapping[str, Any],
-) -> Document:
+) -> ReportDocument:
     """What was made, kept and dropped, by which figures, on which data and machine.
 
     `facts`: what else is known of the model, such as its run.
@@ -43,12 +43,12 @@ def document(
         "data": {"sha256": data_sha256, "samples": len(data)},
         "calibration": calibration and {"sha256": calibration.sha256, "samples": len(calibration.inputs)},
         "max_drop": wishes.max_drop,
-        "measured_on": json.loads(hardware()),
+        "measured_on": json.loads(describe_hardware()),
         "variants": [_entry(variant, output) for variant in variants],
     }
 
 
-def table(report: Document) -> str:
+def table(report: ReportDocument) -> str:
     """One line for each variant and, below, what became of it and why."""
     entries = report["variants"]
     timings = list(entries[0]["milliseconds"])
@@ -60,14 +60,14 @@ def table(report: Document) -> str:
     return "\n".join([*lines, *said])
 
 
-def _entry(variant: Variant, output: Path) -> Document:
+def _entry(variant: Variant, output: Path) -> ReportDocument:
     figures, verdict = variant.figures, variant.verdict
     return {
         "variant": variant.name,
         "parent": variant.parent or None,
         "kept": verdict.kept,
         "reason": verdict.reason,
-        "file": file_of(output, variant.name).name if verdict.kept else None,
+        "file": variant_path(output, variant.name).name if verdict.kept else None,
         "sha256": ref_of_bytes(variant.graph).sha256,
         "bytes": figures.bytes,
         "top1": figures.score.accuracy,
@@ -78,7 +78,7 @@ def _entry(variant: Variant, output: Path) -> Document:
     }
 
 
-def _cells(entry: Document) -> list[str]:
+def _cells(entry: ReportDocument) -> list[str]:
     return [
         entry["variant"],
         f"{entry['bytes']:,}",

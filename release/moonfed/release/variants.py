@@ -10,9 +10,9 @@ from moonfed.errors import InvalidInput
 from moonfed.export.binding import read_metadata, with_metadata
 from moonfed.release.benchmark import largest_difference, measure
 from moonfed.release.calibration import Calibration
-from moonfed.release.convert import hardware, optimise, to_int8
+from moonfed.release.convert import describe_hardware, optimise, to_int8
 from moonfed.release.float16 import to_float16
-from moonfed.release.gate import MAX_DROP, Figures, Verdict, fall, judge
+from moonfed.release.gate import MAX_DROP, Measurements, Verdict, accuracy_drop, judge
 from moonfed.samples import RawSamples
 
 FLOAT32, FLOAT16, INT8 = "float32", "float16", "int8"
@@ -22,7 +22,7 @@ _OF_THE_FILE = ("parity_bound", "parity_data_sha256")  # what is true of the flo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class VariantOptions:
     """Which variants to make beside float32, and by what they are judged."""
 
     names: tuple[str, ...] = ()  # of VARIANTS
@@ -38,7 +38,7 @@ class Variant:
     name: str
     parent: str  # the variant it was made from; empty for float32
     graph: bytes  # the file, its metadata included
-    figures: Figures
+    figures: Measurements
     drop: float  # points of top-1 below float32; negative if above
     difference: float  # the largest, between a probability and float32's
     verdict: Verdict
@@ -59,7 +59,7 @@ def read_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def make_variants(
-    graph: bytes, data: RawSamples, data_sha256: str, wishes: Wishes, *, begun: Callable[[str], None] = _quietly
+    graph: bytes, data: RawSamples, data_sha256: str, wishes: VariantOptions, *, begun: Callable[[str], None] = _quietly
 ) -> list[Variant]:
     """Float32 first, then every variant that was wished for, kept or not.
 
@@ -78,14 +78,14 @@ def make_variants(
     if wishes.optimised:
         begun("making the optimised copies")
         for name in list(graphs):
-            notes = {"variant": name + OPTIMISED, "optimised_for": hardware(), **gate}
+            notes = {"variant": name + OPTIMISED, "optimised_for": describe_hardware(), **gate}
             graphs[name + OPTIMISED] = _said(optimise(graphs[name]), graphs[name], notes)
             parents[name + OPTIMISED] = name
     begun(f"timing {', '.join(graphs)}, and scoring them on {len(data):,} samples")
     return _judged(graphs, parents, data, wishes.max_drop)
 
 
-def _converted(name: str, graph: bytes, wishes: Wishes, gate: Mapping[str, str]) -> bytes:
+def _converted(name: str, graph: bytes, wishes: VariantOptions, gate: Mapping[str, str]) -> bytes:
     if name == FLOAT16:
         return _said(to_float16(graph), graph, {"variant": name, **gate})
     calibration = wishes.calibration
@@ -127,7 +127,7 @@ def _judged(
             parent=parents[name],
             graph=graph,
             figures=figures[name],
-            drop=fall(figures[name].score, figures[FLOAT32].score),
+            drop=accuracy_drop(figures[name].score, figures[FLOAT32].score),
             difference=largest_difference(graph, float32, data.inputs),
             verdict=verdicts[name],
         )

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.files import write_durably
-from moonfed.release.variant_report import Document, document, file_of, report_file
-from moonfed.release.variants import OPTIMISED, Wishes, make_variants
+from moonfed.release.variant_report import ReportDocument, report_document, report_path, variant_path
+from moonfed.release.variants import OPTIMISED, VariantOptions, make_variants
 from moonfed.samples import RawSamples
 
 
@@ -18,24 +18,24 @@ def write_variants(
     data: RawSamples,
     data_sha256: str,
     output: Path,
-    wishes: Wishes,
+    wishes: VariantOptions,
     facts: Mapping[str, Any],
     *,
     begun: Callable[[str], None],
-) -> Document:
+) -> ReportDocument:
     """Makes and judges the variants of a checked model, writes those that are kept, and the report; returns it.
 
     Float32 goes to `output`, a variant beside it as NAME.VARIANT.onnx. A variant that is dropped leaves no file, nor
     one that an earlier export wrote: it would be another model's. Nor does its optimised copy.
     """
     variants = make_variants(graph, data, data_sha256, wishes, begun=begun)
-    report = document(variants, wishes, data, data_sha256, output, facts)
+    report = report_document(variants, wishes, data, data_sha256, output, facts)
     for variant in variants:
-        path = file_of(output, variant.name)
+        path = variant_path(output, variant.name)
         if variant.verdict.kept:
             write_durably(path, variant.graph)
         else:
             path.unlink(missing_ok=True)
-            file_of(output, variant.name + OPTIMISED).unlink(missing_ok=True)
-    write_durably(report_file(output), (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
+            variant_path(output, variant.name + OPTIMISED).unlink(missing_ok=True)
+    write_durably(report_path(output), (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
     return report

@@ -18,7 +18,7 @@ from moonfed.errors import MoonfedError, Overloaded, Unavailable
 from moonfed.serving.inference_request import Array
 
 Feeds = Mapping[str, Array]
-Answers = list[Mapping[str, Array]]
+BatchOutputs = list[Mapping[str, Array]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class BatchPolicy:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Waiting:
+class QueuedRequest:
     """A request in the queue."""
 
     feeds: Feeds
@@ -86,13 +86,15 @@ class Waiting:
 class Batcher:
     """The queue of one version; `run(instance, batch)` answers a batch or raises MoonfedError."""
 
-    def __init__(self, policy: BatchPolicy, instances: int, run: Callable[[int, Sequence[Waiting]], Answers]) -> None:
+    def __init__(
+        self, policy: BatchPolicy, instances: int, run: Callable[[int, Sequence[QueuedRequest]], BatchOutputs]
+    ) -> None:
         self._policy = policy
         self._run = run
         self._lock = threading.Lock()
         self._joined = threading.Condition(self._lock)
         # If requests wait and an instance is free, the request at the head of the queue is about to lead.
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[QueuedRequest] = deque()
         self._idle = list(range(instances))
         self._assembling = False
         self._hurried = False
@@ -113,7 +115,7 @@ class Batcher:
     ) -> Mapping[str, Array]:
         """Answers a request. Raises Overloaded if the queue is full, Unavailable if it waited for too long."""
         timeout = self._policy.timeout_ns(timeout_ns)
-        mine = Waiting(
+        mine = QueuedRequest(
             feeds=feeds,
             names=names,
             samples=samples,
@@ -134,7 +136,7 @@ class Batcher:
         assert mine.answer is not None  # noqa: S101
         return mine.answer
 
-    def _enter(self, mine: Waiting) -> int | None:
+    def _enter(self, mine: QueuedRequest) -> int | None:
         """The instance to run the request on at once and alone, if nobody waits; else the request is in the queue."""
         with self._lock:
             if self._idle and not self._waiting and not self._policy.max_delay_ns:
@@ -148,13 +150,13 @@ class Batcher:
                 self._assembling = mine.leads = True
         return None
 
-    def _tell_assembling(self, mine: Waiting) -> None:
+    def _tell_assembling(self, mine: QueuedRequest) -> None:
         if self._enough and (
             mine.together != self._waiting[0].together or sum(each.samples for each in self._waiting) >= self._enough
         ):
             self._joined.notify()
 
-    def _wait(self, mine: Waiting) -> None:
+    def _wait(self, mine: QueuedRequest) -> None:
         """Until this request is answered, or at the head of the queue with an instance free."""
         if not mine.deadline_ns:
             mine.called.acquire()
@@ -167,7 +169,7 @@ class Batcher:
                 raise _too_late()
         mine.called.acquire()  # its turn had just come
 
-    def _lead(self, mine: Waiting) -> None:
+    def _lead(self, mine: QueuedRequest) -> None:
         with self._lock:
             batch = self._assemble(mine)
             instance = self._idle.pop() if batch else -1
@@ -181,7 +183,7 @@ class Batcher:
                 if each is not mine:
                     each.called.release()
 
-    def _run_on(self, instance: int, batch: list[Waiting]) -> None:
+    def _run_on(self, instance: int, batch: list[QueuedRequest]) -> None:
         try:
             self._answer(instance, batch)
         finally:
@@ -196,7 +198,7 @@ class Batcher:
             self._waiting[0].leads = True
             self._waiting[0].called.release()
 
-    def _assemble(self, mine: Waiting) -> list[Waiting]:
+    def _assemble(self, mine: QueuedRequest) -> list[QueuedRequest]:
         """Takes the next batch off the queue, `mine` first; none if `mine` waits for too long."""
         until = mine.begun_ns + self._policy.max_delay_ns
         while True:
@@ -212,7 +214,7 @@ class Batcher:
             self._joined.wait(_seconds_until(min(until, mine.deadline_ns or until)))
             self._enough = 0
 
-    def _take(self, now: int) -> Waiting:
+    def _take(self, now: int) -> QueuedRequest:
         taken = self._waiting.popleft()
         taken.taken_ns = now
         return taken
@@ -228,7 +230,7 @@ class Batcher:
             sizes.append(each.samples)
         return sizes, self._policy.max_batch_size == 0
 
-    def _answer(self, instance: int, batch: list[Waiting]) -> None:
+    def _answer(self, instance: int, batch: list[QueuedRequest]) -> None:
         try:
             for each, answer in zip(batch, self._run(instance, batch), strict=True):
                 each.answer = answer

@@ -9,7 +9,7 @@ import numpy as np
 
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array
-from moonfed.serving.tensor_codec import datatype_of, object_array
+from moonfed.serving.tensor_codec import bytes_array, datatype_of
 
 Labels = Sequence[str]
 
@@ -22,7 +22,7 @@ def read_labels(path: Path) -> Labels:
         raise InvalidInput(f"label file {path.name} cannot be read: {error}") from error
 
 
-def classes(array: Array, count: int, labels: Labels, *, batched: bool) -> Array:
+def top_classes(array: Array, count: int, labels: Labels, *, batched: bool) -> Array:
     """The `count` highest values of each sample, highest first: BYTES [N, k], without batching [k].
 
     k is `count` or all values of a sample, if those are fewer. Raises InvalidInput for a datatype that has no order.
@@ -32,7 +32,7 @@ def classes(array: Array, count: int, labels: Labels, *, batched: bool) -> Array
     samples = array.reshape(len(array) if batched else 1, -1)
     k = min(count, samples.shape[1])
     found = [_written(row, index, labels) for row in samples for index in _best(row)[:k]]
-    written = object_array(found)
+    written = bytes_array(found)
     return written.reshape(len(samples), k) if batched else written
 
 

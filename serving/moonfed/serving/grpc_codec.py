@@ -19,10 +19,10 @@ from moonfed.serving.inference_request import (
     InferResponse,
     ModelMetadata,
     RequestedOutput,
-    TensorSpec,
+    TensorMetadata,
 )
 from moonfed.serving.statistics import NO_CACHE, Duration, VersionStatistics
-from moonfed.serving.tensor_codec import BYTES, DTYPES, asked_as, datatype_of, decode, encode, object_array
+from moonfed.serving.tensor_codec import BYTES, DTYPES, bytes_array, datatype_of, decode, encode, request_prefix
 
 Message = Any  # the stubs have no types
 _CONTENTS = {
@@ -50,7 +50,7 @@ def infer_request(message: Message) -> InferRequest:
     inputs: dict[str, Array] = {}
     for index, tensor in enumerate(message.inputs):
         if tensor.name in inputs:
-            raise InvalidInput(f"{asked_as(message.id)}input '{tensor.name}' already exists in request")
+            raise InvalidInput(f"{request_prefix(message.id)}input '{tensor.name}' already exists in request")
         _refuse_shared_memory(tensor, message.id)
         inputs[tensor.name] = _from_raw(tensor, raw[index], message) if raw else _from_contents(tensor, message)
     return InferRequest(
@@ -68,7 +68,7 @@ def _wrong_raw(message: Message) -> InvalidInput:
     if given < wanted:
         return _without_data(message.inputs[given], message)
     return InvalidInput(
-        f"{asked_as(message.id)}expected {wanted} raw input contents, one for each input of model "
+        f"{request_prefix(message.id)}expected {wanted} raw input contents, one for each input of model "
         f"'{message.model_name}', got {given}"
     )
 
@@ -108,10 +108,10 @@ def _from_contents(tensor: Message, message: Message) -> Array:
     if field is None or (not values and 0 not in tensor.shape):
         raise _without_data(tensor, message)
     try:
-        array = object_array(values) if tensor.datatype == BYTES else np.array(values, DTYPES[tensor.datatype])
+        array = bytes_array(values) if tensor.datatype == BYTES else np.array(values, DTYPES[tensor.datatype])
     except OverflowError as error:
         raise InvalidInput(
-            f"{asked_as(message.id)}the {len(values)} values of input '{tensor.name}' for model "
+            f"{request_prefix(message.id)}the {len(values)} values of input '{tensor.name}' for model "
             f"'{message.model_name}' do not fit {tensor.datatype}: {error}"
         ) from error
     return decode(
@@ -127,7 +127,7 @@ def _from_contents(tensor: Message, message: Message) -> Array:
 def _refuse_shared_memory(tensor: Message, request_id: str) -> None:
     if tensor.parameters and _SHARED_MEMORY in tensor.parameters:
         raise InvalidInput(
-            f"{asked_as(request_id)}'{tensor.name}' is in shared memory, which this server does not offer; "
+            f"{request_prefix(request_id)}'{tensor.name}' is in shared memory, which this server does not offer; "
             "send its bytes in raw_input_contents"
         )
 
@@ -141,7 +141,7 @@ def _requested_output(output: Message, request_id: str) -> RequestedOutput:
     count = _whole_number(output.parameters, "classification", request_id)
     if count < 1:
         raise InvalidInput(
-            f"{asked_as(request_id)}invalid value for 'classification' parameter, expected >= 1, got {count}"
+            f"{request_prefix(request_id)}invalid value for 'classification' parameter, expected >= 1, got {count}"
         )
     return RequestedOutput(name=output.name, class_count=count)
 
@@ -152,7 +152,9 @@ def _timeout(parameters: Mapping[str, Any], request_id: str) -> int:
         return 0
     timeout = _whole_number(parameters, "timeout", request_id)
     if timeout < 0:
-        raise InvalidInput(f"{asked_as(request_id)}invalid value for 'timeout' parameter, expected >= 0, got {timeout}")
+        raise InvalidInput(
+            f"{request_prefix(request_id)}invalid value for 'timeout' parameter, expected >= 0, got {timeout}"
+        )
     return timeout
 
 
@@ -160,7 +162,7 @@ def _whole_number(parameters: Mapping[str, Any], name: str, request_id: str) -> 
     kind = parameters[name].WhichOneof("parameter_choice")
     if kind not in ("int64_param", "uint64_param"):
         raise InvalidInput(
-            f"{asked_as(request_id)}invalid value type for '{name}' parameter, expected int64_param, got {kind}"
+            f"{request_prefix(request_id)}invalid value type for '{name}' parameter, expected int64_param, got {kind}"
         )
     value: int = getattr(parameters[name], kind)
     return value
@@ -208,7 +210,7 @@ def model_metadata(metadata: ModelMetadata) -> Message:
     )
 
 
-def _tensor_metadata(spec: TensorSpec) -> Message:
+def _tensor_metadata(spec: TensorMetadata) -> Message:
     return service_pb2.ModelMetadataResponse.TensorMetadata(name=spec.name, datatype=spec.datatype, shape=spec.shape)
 
 

@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from moonfed.errors import MoonfedError, Overloaded
 from moonfed.serving import grpc_codec
-from moonfed.serving.model_manager import Models
+from moonfed.serving.model_manager import ModelManager
 from moonfed.serving.status_codes import status_of
 from moonfed.serving.worker_threads import Workers
 from moonfed.version import RELEASE
@@ -46,7 +46,7 @@ Message = Any  # the stubs have no types
 Method = Callable[[Message, grpc.ServicerContext], Message]
 
 
-class Pools:
+class ThreadPools:
     """Threads for what is no unary inference."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Pools:
 class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):
     """The Open Inference Protocol with Triton's extensions, over the models of a repository."""
 
-    def __init__(self, models: Models, workers: Workers, pools: Pools) -> None:
+    def __init__(self, models: ModelManager, workers: Workers, pools: ThreadPools) -> None:
         self._models, self._workers = models, workers
         self.ModelInfer = _answered(self._infer)
         self.ModelStreamInfer = _on(pools.streams, self._stream)
@@ -137,10 +137,10 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.RepositoryModelUnloadResponse()
 
 
-class Health(health.HealthServicer):
+class HealthService(health.HealthServicer):
     """grpc.health.v1: the server, and the service of this module, serve as soon as `ready` says so."""
 
-    def __init__(self, ready: Callable[[], bool], pools: Pools) -> None:
+    def __init__(self, ready: Callable[[], bool], pools: ThreadPools) -> None:
         super().__init__(experimental_non_blocking=True, experimental_thread_pool=pools.health)
         self._is_ready = ready
         self._look = self.Check
@@ -158,10 +158,10 @@ class Health(health.HealthServicer):
         return self._look(request, context)
 
 
-class Admission(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
+class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
     """Refuses inference and streams beyond what is taken at once, before they wait for a thread."""
 
-    def __init__(self, workers: Workers, pools: Pools) -> None:
+    def __init__(self, workers: Workers, pools: ThreadPools) -> None:
         self._workers, self._pools = workers, pools
 
     def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Message) -> Message:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.serving import http_codec, http_metadata
 from moonfed.serving.grpc_service import EXTENSIONS, NAME
-from moonfed.serving.model_manager import Models
+from moonfed.serving.model_manager import ModelManager
 from moonfed.serving.status_codes import status_of
 from moonfed.serving.worker_threads import Workers
 from moonfed.version import RELEASE
@@ -30,7 +30,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class InferenceApp:
     """The endpoints of the Open Inference Protocol with Triton's extensions."""
 
-    def __init__(self, models: Models, workers: Workers, max_request_bytes: int) -> None:
+    def __init__(self, models: ModelManager, workers: Workers, max_request_bytes: int) -> None:
         self._models, self._workers, self._limit = models, workers, max_request_bytes
 
     def application(self) -> Starlette:
@@ -157,7 +157,7 @@ class InferenceApp:
         return b"".join(parts)
 
 
-def _infer_response(answer: http_codec.Body, encoding: str) -> Response:
+def _infer_response(answer: http_codec.HttpBody, encoding: str) -> Response:
     content, headers = answer.content, {}
     if answer.header_length is not None:
         headers[HEADER_LENGTH] = str(answer.header_length)

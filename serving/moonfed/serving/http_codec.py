@@ -12,7 +12,16 @@ import numpy as np
 
 from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, RequestedOutput
-from moonfed.serving.tensor_codec import BYTES, DTYPES, asked_as, datatype_of, decode, encode, listed, object_array
+from moonfed.serving.tensor_codec import (
+    BYTES,
+    DTYPES,
+    bytes_array,
+    datatype_of,
+    decode,
+    encode,
+    format_shape,
+    request_prefix,
+)
 
 Json = dict[str, Any]
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # deflate is zlib's format in HTTP
@@ -22,7 +31,7 @@ _IN_WORDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class OutputEncoding:
     """Which outputs a client wants as raw bytes; those that it does not name are as `default`."""
 
     default: bool
@@ -34,14 +43,16 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class HttpBody:
     """A body, of which the first `header_length` bytes are JSON; None: all of it."""
 
     content: bytes
     header_length: int | None
 
 
-def infer_request(body: bytes, header_length: int | None, model: str, version: str) -> tuple[InferRequest, Form]:
+def infer_request(
+    body: bytes, header_length: int | None, model: str, version: str
+) -> tuple[InferRequest, OutputEncoding]:
     """An inference request and the form of its answer; raises InvalidInput if it is not one."""
     end = len(body) if header_length is None else header_length
     if not 0 <= end <= len(body):
@@ -49,12 +60,12 @@ def infer_request(body: bytes, header_length: int | None, model: str, version: s
     document = _object(body[:end])
     request_id = _text(document, "id", "")
     parameters = _parameters(document)
-    raw = _Rest(memoryview(body)[end:], model)
+    raw = _BinaryData(memoryview(body)[end:], model)
     inputs: dict[str, Array] = {}
     for tensor in _objects(document, "inputs"):
         name = _text(tensor, "name")
         if name in inputs:
-            raise InvalidInput(f"{asked_as(request_id)}input '{name}' already exists in request")
+            raise InvalidInput(f"{request_prefix(request_id)}input '{name}' already exists in request")
         inputs[name] = _input(tensor, name, raw, model, request_id)
     raw.end()
     wanted = _objects(document, "outputs") if "outputs" in document else []
@@ -69,7 +80,7 @@ def infer_request(body: bytes, header_length: int | None, model: str, version: s
     return request, _form(parameters, wanted)
 
 
-def infer_response(response: InferResponse, form: Form) -> Body:
+def infer_response(response: InferResponse, form: OutputEncoding) -> HttpBody:
     """The body that answers a request."""
     outputs, parts = [], []
     for name, array in response.outputs.items():
@@ -83,7 +94,7 @@ def infer_response(response: InferResponse, form: Form) -> Body:
     named = {"id": response.id} if response.id else {}
     document = {"model_name": response.model, "model_version": response.version, **named, "outputs": outputs}
     header = json.dumps(document, separators=(",", ":")).encode()
-    return Body(content=b"".join([header, *parts]), header_length=len(header) if parts else None)
+    return HttpBody(content=b"".join([header, *parts]), header_length=len(header) if parts else None)
 
 
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:
@@ -128,7 +139,7 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-class _Rest:
+class _BinaryData:
     """The bytes after the JSON, taken from the front."""
 
     def __init__(self, content: memoryview, model: str) -> None:
@@ -148,7 +159,7 @@ class _Rest:
             raise InvalidInput(f"unexpected additional input data for model '{self._model}'")
 
 
-def _input(tensor: Json, name: str, raw: _Rest, model: str, request_id: str) -> Array:
+def _input(tensor: Json, name: str, raw: _BinaryData, model: str, request_id: str) -> Array:
     datatype, shape, parameters = _text(tensor, "datatype"), _shape(tensor), _parameters(tensor)
     if datatype not in DTYPES:
         raise InvalidInput(f"invalid datatype for input {name}: {datatype!r}; it must be one of {', '.join(DTYPES)}")
@@ -164,7 +175,7 @@ def _input(tensor: Json, name: str, raw: _Rest, model: str, request_id: str) -> 
     if array.size != np.prod(shape, dtype=np.int64):
         raise InvalidInput(
             f"Unable to parse 'data': Shape does not match true shape of 'data' field: input '{name}' is "
-            f"{listed(shape)}, with {array.size} values"
+            f"{format_shape(shape)}, with {array.size} values"
         )
     return array.reshape(shape)
 
@@ -192,7 +203,7 @@ def _strings(data: list[Any], name: str) -> Array:
             elements.append(each.encode())
         else:
             pending.pop()
-    return object_array(elements)
+    return bytes_array(elements)
 
 
 def _numbers(data: list[Any], datatype: str, name: str) -> Array:
@@ -232,10 +243,10 @@ def _requested_output(output: Json) -> RequestedOutput:
     return RequestedOutput(name=name, class_count=_whole_number(parameters, "classification", 0))
 
 
-def _form(parameters: Json, wanted: Sequence[Json]) -> Form:
+def _form(parameters: Json, wanted: Sequence[Json]) -> OutputEncoding:
     default = _flag(parameters, "binary_data_output", False)
     named = {_text(each, "name"): _flag(_parameters(each), "binary_data", default) for each in wanted}
-    return Form(default=default, outputs=named)
+    return OutputEncoding(default=default, outputs=named)
 
 
 def _object(content: bytes) -> Json:

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from moonfed.serving.inference_request import IndexEntry, ModelMetadata, TensorSpec
+from moonfed.serving.inference_request import IndexEntry, ModelMetadata, TensorMetadata
 from moonfed.serving.statistics import NO_CACHE, Duration, VersionStatistics
 
 Json = dict[str, Any]
@@ -25,7 +25,7 @@ def model_metadata(metadata: ModelMetadata) -> Json:
     }
 
 
-def _tensor(spec: TensorSpec) -> Json:
+def _tensor(spec: TensorMetadata) -> Json:
     return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
 
 

@@ -42,7 +42,7 @@ class InferResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSpec:
+class TensorMetadata:
     """An input or output: its datatype in the protocol's words ("FP32"), its shape with -1 for any length."""
 
     name: str
@@ -57,8 +57,8 @@ class ModelMetadata:
     name: str
     versions: tuple[str, ...]
     platform: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[TensorMetadata, ...]
+    outputs: tuple[TensorMetadata, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
 from moonfed.serving.model_config import Config
-from moonfed.serving.onnx_session import CPU, CUDA, TENSORRT, Session, SessionSettings
+from moonfed.serving.onnx_session import CPU, CUDA, TENSORRT, OnnxSession, SessionSettings
 
 _Group = model_config_pb2.ModelInstanceGroup
 DEFAULT_CPU_COUNT = 2  # Triton's for ONNX Runtime
@@ -31,17 +31,17 @@ def complete_groups(config: Config, settings: SessionSettings) -> None:
             group.gpus.append(settings.device)
 
 
-def open_sessions(path: Path, config: Config, settings: SessionSettings) -> list[Session]:
+def open_sessions(path: Path, config: Config, settings: SessionSettings) -> list[OnnxSession]:
     """A session for each instance of a config whose groups are complete.
 
     Instances on the CPU share one, whose runs may overlap; each on a GPU has its own, and so its own stream.
     """
     where = _where(config, replace(settings, intra_op_threads=_threads(config, settings)))
-    shared: dict[SessionSettings, Session] = {}
+    shared: dict[SessionSettings, OnnxSession] = {}
     sessions = []
     for each in where:
         if each.provider != CPU or each not in shared:
-            shared[each] = Session(path, each)
+            shared[each] = OnnxSession(path, each)
         sessions.append(shared[each])
     return sessions
 

@@ -12,24 +12,24 @@ from dataclasses import dataclass
 
 from moonfed.errors import MoonfedError
 from moonfed.serving.inference_request import IndexEntry
-from moonfed.serving.model import Version, load_version
+from moonfed.serving.model import ModelVersion, load_version
 from moonfed.serving.model_config import Config, read_config
 from moonfed.serving.onnx_session import SessionSettings
-from moonfed.serving.repository import Fingerprint, ModelDirectory, chosen_versions
+from moonfed.serving.repository import Fingerprint, ScannedModel, select_versions
 
 _LOG = logging.getLogger(__name__)
 READY, UNAVAILABLE, LOADING, UNLOADING = "READY", "UNAVAILABLE", "LOADING", "UNLOADING"
 
 
 @dataclass(slots=True)
-class _Slot:
+class _VersionSlot:
     """What is known of a version."""
 
     reason: str = ""  # what kept its present files from being loaded
     loading: bool = False
     seen: Fingerprint | None = None  # of the files that were last tried
-    loaded: Version | None = None  # stays while its successor is loaded, and if that fails
-    retired: Version | None = None  # unloaded, perhaps with requests still under way
+    loaded: ModelVersion | None = None  # stays while its successor is loaded, and if that fails
+    retired: ModelVersion | None = None  # unloaded, perhaps with requests still under way
 
     def state(self) -> str:
         """Triton's name for it."""
@@ -53,12 +53,14 @@ class Loader:
     """The versions of all models. One thread at a time changes them, any number looks."""
 
     def __init__(self, settings: SessionSettings) -> None:
-        self.ready: dict[tuple[str, str], Version] = {}  # by name and version, "" the newest; replaced, never changed
+        self.ready: dict[
+            tuple[str, str], ModelVersion
+        ] = {}  # by name and version, "" the newest; replaced, never changed
         self._settings = settings
         self._lock = threading.Lock()  # of the two below; never held while a model is loaded
-        self._slots: dict[str, dict[int, _Slot]] = {}
+        self._slots: dict[str, dict[int, _VersionSlot]] = {}
         self._broken: dict[str, str] = {}  # why nothing of a model's present files can be loaded
-        self._replaced: list[Version] = []
+        self._replaced: list[ModelVersion] = []
 
     def names(self) -> set[str]:
         """All models that anything is known of."""
@@ -79,7 +81,7 @@ class Loader:
             ]
         return sorted(found, key=lambda entry: (entry.name, int(entry.version or 0)))
 
-    def refresh(self, name: str, there: ModelDirectory, *, retry: bool = False) -> list[str]:
+    def refresh(self, name: str, there: ScannedModel, *, retry: bool = False) -> list[str]:
         """Takes over what has changed in a model's directory; with `retry` also what could not be loaded before.
 
         Returns what keeps it from being served. A version that is not there is no such reason if another one is: as in
@@ -89,7 +91,7 @@ class Loader:
             config = read_config(there.path)
         except MoonfedError as error:
             return [self.report(name, str(error))]
-        chosen, missing = chosen_versions(there.versions, config.version_policy)
+        chosen, missing = select_versions(there.versions, config.version_policy)
         self._tidy(name, {*chosen, *missing})
         loaded = [(number, self._load(name, number, there, config, retry=retry)) for number in chosen]
         reasons = [f"version {number} is at {UNAVAILABLE} state: {reason}" for number, reason in loaded if reason]
@@ -143,7 +145,7 @@ class Loader:
         for version in leaving:
             version.wait_until_idle()
 
-    def _load(self, name: str, number: int, there: ModelDirectory, config: Config, *, retry: bool) -> str:
+    def _load(self, name: str, number: int, there: ScannedModel, config: Config, *, retry: bool) -> str:
         """Loads a version if its files have changed; returns what keeps them from being served, "" for nothing."""
         fingerprint = there.fingerprint(number)
         slot = self._slot(name, number)
@@ -163,7 +165,7 @@ class Loader:
         self._take(slot, version, reason, fingerprint)
         return reason
 
-    def _take(self, slot: _Slot, version: Version | None, reason: str, fingerprint: Fingerprint) -> None:
+    def _take(self, slot: _VersionSlot, version: ModelVersion | None, reason: str, fingerprint: Fingerprint) -> None:
         with self._lock:
             slot.loading, slot.reason, slot.seen = False, reason, fingerprint
             if version is not None:
@@ -173,9 +175,9 @@ class Loader:
                 slot.loaded = version
         self._publish()
 
-    def _slot(self, name: str, number: int) -> _Slot:
+    def _slot(self, name: str, number: int) -> _VersionSlot:
         with self._lock:
-            return self._slots.setdefault(name, {}).setdefault(number, _Slot())
+            return self._slots.setdefault(name, {}).setdefault(number, _VersionSlot())
 
     def _retire(self, name: str, *, keep: set[int]) -> None:
         with self._lock:
@@ -203,7 +205,7 @@ class Loader:
     def _publish(self) -> None:
         with self._lock:
             before = set(self.ready.values())
-            ready: dict[tuple[str, str], Version] = {}
+            ready: dict[tuple[str, str], ModelVersion] = {}
             for name, slots in self._slots.items():
                 for _, version in sorted((number, slot.loaded) for number, slot in slots.items() if slot.loaded):
                     ready[name, version.version] = ready[name, ""] = version

@@ -11,32 +11,34 @@ from queue import SimpleQueue
 import numpy as np
 
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
-from moonfed.serving.batching import Answers, Batcher, BatchPolicy, Feeds, Waiting
-from moonfed.serving.classification import Labels, classes, read_labels
-from moonfed.serving.inference_request import Array, InferRequest, InferResponse, TensorSpec
+from moonfed.serving.batching import Batcher, BatchOutputs, BatchPolicy, Feeds, QueuedRequest
+from moonfed.serving.classification import Labels, read_labels, top_classes
+from moonfed.serving.inference_request import Array, InferRequest, InferResponse, TensorMetadata
 from moonfed.serving.instance_groups import complete_groups, open_sessions
-from moonfed.serving.model_config import MODEL_FILE, Config, complete
-from moonfed.serving.model_signature import Signature
-from moonfed.serving.onnx_session import Session, SessionSettings, run
-from moonfed.serving.statistics import Asked, Counter, VersionStatistics
-from moonfed.serving.tensor_codec import asked_as
+from moonfed.serving.model_config import MODEL_FILE, Config, complete_config
+from moonfed.serving.model_signature import ModelSignature
+from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run
+from moonfed.serving.statistics import ExecutedRequest, StatisticsRecorder, VersionStatistics
+from moonfed.serving.tensor_codec import request_prefix
 from moonfed.serving.warm_up import warm_up
 
 _US, _clock = 1000, time.monotonic_ns
 
 
-class Version:
+class ModelVersion:
     """A loaded version. Whoever holds one can use it, also after another has taken its place."""
 
-    def __init__(self, version: int, config: Config, sessions: Sequence[Session], labels: Mapping[str, Labels]) -> None:
+    def __init__(
+        self, version: int, config: Config, sessions: Sequence[OnnxSession], labels: Mapping[str, Labels]
+    ) -> None:
         self.version = str(version)
         self.config = config
-        self.signature = Signature(config)
+        self.signature = ModelSignature(config)
         self._sessions = sessions
         self._labels = labels
-        self._counter = Counter()
+        self._counter = StatisticsRecorder()
         self._under_way = _UnderWay()
-        self._idle: SimpleQueue[Session] = SimpleQueue()
+        self._idle: SimpleQueue[OnnxSession] = SimpleQueue()
         for session in sessions:
             self._idle.put(session)
         self._batcher: Batcher | None = None
@@ -44,12 +46,12 @@ class Version:
             self._batcher = Batcher(batch_policy(config), len(sessions), self._run_batch)
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
+    def inputs(self) -> tuple[TensorMetadata, ...]:
         """What it takes."""
         return self.signature.inputs
 
     @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
+    def outputs(self) -> tuple[TensorMetadata, ...]:
         """What it gives."""
         return self.signature.outputs
 
@@ -102,15 +104,15 @@ class Version:
             self._idle.put(session)
 
     def _run(
-        self, session: Session, feeds: Feeds, names: tuple[str, ...], samples: int, begun: int
+        self, session: OnnxSession, feeds: Feeds, names: tuple[str, ...], samples: int, begun: int
     ) -> Mapping[str, Array]:
         started = _clock()
         found = run(session, names, feeds)
         ended = _clock()
-        self._counter.executed((Asked(samples, begun, started),), (started, started, ended, ended))
+        self._counter.executed((ExecutedRequest(samples, begun, started),), (started, started, ended, ended))
         return dict(zip(names, found, strict=True))
 
-    def _run_batch(self, instance: int, batch: Sequence[Waiting]) -> Answers:
+    def _run_batch(self, instance: int, batch: Sequence[QueuedRequest]) -> BatchOutputs:
         if len(batch) == 1:
             (one,) = batch
             return [self._run(self._sessions[instance], one.feeds, one.names, one.samples, one.begun_ns)]
@@ -122,14 +124,14 @@ class Version:
         found = dict(zip(names, run(self._sessions[instance], names, feeds), strict=True))
         inferred = _clock()
         answers = _split(found, [(each.samples, each.names) for each in batch])
-        asked = [Asked(each.samples, each.begun_ns, started) for each in batch]
+        asked = [ExecutedRequest(each.samples, each.begun_ns, started) for each in batch]
         self._counter.executed(asked, (started, fed, inferred, _clock()))
         return answers
 
     def _classified(self, request: InferRequest, found: Mapping[str, Array]) -> Mapping[str, Array]:
         batched = self.signature.max_batch_size > 0
         return {
-            each.name: classes(found[each.name], each.class_count, self._labels.get(each.name, ()), batched=batched)
+            each.name: top_classes(found[each.name], each.class_count, self._labels.get(each.name, ()), batched=batched)
             if each.class_count
             else found[each.name]
             for each in request.outputs
@@ -137,10 +139,10 @@ class Version:
 
     def _about(self, request: InferRequest, error: MoonfedError) -> MoonfedError:
         """The batcher knows no request's id, with which Triton's sentence about a full queue begins."""
-        return type(error)(asked_as(request.id) + str(error)) if isinstance(error, Overloaded) else error
+        return type(error)(request_prefix(request.id) + str(error)) if isinstance(error, Overloaded) else error
 
 
-def load_version(directory: Path, version: int, written: Config, settings: SessionSettings) -> Version:
+def load_version(directory: Path, version: int, written: Config, settings: SessionSettings) -> ModelVersion:
     """Loads a version and warms it up; raises MoonfedError with what kept it from that."""
     config = type(written)()
     config.CopyFrom(written)
@@ -150,11 +152,11 @@ def load_version(directory: Path, version: int, written: Config, settings: Sessi
         raise InvalidInput(f"version {version} of model '{directory.name}' has no file {path.name}")
     complete_groups(config, settings)
     sessions = open_sessions(path, config, settings)
-    config = complete(config, directory.name, sessions[0].inputs, sessions[0].outputs)
+    config = complete_config(config, directory.name, sessions[0].inputs, sessions[0].outputs)
     labels = {each.name: read_labels(directory / each.label_filename) for each in config.output if each.label_filename}
     for session in dict.fromkeys(sessions):
         warm_up(session, config, directory)
-    return Version(version, config, sessions, labels)
+    return ModelVersion(version, config, sessions, labels)
 
 
 def batch_policy(config: Config) -> BatchPolicy:
@@ -175,7 +177,7 @@ def _joined(feeds: Sequence[Feeds]) -> Feeds:
     return {name: np.concatenate([each[name] for each in feeds]) for name in feeds[0]}
 
 
-def _split(found: Mapping[str, Array], asked: Sequence[tuple[int, tuple[str, ...]]]) -> Answers:
+def _split(found: Mapping[str, Array], asked: Sequence[tuple[int, tuple[str, ...]]]) -> BatchOutputs:
     """Views of the rows of each request, which has so many samples and wants these outputs.
 
     Raises MoonfedError if an output does not have a row for each sample.
@@ -184,7 +186,7 @@ def _split(found: Mapping[str, Array], asked: Sequence[tuple[int, tuple[str, ...
     for name, array in found.items():
         if array.ndim == 0 or len(array) != total:
             raise MoonfedError(f"output '{name}' has shape {list(array.shape)} for a batch of {total}")
-    answers: Answers = []
+    answers: BatchOutputs = []
     start = 0
     for samples, names in asked:
         answers.append({name: found[name][start : start + samples] for name in names})

@@ -10,8 +10,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
-from moonfed.serving.inference_request import TensorSpec
-from moonfed.serving.tensor_codec import config_type, listed, of_config_type
+from moonfed.serving.inference_request import TensorMetadata
+from moonfed.serving.tensor_codec import format_shape, from_config_type, to_config_type
 
 CONFIG_FILE = "config.pbtxt"
 BACKEND, PLATFORM, MODEL_FILE = "onnxruntime", "onnxruntime_onnx", "model.onnx"
@@ -71,7 +71,9 @@ def _require_batching(config: Config, name: str) -> None:
         raise InvalidInput(f"timeout_action is DELAY for {name}; it must be REJECT")
 
 
-def complete(config: Config, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Config:
+def complete_config(
+    config: Config, name: str, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]
+) -> Config:
     """The whole config of a model with these ONNX inputs and outputs, as Triton completes it.
 
     Raises InvalidInput if the two do not fit.
@@ -90,7 +92,7 @@ def complete(config: Config, name: str, inputs: Sequence[TensorSpec], outputs: S
     return done
 
 
-def _complete_batching(done: Config, tensors: Sequence[TensorSpec]) -> None:
+def _complete_batching(done: Config, tensors: Sequence[TensorMetadata]) -> None:
     if not all(each.shape and each.shape[0] == -1 for each in tensors):
         if done.max_batch_size > 0:
             raise InvalidInput(
@@ -103,15 +105,15 @@ def _complete_batching(done: Config, tensors: Sequence[TensorSpec]) -> None:
         done.dynamic_batching.SetInParent()
 
 
-def _complete_tensors(written: Any, tensors: Sequence[TensorSpec], *, batched: bool) -> None:  # noqa: ANN401
+def _complete_tensors(written: Any, tensors: Sequence[TensorMetadata], *, batched: bool) -> None:  # noqa: ANN401
     if written:
         return
     for each in tensors:
         dims = each.shape[1:] if batched else each.shape
-        written.add(name=each.name, data_type=config_type(each.datatype), dims=dims)
+        written.add(name=each.name, data_type=to_config_type(each.datatype), dims=dims)
 
 
-def _require_fit(done: Config, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+def _require_fit(done: Config, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]) -> None:
     if len(done.input) != len(inputs):
         raise InvalidInput(
             f"unable to load model '{done.name}', configuration expects {len(done.input)} inputs, "
@@ -125,22 +127,22 @@ def _require_fit(done: Config, inputs: Sequence[TensorSpec], outputs: Sequence[T
                 raise InvalidInput(
                     f"unexpected inference {kind} '{tensor.name}', allowed {kind}s are: {', '.join(known)}"
                 )
-            _require_same(done.name, spec_of(tensor, batched=batched), known[tensor.name])
+            _require_same(done.name, tensor_metadata(tensor, batched=batched), known[tensor.name])
 
 
-def _require_same(name: str, written: TensorSpec, there: TensorSpec) -> None:
+def _require_same(name: str, written: TensorMetadata, there: TensorMetadata) -> None:
     fits = len(written.shape) == len(there.shape) and all(
         -1 in (one, other) or one == other for one, other in zip(written.shape, there.shape, strict=True)
     )
     if written.datatype != there.datatype or not fits:
         raise InvalidInput(
             f"unable to load model '{name}', tensor '{there.name}': the model has {there.datatype} "
-            f"{listed(there.shape)}, the configuration {written.datatype} {listed(written.shape)} "
+            f"{format_shape(there.shape)}, the configuration {written.datatype} {format_shape(written.shape)} "
             "(with a batch dimension if max_batch_size > 0)"
         )
 
 
-def spec_of(tensor: Any, *, batched: bool) -> TensorSpec:  # noqa: ANN401
+def tensor_metadata(tensor: Any, *, batched: bool) -> TensorMetadata:  # noqa: ANN401
     """A ModelInput or ModelOutput as clients see it."""
-    datatype = of_config_type(model_config_pb2.DataType.Name(tensor.data_type))
-    return TensorSpec(name=tensor.name, datatype=datatype, shape=((-1,) if batched else ()) + tuple(tensor.dims))
+    datatype = from_config_type(model_config_pb2.DataType.Name(tensor.data_type))
+    return TensorMetadata(name=tensor.name, datatype=datatype, shape=((-1,) if batched else ()) + tuple(tensor.dims))

@@ -14,10 +14,10 @@ from pathlib import Path
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 from moonfed.serving.inference_request import IndexEntry, InferRequest, InferResponse, ModelMetadata
 from moonfed.serving.loader import READY, Loader
-from moonfed.serving.model import Version
+from moonfed.serving.model import ModelVersion
 from moonfed.serving.model_config import PLATFORM, Config
 from moonfed.serving.onnx_session import SessionSettings
-from moonfed.serving.repository import look, model_names
+from moonfed.serving.repository import model_names, scan_model
 from moonfed.serving.statistics import VersionStatistics
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class ServingSettings:
         return SessionSettings(provider=self.provider, intra_op_threads=self.intra_op_threads)
 
 
-class Models:
+class ModelManager:
     """The models of a repository. Every method is thread-safe."""
 
     def __init__(self, repository: Path, settings: ServingSettings) -> None:
@@ -126,7 +126,7 @@ class Models:
         with self._changing:
             self._require_explicit()
             try:
-                there = look(self._repository, model)
+                there = scan_model(self._repository, model)
             except (NotFound, OSError) as error:
                 raise MoonfedError(f"failed to load '{model}', failed to poll from model repository") from error
             if reasons := self._loader.refresh(model, there, retry=True):
@@ -151,7 +151,7 @@ class Models:
 
     def _look_at(self, name: str) -> None:
         try:
-            self._loader.refresh(name, look(self._repository, name))
+            self._loader.refresh(name, scan_model(self._repository, name))
         except NotFound:
             pass  # gone meanwhile; the next poll forgets it
         except OSError as error:  # whatever is wrong with one model, the others are looked at
@@ -172,10 +172,10 @@ class Models:
             self._loader.unload_all()
         self._loader.wait_until_idle()
 
-    def _version(self, model: str, version: str) -> Version:
+    def _version(self, model: str, version: str) -> ModelVersion:
         return self._loader.ready.get((model, version)) or self._missing(model, version)
 
-    def _missing(self, model: str, version: str) -> Version:
+    def _missing(self, model: str, version: str) -> ModelVersion:
         """Raises why a version is not there."""
         if self._closing.is_set():
             raise Unavailable("the server is shutting down")

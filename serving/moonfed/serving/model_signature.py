@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from moonfed.errors import InvalidInput
-from moonfed.serving.inference_request import Array, InferRequest, TensorSpec
-from moonfed.serving.model_config import Config, spec_of
-from moonfed.serving.tensor_codec import DTYPES, asked_as, datatype_of, listed
+from moonfed.serving.inference_request import Array, InferRequest, TensorMetadata
+from moonfed.serving.model_config import Config, tensor_metadata
+from moonfed.serving.tensor_codec import DTYPES, datatype_of, format_shape, request_prefix
 
 _BATCH_NOTE = (
     "NOTE: max_batch_size is not zero in the model's configuration, so each input's shape begins with the batch "
@@ -20,7 +20,7 @@ _BATCH_NOTE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Expected:
+class _ExpectedInput:
     dtype: np.dtype[np.generic]
     datatype: str
     dims: tuple[int, ...]  # without the batch dimension; -1: any length
@@ -34,21 +34,21 @@ class _Expected:
         )
 
 
-class Signature:
+class ModelSignature:
     """The inputs and outputs of a completed config."""
 
     def __init__(self, config: Config) -> None:
         self.model = str(config.name)
         self.max_batch_size = int(config.max_batch_size)
         self._batched = self.max_batch_size > 0
-        self.inputs = tuple(spec_of(each, batched=self._batched) for each in config.input)
-        self.outputs = tuple(spec_of(each, batched=self._batched) for each in config.output)
+        self.inputs = tuple(tensor_metadata(each, batched=self._batched) for each in config.input)
+        self.outputs = tuple(tensor_metadata(each, batched=self._batched) for each in config.output)
         self.output_names = tuple(each.name for each in self.outputs)
         self._expected = {each.name: self._expect(each) for each in self.inputs}
 
-    def _expect(self, spec: TensorSpec) -> _Expected:
+    def _expect(self, spec: TensorMetadata) -> _ExpectedInput:
         dims = spec.shape[1:] if self._batched else spec.shape
-        return _Expected(dtype=DTYPES[spec.datatype], datatype=spec.datatype, dims=dims, fixed=-1 not in dims)
+        return _ExpectedInput(dtype=DTYPES[spec.datatype], datatype=spec.datatype, dims=dims, fixed=-1 not in dims)
 
     def samples(self, request: InferRequest) -> int:
         """How many samples a request has, 1 without batching; raises InvalidInput if its inputs do not fit."""
@@ -85,7 +85,7 @@ class Signature:
 
     def _misfit(self, request: InferRequest) -> InvalidInput:
         """Why a request does not fit; looks for the reasons in Triton's order."""
-        asked, inputs = asked_as(request.id), request.inputs
+        asked, inputs = request_prefix(request.id), request.inputs
         if len(inputs) != len(self._expected):
             return InvalidInput(asked + self._wrong_count(inputs))
         for name in inputs:
@@ -127,8 +127,8 @@ class Signature:
             if not expected.fits(array.shape[1:] if self._batched else array.shape):
                 whole = ((-1,) if self._batched else ()) + expected.dims
                 return (
-                    f"unexpected shape for input '{name}' for model '{self.model}'. Expected {listed(whole)}, "
-                    f"got {listed(array.shape)}. {_BATCH_NOTE if self._batched else ''}"
+                    f"unexpected shape for input '{name}' for model '{self.model}'. Expected {format_shape(whole)}, "
+                    f"got {format_shape(array.shape)}. {_BATCH_NOTE if self._batched else ''}"
                 )
         return self._without_samples(inputs)
 

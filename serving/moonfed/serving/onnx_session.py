@@ -12,8 +12,8 @@ import onnxruntime
 from onnxruntime.datasets import get_example
 
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable
-from moonfed.serving.inference_request import Array, TensorSpec
-from moonfed.serving.tensor_codec import object_array, of_onnx
+from moonfed.serving.inference_request import Array, TensorMetadata
+from moonfed.serving.tensor_codec import bytes_array, from_onnx_type
 
 CPU, CUDA, TENSORRT = "cpu", "cuda", "tensorrt"
 _PROVIDERS = {CPU: "CPUExecutionProvider", CUDA: "CUDAExecutionProvider", TENSORRT: "TensorrtExecutionProvider"}
@@ -36,7 +36,7 @@ class SessionSettings:
             raise InvalidInput(f"intra_op_threads is {self.intra_op_threads}; it must be 0 or more")
 
 
-class Session:
+class OnnxSession:
     """A model file that is loaded. Its runs may overlap."""
 
     def __init__(self, path: Path, settings: SessionSettings) -> None:
@@ -64,7 +64,7 @@ class Session:
 def require_provider(provider: str) -> None:
     """Raises Unavailable unless ONNX Runtime runs models there."""
     if provider != CPU:  # that a provider is known does not say that its libraries are there
-        Session(Path(get_example("mul_1.onnx")), SessionSettings(provider=provider))
+        OnnxSession(Path(get_example("mul_1.onnx")), SessionSettings(provider=provider))
 
 
 def _require(provider: str) -> None:
@@ -92,9 +92,9 @@ def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
         raise Unavailable(f"provider {settings.provider} is wanted, but with it: {about}") from error
 
 
-def _spec(node: Any) -> TensorSpec:  # noqa: ANN401
+def _spec(node: Any) -> TensorMetadata:  # noqa: ANN401
     shape = tuple(length if isinstance(length, int) else -1 for length in node.shape)
-    return TensorSpec(name=node.name, datatype=of_onnx(node.type), shape=shape)
+    return TensorMetadata(name=node.name, datatype=from_onnx_type(node.type), shape=shape)
 
 
 def _as_text(name: str, array: Array) -> Array:
@@ -112,10 +112,10 @@ def _as_text(name: str, array: Array) -> Array:
 def _as_bytes(array: Array) -> Array:
     if array.dtype != np.object_:
         return array
-    return object_array([text.encode() for text in array.ravel()]).reshape(array.shape)
+    return bytes_array([text.encode() for text in array.ravel()]).reshape(array.shape)
 
 
-def run(session: Session, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+def run(session: OnnxSession, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
     """A run of ONNX Runtime; raises MoonfedError if it fails."""
     try:
         return session.run(names, feeds)

@@ -14,7 +14,7 @@ Fingerprint = frozenset[tuple[str, int, int, int]]  # path, modification time in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDirectory:
+class ScannedModel:
     """A model as it lay in the repository when it was looked at."""
 
     path: Path
@@ -31,21 +31,21 @@ def model_names(repository: Path) -> list[str]:
     return sorted(each.name for each in repository.iterdir() if each.is_dir() and not each.name.startswith("."))
 
 
-def look(repository: Path, name: str) -> ModelDirectory:
+def scan_model(repository: Path, name: str) -> ScannedModel:
     """A model's directory as it is now; raises NotFound if there is none."""
     path = repository / name
     if name in ("", ".", "..") or "/" in name or not path.is_dir():
         raise NotFound(f"model '{name}' is not in the repository")
     versions = {int(each.name): each for each in path.iterdir() if _is_version(each)}
     others = [each for each in path.iterdir() if _concerns_all_versions(each)]
-    return ModelDirectory(
+    return ScannedModel(
         path=path,
         config=_fingerprint(path, others),
         versions={version: _fingerprint(path, [versions[version]]) for version in sorted(versions)},
     )
 
 
-def chosen_versions(there: Iterable[int], policy: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
+def select_versions(there: Iterable[int], policy: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
     """The versions to serve under a ModelVersionPolicy, in ascending order, and those that it names but lack."""
     known = sorted(there)
     if policy.HasField("specific"):

@@ -26,9 +26,9 @@ from tritonclient.grpc import service_pb2_grpc
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.files import require_file
 from moonfed.serving import metrics
-from moonfed.serving.grpc_service import Admission, Health, InferenceService, Pools
+from moonfed.serving.grpc_service import AdmissionInterceptor, HealthService, InferenceService, ThreadPools
 from moonfed.serving.http_app import InferenceApp
-from moonfed.serving.model_manager import Models, ServingSettings
+from moonfed.serving.model_manager import ModelManager, ServingSettings
 from moonfed.serving.onnx_session import require_provider
 from moonfed.serving.worker_threads import Workers
 
@@ -82,7 +82,7 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class ServingPorts:
     """Where a server listens."""
 
     grpc: int
@@ -90,7 +90,7 @@ class Ports:
     metrics: int
 
 
-def serve(settings: ServerSettings, ready: Callable[[Ports], None]) -> None:
+def serve(settings: ServerSettings, ready: Callable[[ServingPorts], None]) -> None:
     """Serves until SIGTERM or SIGINT; `ready` is called when clients can call.
 
     Told to stop, it is not ready at once, takes no more inference, and ends when what is under way is answered, or
@@ -98,20 +98,20 @@ def serve(settings: ServerSettings, ready: Callable[[Ports], None]) -> None:
     """
     credentials = _credentials(settings)
     require_provider(settings.models.provider)
-    pools, workers = Pools(), Workers(threads=THREADS, limit=settings.max_concurrent_requests)
+    pools, workers = ThreadPools(), Workers(threads=THREADS, limit=settings.max_concurrent_requests)
     server = grpc.server(
         workers,  # type: ignore[arg-type]  # it only submits
-        interceptors=[Admission(workers, pools)],
+        interceptors=[AdmissionInterceptor(workers, pools)],
         options=[*GRPC_OPTIONS, ("grpc.max_receive_message_length", settings.max_request_bytes)],
     )
     with (
         _listening("http_port", settings.host, settings.http_port) as http,
         _listening("metrics_port", settings.host, settings.metrics_port) as scraped,
     ):
-        ports = Ports(
+        ports = ServingPorts(
             grpc=_bind(server, settings, credentials), http=http.getsockname()[1], metrics=scraped.getsockname()[1]
         )
-        models = Models(settings.repository, settings.models)
+        models = ModelManager(settings.repository, settings.models)
         try:
             front = _Front(settings=settings, models=models, workers=workers, pools=pools, server=server)
             asyncio.run(front.run(http, scraped, lambda: ready(ports)))
@@ -128,9 +128,9 @@ class _Front:
     """The protocols over one set of models."""
 
     settings: ServerSettings
-    models: Models
+    models: ModelManager
     workers: Workers
-    pools: Pools
+    pools: ThreadPools
     server: grpc.Server
 
     async def run(self, http: socket.socket, scraped: socket.socket, ready: Callable[[], None]) -> None:
@@ -152,8 +152,8 @@ class _Front:
             finally:
                 await asyncio.to_thread(self.server.stop(GOODBYE_SECONDS).wait)
 
-    def _add_services(self) -> Health:
-        health = Health(lambda: self.workers.accepting and self.models.ready(), self.pools)
+    def _add_services(self) -> HealthService:
+        health = HealthService(lambda: self.workers.accepting and self.models.ready(), self.pools)
         service = InferenceService(self.models, self.workers, self.pools)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, self.server)
         health_pb2_grpc.add_HealthServicer_to_server(health, self.server)
@@ -207,7 +207,7 @@ async def _serving(
         await task
 
 
-def _metrics_app(models: Models) -> Starlette:
+def _metrics_app(models: ModelManager) -> Starlette:
     expose = metrics.exposition(models.statistics)
 
     async def scrape(_: Request) -> Response:

@@ -50,7 +50,7 @@ class VersionStatistics:
     batches: tuple[BatchStatistics, ...] = ()  # by batch size
 
 
-class Asked(NamedTuple):
+class ExecutedRequest(NamedTuple):
     """A request of an execution, for the statistics; made for each one, so no dataclass, which takes longer."""
 
     samples: int
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     ended_waiting_ns: int
 
 
-class Counter:
+class StatisticsRecorder:
     """Counts for one version. Thread-safe; times are of `time.monotonic_ns`."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Counter:
         self._failures: dict[str, _Sum] = {}
         self._inferences, self._last_ns = 0, 0
 
-    def executed(self, requests: Sequence[Asked], computing: tuple[int, int, int, int]) -> None:
+    def executed(self, requests: Sequence[ExecutedRequest], computing: tuple[int, int, int, int]) -> None:
         """One run that answered these requests; `computing`: when it began, had its input, its output, was done."""
         begun, fed, inferred, ended = computing
         durations = (fed - begun, inferred - fed, ended - inferred)

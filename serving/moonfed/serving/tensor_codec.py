@@ -49,7 +49,7 @@ def datatype_of(array: Array) -> str:
     return datatype
 
 
-def of_onnx(type_name: str) -> str:
+def from_onnx_type(type_name: str) -> str:
     """The datatype of ONNX Runtime's type, such as "FP32" of "tensor(float)"; raises InvalidInput if there is none."""
     element = type_name.removeprefix("tensor(").removesuffix(")")
     if not type_name.startswith("tensor(") or element not in _ONNX_ELEMENTS:
@@ -57,16 +57,16 @@ def of_onnx(type_name: str) -> str:
     return _ONNX_ELEMENTS[element]
 
 
-def config_type(datatype: str) -> str:
+def to_config_type(datatype: str) -> str:
     """A datatype's name in config.pbtxt, such as "TYPE_FP32"."""
     return "TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}"
 
 
-def of_config_type(name: str) -> str:
+def from_config_type(name: str) -> str:
     """The datatype of a name in config.pbtxt; raises InvalidInput for one that cannot be served."""
     datatype = BYTES if name == "TYPE_STRING" else name.removeprefix("TYPE_")
     if datatype not in DTYPES:
-        allowed = ", ".join(config_type(each) for each in DTYPES)
+        allowed = ", ".join(to_config_type(each) for each in DTYPES)
         raise InvalidInput(f"data_type is {name}; it must be one of {allowed}")
     return datatype
 
@@ -82,22 +82,22 @@ def decode(
     dtype = DTYPES.get(datatype)
     if dtype is None:
         allowed = f"it must be one of {', '.join(DTYPES)}"
-        raise InvalidInput(f"{asked_as(request_id)}inference input '{name}' data-type is {datatype!r}; {allowed}")
+        raise InvalidInput(f"{request_prefix(request_id)}inference input '{name}' data-type is {datatype!r}; {allowed}")
     if min(shape, default=0) < 0:
         raise InvalidInput(
-            f"{asked_as(request_id)}unexpected shape for input '{name}' for model '{model}'. "
-            f"Expected no length below 0, got {listed(shape)}"
+            f"{request_prefix(request_id)}unexpected shape for input '{name}' for model '{model}'. "
+            f"Expected no length below 0, got {format_shape(shape)}"
         )
     count = math.prod(shape)
     if datatype == BYTES:
         of = f"for inference input '{name}' for model '{model}'"
         elements = _elements(memoryview(raw), of, request_id)
         if len(elements) != count:
-            raise InvalidInput(asked_as(request_id) + _wrong_count(len(elements), count, of))
-        return object_array(elements).reshape(shape)
+            raise InvalidInput(request_prefix(request_id) + _wrong_count(len(elements), count, of))
+        return bytes_array(elements).reshape(shape)
     if len(raw) != count * dtype.itemsize:
         raise InvalidInput(
-            f"{asked_as(request_id)}input byte size mismatch for input '{name}' for model '{model}'. "
+            f"{request_prefix(request_id)}input byte size mismatch for input '{name}' for model '{model}'. "
             f"Expected {count * dtype.itemsize}, got {len(raw)}"
         )
     return np.frombuffer(raw, dtype).reshape(shape)
@@ -110,19 +110,19 @@ def encode(array: Array) -> bytes:
     return b"".join(part for element in array.ravel() for part in (_LENGTH.pack(len(element)), element))
 
 
-def object_array(elements: Sequence[bytes]) -> Array:
+def bytes_array(elements: Sequence[bytes]) -> Array:
     """A flat array of BYTES."""
     array = np.empty(len(elements), dtype=np.object_)
     array[:] = elements
     return array
 
 
-def listed(shape: Sequence[int]) -> str:
+def format_shape(shape: Sequence[int]) -> str:
     """A shape as Triton's sentences write it: [-1,3]."""
     return f"[{','.join(map(str, shape))}]"
 
 
-def asked_as(request_id: str) -> str:
+def request_prefix(request_id: str) -> str:
     """How Triton's sentences begin that are about a request."""
     return f"[request id: {request_id or '<id_unknown>'}] "
 
@@ -141,11 +141,11 @@ def _elements(raw: memoryview, of: str, request_id: str) -> list[bytes]:
         left = len(raw) - start
         if left < 0:
             expected = f"expecting {_LENGTH.size} bytes but only {len(raw) - position} bytes available"
-            raise InvalidInput(f"{asked_as(request_id)}incomplete string length indicator {of}, {expected}")
+            raise InvalidInput(f"{request_prefix(request_id)}incomplete string length indicator {of}, {expected}")
         length = _LENGTH.unpack_from(raw, position)[0]
         if length > left:
             expected = f"expecting string of length {length} but only {left} bytes available"
-            raise InvalidInput(f"{asked_as(request_id)}incomplete string data {of}, {expected}")
+            raise InvalidInput(f"{request_prefix(request_id)}incomplete string data {of}, {expected}")
         position = start + length
         elements.append(bytes(raw[start:position]))
     return elements

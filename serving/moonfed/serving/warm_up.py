@@ -11,12 +11,12 @@ from tritonclient.grpc import model_config_pb2
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array
 from moonfed.serving.model_config import Config
-from moonfed.serving.onnx_session import Session, run
+from moonfed.serving.onnx_session import OnnxSession, run
 from moonfed.serving.repository import WARM_UP_DIRECTORY
-from moonfed.serving.tensor_codec import BYTES, DTYPES, decode, object_array, of_config_type
+from moonfed.serving.tensor_codec import BYTES, DTYPES, bytes_array, decode, from_config_type
 
 
-def warm_up(session: Session, config: Config, directory: Path) -> None:
+def warm_up(session: OnnxSession, config: Config, directory: Path) -> None:
     """Runs each sample of a config's model_warmup; raises InvalidInput or what the run raises."""
     names = [each.name for each in config.output]
     for sample in config.model_warmup:
@@ -43,7 +43,7 @@ def _sample(written: Any, name: str, config: Config, directory: Path) -> Array: 
     if written.WhichOneof("input_data_type") == "input_data_file":
         return _from_file(directory / WARM_UP_DIRECTORY / written.input_data_file, datatype, dims, name, config.name)
     if datatype == BYTES:
-        return object_array([b""] * int(np.prod(dims))).reshape(dims)
+        return bytes_array([b""] * int(np.prod(dims))).reshape(dims)
     dtype = DTYPES[datatype]
     if written.WhichOneof("input_data_type") == "random_data":
         return _random(dtype, dims)
@@ -57,7 +57,7 @@ def _datatype(written: Any, name: str, config: Config) -> str:  # noqa: ANN401
     if written.data_type != from_config[name]:
         wrong, right = (model_config_pb2.DataType.Name(each) for each in (written.data_type, from_config[name]))
         raise InvalidInput(f"model_warmup of '{config.name}' has {wrong} for input '{name}'; it must be {right}")
-    return of_config_type(model_config_pb2.DataType.Name(written.data_type))
+    return from_config_type(model_config_pb2.DataType.Name(written.data_type))
 
 
 def _random(dtype: np.dtype[np.generic], dims: tuple[int, ...]) -> Array:

@@ -20,7 +20,7 @@ from moonfed.edge_client.resources.memory_estimate import Need
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import InputSpec, LocalTraining, Manifest
 from tests.edge_client.conftest import PROGRAM
 from tests.edge_client.conftest import Bundle as SmallBundle
@@ -31,7 +31,7 @@ TIMES = Times(step=0.010, step_with_references=0.016, references=0.005, evaluati
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
     """MOON on a perceptron, as a .zip."""
-    recipe = Recipe(
+    recipe = BundleRecipe(
         name="measured",
         model="mlp",
         input=InputSpec(kind="features", shape=(12,)),

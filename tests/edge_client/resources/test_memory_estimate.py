@@ -36,7 +36,7 @@ from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.edge_client.worker.trainer import Trainer
 from moonfed.errors import ResourceExhausted
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.sizes import human
 from moonfed.tensors import TensorSpec
@@ -280,7 +280,7 @@ PICTURES = InputSpec(kind="image", shape=(32, 32, 3))
 def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
     model: str, method: str, settings: dict[str, str], samples: int, batch_size: int, tmp_path: Path
 ) -> None:
-    recipe = Recipe(
+    recipe = BundleRecipe(
         name="measured", model=model, input=PICTURES, classes=tuple("abcdefghij"), method=method, settings=settings
     )
     built = build_bundle(recipe)

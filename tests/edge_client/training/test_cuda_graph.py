@@ -28,7 +28,7 @@ from moonfed.errors import TrainingFailed
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
-from moonfed.export.preprocessing import new_preprocessing
+from moonfed.export.preprocessing import build_preprocessing
 from moonfed.manifest import InputSpec
 from moonfed.plan import TorchScriptPlan, load_plan
 from tests.support.recording import RecordingPlan, numbered, settings, train
@@ -175,7 +175,7 @@ def new_plan(tmp_path: Path) -> Maker:
     def make(device: str, *, dropout: float = 0.0, waits: bool = False) -> tuple[TorchScriptPlan, list[torch.Tensor]]:
         torch.manual_seed(3)
         network = Network(
-            new_preprocessing(FEATURES),
+            build_preprocessing(FEATURES),
             Encoder(dropout=dropout, waits=waits),
             torch.nn.Linear(8, 4),
             torch.nn.Linear(4, 3),

@@ -12,7 +12,7 @@ from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, Trained, train_round
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.model_zoo import build_network
 from moonfed.manifest import MODEL, PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.plan import Plan, load_plan
@@ -52,7 +52,7 @@ def state(path: Path, manifest: Manifest) -> State:
 def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> None:
     rule = FedAvgM(server_momentum=0.9, damped=damped)
     bundle = build_bundle(
-        Recipe(name="tested", model=NETWORK, input=IMAGE, classes=tuple("0123456789"), server_rule=rule)
+        BundleRecipe(name="tested", model=NETWORK, input=IMAGE, classes=tuple("0123456789"), server_rule=rule)
     )
     manifest = bundle.manifest
     for name in (PLAN_FILE, WEIGHTS_FILE):

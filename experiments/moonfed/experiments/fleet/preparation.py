@@ -17,7 +17,7 @@ from moonfed.experiments.partition import MINIMUM_SAMPLES, partition
 from moonfed.experiments.simulation import TABLES, Simulation
 from moonfed.experiments.subsets import subset
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import Recipe
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.files import write_durably
 
 
@@ -80,10 +80,10 @@ def _said(document: Mapping[str, Any], key: str) -> str:
     return repr(document[key]) if key in document else "not given"
 
 
-def bundle_recipe(simulation: Simulation, data: DataSet) -> Recipe:
+def bundle_recipe(simulation: Simulation, data: DataSet) -> BundleRecipe:
     """What the bundle is built from."""
     customary = preprocessing(data)
-    return Recipe(
+    return BundleRecipe(
         name=simulation.dataset,
         model=simulation.model,
         input=data.input,

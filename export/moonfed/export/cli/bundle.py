@@ -12,7 +12,7 @@ from moonfed.operator import JsonOption
 from moonfed.server_rules import SERVER_RULES, read_server_rule
 
 if TYPE_CHECKING:
-    from moonfed.export.bundle_recipe import Recipe
+    from moonfed.export.bundle_recipe import BundleRecipe
 
 
 def bundle(
@@ -62,7 +62,7 @@ def bundle(
     """
     from moonfed.export import bundle_recipe as recipes
 
-    recipe = recipes.Recipe(
+    recipe = recipes.BundleRecipe(
         name=name or output.stem,
         model=model,
         input=recipes.read_input(input_text),
@@ -112,7 +112,7 @@ def inspect(
         print(table(found))
 
 
-def _write_bundle(recipe: Recipe, output: Path, *, as_json: bool) -> None:
+def _write_bundle(recipe: BundleRecipe, output: Path, *, as_json: bool) -> None:
     from moonfed.bundle import write_bundle
     from moonfed.export.bundle_builder import build_bundle
 

@@ -12,7 +12,7 @@ from moonfed.command_line import print_json
 from moonfed.operator import JsonOption
 
 if TYPE_CHECKING:
-    from moonfed.export.image_client import Answer, Classifier
+    from moonfed.export.image_client import Classifier, Prediction
 
 
 def classify(
@@ -58,5 +58,5 @@ def _classifier(server: str | None, model: str | None, tls_ca: Path | None, file
     return ServedClassifier(server, model, tls_ca)
 
 
-def _shown(answer: Answer) -> str:
+def _shown(answer: Prediction) -> str:
     return f"{answer.label or f'class {answer.index}'} {answer.confidence:.4f}"

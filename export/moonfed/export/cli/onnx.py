@@ -15,7 +15,7 @@ from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption
 
 if TYPE_CHECKING:
     from moonfed.export.model_file import CheckedModel
-    from moonfed.release.variant_report import Document
+    from moonfed.release.variant_report import ReportDocument
 
 
 def onnx(
@@ -70,7 +70,7 @@ def onnx(
     require_place(output)
     with connect(identity, insecure=insecure, address=coordinator) as runs:
         checked = check_model(runs, run, data, round_number=round_number, bound=bound, embeddings=embeddings)
-    report: Document | None = None
+    report: ReportDocument | None = None
     if names or optimised:
         report = _write_variants(checked, data, output, names, calibration, optimised=optimised, max_drop=max_drop)
     else:
@@ -110,17 +110,17 @@ def _write_variants(
     *,
     optimised: bool,
     max_drop: float,
-) -> Document:
+) -> ReportDocument:
     from moonfed.blobs import ref_of_file
     from moonfed.release.calibration import read_calibration
-    from moonfed.release.variants import Wishes
+    from moonfed.release.variants import VariantOptions
     from moonfed.release.write_variants import write_variants
     from moonfed.samples import read_npz
 
     manifest, sha256 = checked.manifest, ref_of_file(data).sha256
     samples = read_npz(data, manifest.input, manifest.classes)
     found = None if calibration is None else read_calibration(calibration, manifest.input, samples.inputs, sha256)
-    wishes = Wishes(names=names, optimised=optimised, max_drop=max_drop, calibration=found)
+    wishes = VariantOptions(names=names, optimised=optimised, max_drop=max_drop, calibration=found)
     facts = {
         "name": manifest.name,
         "run": checked.run,

@@ -111,14 +111,14 @@ def follow(
     """
     from moonfed.export.coordinator_client import connect
     from moonfed.export.run_watcher import watch_run
-    from moonfed.release.follow import Follower, Gate
+    from moonfed.release.follow import AccuracyGate, RunFollower
     from moonfed.release.repository import ModelDirectory
 
-    directory, gate = ModelDirectory(repository, name), Gate(data=data, margin=margin)
+    directory, gate = ModelDirectory(repository, name), AccuracyGate(data=data, margin=margin)
     if there := directory.versions():
         print(f"{PROGRAM}: {directory.path} has version {there[-1]}; only later rounds are looked at", file=sys.stderr)
     with connect(identity, insecure=insecure, address=coordinator) as runs:
-        follower = Follower(
+        follower = RunFollower(
             runs, run, directory, gate, decided=lambda found: _print_decision(found, as_json), kept=keep, key=sign
         )
         watch_run(runs, run, look=follower.catch_up, away=print_away)

@@ -13,7 +13,7 @@ from moonfed.errors import InvalidInput
 from moonfed.operator import JsonOption
 
 if TYPE_CHECKING:
-    from moonfed.serving.server import Ports
+    from moonfed.serving.server import ServingPorts
 
 MODEL_CONTROLS = ("poll", "explicit")
 
@@ -90,7 +90,7 @@ def serve(
     run_server(settings, lambda ports: _print_ready(repository, host, ports, as_json=as_json))
 
 
-def _print_ready(repository: Path, host: str, ports: Ports, *, as_json: bool) -> None:
+def _print_ready(repository: Path, host: str, ports: ServingPorts, *, as_json: bool) -> None:
     if as_json:
         print_json({f"{name}_port": port for name, port in asdict(ports).items()})
     else:
