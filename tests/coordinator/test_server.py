@@ -352,24 +352,23 @@ def test_the_operators_commands(programs: Programs) -> None:
     )
 
 
-def test_an_operator_starts_a_run_with_a_defence(programs: Programs) -> None:
+def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) -> None:
     programs.serve("--name", "localhost")
     bundle = str(coordinator.bundle_directory(programs.tmp / "bundle"))
     asked = ("--weight-cap", "20%", "--clip-norm", "2", "--clip-factor", "3", "--reducer", "geometric_median")
     words = ("run", "start", bundle, "--minimum-devices", "5", *asked, "--byzantine", "1")
     started = json.loads(programs.command(*words, "--json"))
-    assert started["settings"]["defence"] == {
+    assert started["settings"]["robust"] == {
         "weight_cap": 0.2, "clip_norm": 2.0, "clip_factor": 3.0, "reducer": "geometric_median", "byzantine": 1
     }  # fmt: skip
-    line = (
-        "defence: weight cap 20%, clip norm 2, clip factor 3, reducer geometric_median against 1 of a round's devices"
-    )
+    against = "reducer geometric_median against 1 of a round's devices"
+    line = f"robust aggregation: weight cap 20%, clip norm 2, clip factor 3, {against}"
     assert line in programs.command("run", "show", "digits").splitlines()
     told = programs.command("run", "start", bundle, "--reducer", "multi_krum", "--byzantine", "1", code=2)
     assert "a round may close with 1 update; reducer 'multi_krum' needs 5 to cope with 1 byzantine device" in told
     assert "weight_cap is 'much'" in programs.command("run", "start", bundle, "--weight-cap", "much", code=2)
-    undefended = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--json"))
-    assert undefended["settings"]["defence"] is None
+    plain = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--json"))
+    assert plain["settings"]["robust"] is None
 
 
 def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:

@@ -149,7 +149,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_clock::test_rounds_go_their_way_and_no_round_took_less_than_no_time",
     ],
     31: [
-        "coordinator.aggregation.test_robust_runs::test_a_defence_keeps_the_model_and_names_the_offenders",
+        "coordinator.aggregation.test_robust_runs::test_robust_aggregation_keeps_the_model_and_names_the_poisoned_devices",
         "coordinator.aggregation.test_robust_prototypes::"
         "test_a_class_mean_is_no_longer_than_a_multiple_of_the_median_of_its_sharers",
         "coordinator.aggregation.test_robust_prototypes::test_a_poisoned_class_mean_moves_no_prototype_and_is_told",

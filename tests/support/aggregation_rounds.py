@@ -14,8 +14,8 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.model_files import SLICE
-from moonfed.coordinator.aggregation.robust.config import Defence
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.manifest import FILES, InputSpec, LocalTraining, Manifest, PlanSpec
 from moonfed.tensors import TensorSpec, file_size, header_bytes, model_size
 
@@ -74,9 +74,9 @@ class Rounds:
     seed: int = 7
     slice_elements: int = SLICE
     done: int = 0
-    defence: Defence = field(default_factory=Defence)
+    robust: RobustSettings = field(default_factory=RobustSettings)
     state: Mapping[str, Path] = field(init=False)
-    offences: tuple[Offence, ...] = ()
+    incidents: tuple[Incident, ...] = ()
 
     def __post_init__(self) -> None:
         self.state = {"model": write(self.directory / "start", self.start, self.manifest.tensors)}
@@ -122,13 +122,13 @@ class Rounds:
             admitted=self.admitted or len(models),
             begun_with=self.state,
             contributions=contributions,
-            defence=self.defence,
+            robust=self.robust,
         )
 
     def close(self, closed: ClosedRound) -> None:
         place = self.directory / str(self.done)
         aggregated = aggregate(closed, place, slice_elements=self.slice_elements)
-        self.state, self.offences = aggregated.files, aggregated.offences
+        self.state, self.incidents = aggregated.files, aggregated.incidents
 
     def memory(self, role: str, specs: Sequence[TensorSpec] = SPECS) -> npt.NDArray[np.float64]:
         return values_of(self.state[role], specs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.rounds.events import InAttempt
 from moonfed.coordinator.rounds.settings import Settings
 from moonfed.coordinator.rounds.state import OpenRound, Status
@@ -73,7 +73,7 @@ class RoundRecord:
     blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # what is kept of a committed global state, by role
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)  # of a committed round's model
-    offences: tuple[Offence, ...] = ()
+    incidents: tuple[Incident, ...] = ()
     bases: Mapping[str, int] = field(
         default_factory=dict
     )  # of an asynchronous round: device to the round it began with

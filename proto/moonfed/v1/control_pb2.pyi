@@ -99,7 +99,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_DEVICE_LOST: _EventKind.ValueType  # 8
     """round, attempt, device"""
     EVENT_KIND_ROUND_COMMITTED: _EventKind.ValueType  # 9
-    """round, attempt, devices: the counted, model, reason: who offended"""
+    """round, attempt, devices: the counted, model, reason: devices with incidents"""
     EVENT_KIND_ROUND_ABANDONED: _EventKind.ValueType  # 10
     """round, attempt, devices: the missing, reason"""
     EVENT_KIND_METRICS: _EventKind.ValueType  # 11
@@ -127,7 +127,7 @@ EVENT_KIND_DEVICE_DECLINED: EventKind.ValueType  # 7
 EVENT_KIND_DEVICE_LOST: EventKind.ValueType  # 8
 """round, attempt, device"""
 EVENT_KIND_ROUND_COMMITTED: EventKind.ValueType  # 9
-"""round, attempt, devices: the counted, model, reason: who offended"""
+"""round, attempt, devices: the counted, model, reason: devices with incidents"""
 EVENT_KIND_ROUND_ABANDONED: EventKind.ValueType  # 10
 """round, attempt, devices: the missing, reason"""
 EVENT_KIND_METRICS: EventKind.ValueType  # 11
@@ -294,7 +294,7 @@ class RunSettings(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     DOWNLINK_ENCODING_FIELD_NUMBER: _builtins.int
     UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
-    DEFENCE_FIELD_NUMBER: _builtins.int
+    ROBUST_FIELD_NUMBER: _builtins.int
     RETENTION_FIELD_NUMBER: _builtins.int
     ASYNCHRONOUS_FIELD_NUMBER: _builtins.int
     rounds: _builtins.int
@@ -326,8 +326,8 @@ class RunSettings(_message.Message):
         """that a device must have; empty: any device"""
 
     @_builtins.property
-    def defence(self) -> Global___Defence:
-        """absent: none but the checks that every update passes"""
+    def robust(self) -> Global___RobustSettings:
+        """absent: only the checks that every update passes"""
 
     @_builtins.property
     def retention(self) -> Global___Retention:
@@ -352,20 +352,20 @@ class RunSettings(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         downlink_encoding: _builtins.str = ...,
         uplink_encoding: _builtins.str = ...,
-        defence: Global___Defence | None = ...,
+        robust: Global___RobustSettings | None = ...,
         retention: Global___Retention | None = ...,
         asynchronous: Global___Asynchronous | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "defence", b"defence", "quorum", b"quorum", "retention", b"retention"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "quorum", b"quorum", "retention", b"retention", "robust", b"robust"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "defence", b"defence", "downlink_encoding", b"downlink_encoding", "labels", b"labels", "minimum_devices", b"minimum_devices", "over_selection", b"over_selection", "patience_seconds", b"patience_seconds", "quorum", b"quorum", "retention", b"retention", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "downlink_encoding", b"downlink_encoding", "labels", b"labels", "minimum_devices", b"minimum_devices", "over_selection", b"over_selection", "patience_seconds", b"patience_seconds", "quorum", b"quorum", "retention", b"retention", "robust", b"robust", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
 
 @_typing.final
-class Defence(_message.Message):
+class RobustSettings(_message.Message):
     """What bounds the harm that a faulty or malicious device can do. 0 and "" stand for: not that."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -400,7 +400,7 @@ class Defence(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Defence: _TypeAlias = Defence  # noqa: Y015
+Global___RobustSettings: _TypeAlias = RobustSettings  # noqa: Y015
 
 @_typing.final
 class Retention(_message.Message):
@@ -609,7 +609,7 @@ class Round(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
-    OFFENCES_FIELD_NUMBER: _builtins.int
+    INCIDENTS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     attempt: _builtins.int
     status: Global___RoundStatus.ValueType
@@ -633,8 +633,8 @@ class Round(_message.Message):
         """of the round's global model; and "train_loss", the cohort's mean"""
 
     @_builtins.property
-    def offences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offence]:
-        """what the defence did, and to whose update"""
+    def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]:
+        """what robust aggregation did to updates"""
 
     def __init__(
         self,
@@ -648,38 +648,38 @@ class Round(_message.Message):
         reason: _builtins.str = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         seconds: _builtins.float = ...,
-        offences: _abc.Iterable[Global___Offence] | None = ...,
+        incidents: _abc.Iterable[Global___Incident] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "metrics", b"metrics", "missing", b"missing", "model", b"model", "offences", b"offences", "reason", b"reason", "round", b"round", "seconds", b"seconds", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "incidents", b"incidents", "metrics", b"metrics", "missing", b"missing", "model", b"model", "reason", b"reason", "round", b"round", "seconds", b"seconds", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Round: _TypeAlias = Round  # noqa: Y015
 
 @_typing.final
-class Offence(_message.Message):
+class Incident(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DEVICE_FIELD_NUMBER: _builtins.int
-    WHAT_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
     device: _builtins.str
-    what: _builtins.str
+    description: _builtins.str
     """one sentence"""
     def __init__(
         self,
         *,
         device: _builtins.str = ...,
-        what: _builtins.str = ...,
+        description: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "device", b"device"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Offence: _TypeAlias = Offence  # noqa: Y015
+Global___Incident: _TypeAlias = Incident  # noqa: Y015
 
 @_typing.final
 class OpenRound(_message.Message):

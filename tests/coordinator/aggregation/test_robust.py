@@ -1,4 +1,4 @@
-"""The defence against numpy on whole models in float64, each reference written another way than the coordinator's."""
+"""Robust aggregation against numpy on whole models in float64; each reference is written in another way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, strategies
 
-from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.weight_cap import capped
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import FedAvgM, Mean, ServerRule
@@ -23,18 +23,20 @@ F64 = npt.NDArray[np.float64]
 START = 0.5
 SLICES = [5, 50, 1 << 20]  # elements: of one device's coordinate, of a few, of everything
 ROBUST = [
-    Defence(reducer="median"),
-    Defence(reducer="trimmed_mean", byzantine=2),
-    Defence(reducer="multi_krum", byzantine=2),
-    Defence(reducer="geometric_median"),
+    RobustSettings(reducer="median"),
+    RobustSettings(reducer="trimmed_mean", byzantine=2),
+    RobustSettings(reducer="multi_krum", byzantine=2),
+    RobustSettings(reducer="geometric_median"),
 ]
-NAMES = [defence.reducer for defence in ROBUST]
+NAMES = [robust.reducer for robust in ROBUST]
 
 
-def rounds(directory: Path, defence: Defence, rule: ServerRule | None = None, slice_elements: int = 1 << 20) -> Rounds:
+def rounds(
+    directory: Path, robust: RobustSettings, rule: ServerRule | None = None, slice_elements: int = 1 << 20
+) -> Rounds:
     manifest = make_manifest(server_rule=rule or Mean())
     start = np.full(SIZE, START, np.float32)
-    return Rounds(directory, manifest, start, slice_elements=slice_elements, defence=defence)
+    return Rounds(directory, manifest, start, slice_elements=slice_elements, robust=robust)
 
 
 def updates(seed: int, devices: int, spread: float = 1.0) -> F64:
@@ -63,7 +65,7 @@ def by_kind(expected: Any) -> F64:  # noqa: ANN401 - a function of some columns
 @pytest.mark.parametrize("slice_elements", SLICES)
 def test_the_median_is_taken_in_every_coordinate(tmp_path: Path, devices: int, slice_elements: int) -> None:
     models = updates(devices, devices)
-    played = rounds(tmp_path, Defence(reducer="median"), slice_elements=slice_elements)
+    played = rounds(tmp_path, RobustSettings(reducer="median"), slice_elements=slice_elements)
     found = played.next(models, list(range(1, devices + 1)))
     assert_close(found, np.median(models, axis=0))
 
@@ -72,7 +74,7 @@ def test_the_median_is_taken_in_every_coordinate(tmp_path: Path, devices: int, s
 @pytest.mark.parametrize("slice_elements", SLICES)
 def test_the_trimmed_mean_leaves_out_both_ends(tmp_path: Path, devices: int, f: int, slice_elements: int) -> None:
     models = updates(devices, devices)
-    played = rounds(tmp_path, Defence(reducer="trimmed_mean", byzantine=f), slice_elements=slice_elements)
+    played = rounds(tmp_path, RobustSettings(reducer="trimmed_mean", byzantine=f), slice_elements=slice_elements)
     found = played.next(models, [1000, *[1] * (devices - 1)])
     expected = [sum(sorted(column)[f:-f]) / (devices - 2 * f) for column in models.T.tolist()]
     assert_close(found, np.array(expected))
@@ -96,12 +98,16 @@ def test_multi_krum_averages_those_near_their_neighbours(
     tmp_path: Path, devices: int, f: int, slice_elements: int
 ) -> None:
     models = updates(devices + f, devices)
-    played = rounds(tmp_path, Defence(reducer="multi_krum", byzantine=f), slice_elements=slice_elements)
+    played = rounds(tmp_path, RobustSettings(reducer="multi_krum", byzantine=f), slice_elements=slice_elements)
     found = played.next(models, list(range(1, devices + 1)))
     assert_close(found, by_kind(lambda columns: krum_by_hand(models[:, columns], f)[0]))
     left_out = [krum_by_hand(models[:, columns], f)[1] for columns in (PARAMETERS, ~PARAMETERS)]
     told = [
-        {int(told.device.removeprefix("cam-")) for told in played.offences if f"its {what} were left out" in told.what}
+        {
+            int(told.device.removeprefix("cam-"))
+            for told in played.incidents
+            if f"its {what} were left out" in told.description
+        }
         for what in ("parameters", "statistics")
     ]
     assert told == left_out
@@ -109,9 +115,9 @@ def test_multi_krum_averages_those_near_their_neighbours(
 
 def test_of_updates_with_equal_scores_multi_krum_takes_the_first(tmp_path: Path) -> None:
     models = np.repeat(updates(1, 1), 5, axis=0)
-    played = rounds(tmp_path, Defence(reducer="multi_krum", byzantine=1))
+    played = rounds(tmp_path, RobustSettings(reducer="multi_krum", byzantine=1))
     assert_close(played.next(models, [1] * 5), models[0])
-    assert {told.device for told in played.offences} == {"cam-4"}
+    assert {told.device for told in played.incidents} == {"cam-4"}
 
 
 def sum_of_distances(point: F64, models: F64, weights: F64) -> float:
@@ -127,7 +133,7 @@ def test_nothing_is_nearer_than_the_geometric_median(
     """Where the sum of weighted distances is smallest, the weighted unit vectors to the updates cancel out."""
     models, samples = updates(devices, devices), [10 + number for number in range(devices)]
     rule = Mean(weighting="samples") if weighting == "samples" else Mean(weighting="uniform")
-    found = rounds(tmp_path, Defence(reducer="geometric_median"), rule, slice_elements).next(models, samples)
+    found = rounds(tmp_path, RobustSettings(reducer="geometric_median"), rule, slice_elements).next(models, samples)
     weights = np.array(samples if weighting == "samples" else [1] * devices, np.float64)
     weights /= weights.sum()
     for columns in (PARAMETERS, ~PARAMETERS):
@@ -143,16 +149,18 @@ def test_the_geometric_median_is_where_a_majority_agrees(tmp_path: Path) -> None
     """If more than half of the weight is in one point, no other has a smaller sum of distances."""
     models = updates(3, 5)
     models[:3] = models[0]
-    assert_close(rounds(tmp_path, Defence(reducer="geometric_median")).next(models, [1] * 5), models[0], rtol=1e-5)
+    assert_close(
+        rounds(tmp_path, RobustSettings(reducer="geometric_median")).next(models, [1] * 5), models[0], rtol=1e-5
+    )
 
 
-@pytest.mark.parametrize("defence", ROBUST, ids=NAMES)
-def test_updates_that_agree_are_kept_and_nobody_offends(tmp_path: Path, defence: Defence) -> None:
+@pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
+def test_updates_that_agree_are_kept_and_nobody_is_reported(tmp_path: Path, robust: RobustSettings) -> None:
     models = np.repeat(updates(1, 1), 7, axis=0)
-    played = rounds(tmp_path, defence)
+    played = rounds(tmp_path, robust)
     assert_close(played.next(models, [3, 1, 4, 1, 5, 9, 2]), models[0])
-    if defence.reducer != "multi_krum":  # which leaves out as many as it is told to
-        assert played.offences == ()
+    if robust.reducer != "multi_krum":  # which leaves out as many as it is told to
+        assert played.incidents == ()
 
 
 POISONS: dict[str, Callable[[F64], F64]] = {
@@ -163,42 +171,42 @@ POISONS: dict[str, Callable[[F64], F64]] = {
 }
 
 
-@pytest.mark.parametrize("defence", ROBUST, ids=NAMES)
+@pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 @pytest.mark.parametrize("poison", POISONS)
 @pytest.mark.parametrize("devices", [7, 10])
 def test_two_poisoned_updates_do_not_move_a_robust_reducer(
-    tmp_path: Path, defence: Defence, poison: str, devices: int
+    tmp_path: Path, robust: RobustSettings, poison: str, devices: int
 ) -> None:
     honest = updates(devices, devices, spread=0.1)
     models = honest.copy()
     models[[1, 4]] = POISONS[poison](honest[[1, 4]])
-    played = rounds(tmp_path, defence)
+    played = rounds(tmp_path, robust)
     found = played.next(models, [100] * devices)
     centre = np.delete(honest, [1, 4], axis=0).mean(axis=0)
     farthest = np.linalg.norm(honest - centre, axis=1).max()
     assert np.linalg.norm(found - centre) < farthest, "no farther from the honest mean than an honest device"
-    assert {"cam-1", "cam-4"} <= {told.device for told in played.offences}
-    without = rounds(tmp_path / "mean", Defence()).next(models, [100] * devices)
+    assert {"cam-1", "cam-4"} <= {told.device for told in played.incidents}
+    without = rounds(tmp_path / "mean", RobustSettings()).next(models, [100] * devices)
     assert np.linalg.norm(without - centre) > 20 * farthest or poison == "opposite"
 
 
-@pytest.mark.parametrize("defence", ROBUST, ids=NAMES)
-def test_statistics_are_poisoned_in_vain_behind_honest_parameters(tmp_path: Path, defence: Defence) -> None:
+@pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
+def test_statistics_are_poisoned_in_vain_behind_honest_parameters(tmp_path: Path, robust: RobustSettings) -> None:
     """Parameters a thousand times as long would hide them, were both measured together."""
     honest = updates(5, 7, spread=0.1)
     honest[:, PARAMETERS] *= 1000
     models = honest.copy()
     models[2, ~PARAMETERS] = -50.0
-    played = rounds(tmp_path, defence)
+    played = rounds(tmp_path, robust)
     found = played.next(models, [100] * 7)
     centre = np.delete(honest, 2, axis=0).mean(axis=0)
     assert np.abs((found - centre)[~PARAMETERS]).max() < 0.5
-    assert any(told.device == "cam-2" and "statistics" in told.what for told in played.offences)
+    assert any(told.device == "cam-2" and "statistics" in told.description for told in played.incidents)
 
 
 def test_a_server_rule_moves_by_what_the_reducer_says(tmp_path: Path) -> None:
     models = updates(9, 5)
-    played = rounds(tmp_path, Defence(reducer="median"), FedAvgM(server_momentum=0.5))
+    played = rounds(tmp_path, RobustSettings(reducer="median"), FedAvgM(server_momentum=0.5))
     played.next(models, [1] * 5)
     second = updates(10, 5)
     found = played.next(second, [1] * 5)
@@ -208,17 +216,17 @@ def test_a_server_rule_moves_by_what_the_reducer_says(tmp_path: Path) -> None:
     assert_close(found, np.where(PARAMETERS, moved, medians[1]))
 
 
-@pytest.mark.parametrize("defence", ROBUST[1:3], ids=NAMES[1:3])
-def test_too_few_updates_make_no_model(tmp_path: Path, defence: Defence) -> None:
-    few = defence.updates_needed - 1
-    with pytest.raises(InvalidInput, match=f"the round has {few} updates; reducer '{defence.reducer}' needs {few + 1}"):
-        rounds(tmp_path, defence).next(updates(1, few), [1] * few)
+@pytest.mark.parametrize("robust", ROBUST[1:3], ids=NAMES[1:3])
+def test_too_few_updates_make_no_model(tmp_path: Path, robust: RobustSettings) -> None:
+    few = robust.updates_needed - 1
+    with pytest.raises(InvalidInput, match=f"the round has {few} updates; reducer '{robust.reducer}' needs {few + 1}"):
+        rounds(tmp_path, robust).next(updates(1, few), [1] * few)
 
 
 # Norm clip
 
 
-def clipped_by_hand(models: F64, defence: Defence) -> F64:
+def clipped_by_hand(models: F64, robust: RobustSettings) -> F64:
     changes = models - START
     lengths = {
         "parameters": np.linalg.norm(changes[:, PARAMETERS], axis=1),
@@ -226,31 +234,36 @@ def clipped_by_hand(models: F64, defence: Defence) -> F64:
     }
     result = models.copy()
     for device in range(len(models)):
-        bounds = [defence.clip_norm or np.inf]
-        if defence.clip_factor:
-            bounds.append(defence.clip_factor * np.median(lengths["parameters"]))
+        bounds = [robust.clip_norm or np.inf]
+        if robust.clip_factor:
+            bounds.append(robust.clip_factor * np.median(lengths["parameters"]))
         of_parameters = min(1.0, min(bounds) / lengths["parameters"][device])
         of_statistics = of_parameters
-        if defence.clip_factor:
+        if robust.clip_factor:
             usual = np.median(lengths["statistics"])
-            of_statistics = min(of_statistics, defence.clip_factor * usual / lengths["statistics"][device])
+            of_statistics = min(of_statistics, robust.clip_factor * usual / lengths["statistics"][device])
         scale = np.where(PARAMETERS, of_parameters, of_statistics)
         result[device] = START + scale * changes[device]
     return result
 
 
 @pytest.mark.parametrize(
-    "defence",
-    [Defence(clip_norm=9.0), Defence(clip_factor=1.0), Defence(clip_factor=0.5), Defence(clip_norm=3, clip_factor=2)],
+    "robust",
+    [
+        RobustSettings(clip_norm=9.0),
+        RobustSettings(clip_factor=1.0),
+        RobustSettings(clip_factor=0.5),
+        RobustSettings(clip_norm=3, clip_factor=2),
+    ],
 )
 @pytest.mark.parametrize("slice_elements", SLICES)
-def test_a_change_that_is_too_long_is_scaled_down(tmp_path: Path, defence: Defence, slice_elements: int) -> None:
+def test_a_change_that_is_too_long_is_scaled_down(tmp_path: Path, robust: RobustSettings, slice_elements: int) -> None:
     lengths = np.array([0.2, 0.9, 1.0, 1.1, 6.0])
     models = (START + lengths[:, None] * (updates(2, 5) - START)).astype(np.float32).astype(np.float64)
     samples = [5, 1, 2, 3, 4]
-    played = rounds(tmp_path, defence, slice_elements=slice_elements)
+    played = rounds(tmp_path, robust, slice_elements=slice_elements)
     found = played.next(models, samples)
-    expected = clipped_by_hand(models, defence)
+    expected = clipped_by_hand(models, robust)
     assert not np.allclose(expected, models)
     assert_close(found, np.average(expected, axis=0, weights=samples))
 
@@ -262,36 +275,36 @@ def test_reducers_see_the_changes_as_they_were_clipped(tmp_path: Path, reducer: 
     lengths = np.array([0.5, 0.9, 1.0, 1.1, 2.0, 8.0, 30.0])
     models = (START + lengths[:, None] * (updates(6, 7) - START)).astype(np.float32).astype(np.float64)
     found = rounds(
-        tmp_path, Defence(clip_factor=1.2, reducer=reducer, byzantine=byzantine), slice_elements=slice_elements
+        tmp_path, RobustSettings(clip_factor=1.2, reducer=reducer, byzantine=byzantine), slice_elements=slice_elements
     ).next(models, [1] * 7)
-    by_hand = clipped_by_hand(models, Defence(clip_factor=1.2))
+    by_hand = clipped_by_hand(models, RobustSettings(clip_factor=1.2))
     # the same reducer on files that hold the clipped models
-    plain = rounds(tmp_path / "plain", Defence(reducer=reducer, byzantine=byzantine)).next(by_hand, [1] * 7)
+    plain = rounds(tmp_path / "plain", RobustSettings(reducer=reducer, byzantine=byzantine)).next(by_hand, [1] * 7)
     assert_close(found, plain, rtol=1e-5)
-    unclipped = rounds(tmp_path / "un", Defence(reducer=reducer, byzantine=byzantine)).next(models, [1] * 7)
+    unclipped = rounds(tmp_path / "un", RobustSettings(reducer=reducer, byzantine=byzantine)).next(models, [1] * 7)
     assert np.abs(found - unclipped).max() > 1e-2
 
 
 def test_who_is_clipped_is_told_with_the_figures(tmp_path: Path) -> None:
     models = np.full((3, SIZE), START)
     models[1, PARAMETERS] += 10.0  # 86 parameters: the norm is 10·√86
-    played = rounds(tmp_path, Defence(clip_norm=2.0))
+    played = rounds(tmp_path, RobustSettings(clip_norm=2.0))
     found = played.next(models, [1, 1, 2])
     np.testing.assert_allclose(found[PARAMETERS], START + 2 / np.sqrt(86) / 4, rtol=1e-6)
-    (offence,) = played.offences
-    assert offence.device == "cam-1"
-    assert offence.what == "the change of its parameters was scaled down from norm 92.74 to 2"
+    (incident,) = played.incidents
+    assert incident.device == "cam-1"
+    assert incident.description == "the change of its parameters was scaled down from norm 92.74 to 2"
 
 
-def test_the_hundred_gravest_offences_of_a_round_are_kept(tmp_path: Path) -> None:
+def test_the_hundred_gravest_incidents_of_a_round_are_kept(tmp_path: Path) -> None:
     lengths = 1.0 + np.arange(130) / 100
     lengths[7] = 50.0
     models = np.full((130, SIZE), START)
     models[:, PARAMETERS] += lengths[:, None]
-    played = rounds(tmp_path, Defence(clip_norm=0.1))
+    played = rounds(tmp_path, RobustSettings(clip_norm=0.1))
     played.next(models, [1] * 130)
-    kept = {int(told.device.removeprefix("cam-")) for told in played.offences}
-    assert len(played.offences) == 100
+    kept = {int(told.device.removeprefix("cam-")) for told in played.incidents}
+    assert len(played.incidents) == 100
     assert kept == {7, *range(31, 130)}
 
 
@@ -300,7 +313,7 @@ def test_a_variance_is_never_clipped_below_zero(tmp_path: Path) -> None:
     models = np.full((5, SIZE), START)
     models[:, 96:107] = 1e-3
     models[4] = START + 1e6
-    played = rounds(tmp_path, Defence(clip_norm=1e-3, clip_factor=1.0))
+    played = rounds(tmp_path, RobustSettings(clip_norm=1e-3, clip_factor=1.0))
     found = played.next(models, [1] * 5)
     assert (found[96:107] > 0).all()
 
@@ -333,44 +346,50 @@ def test_a_device_that_claims_ten_million_samples_is_capped(tmp_path: Path) -> N
     """Fault 12."""
     models = np.concatenate([np.zeros((9, SIZE)), np.ones((1, SIZE))])
     samples = [100] * 9 + [10_000_000]
-    assert rounds(tmp_path, Defence()).next(models, samples).min() > 0.999
-    played = rounds(tmp_path / "capped", Defence(weight_cap=0.2))
+    assert rounds(tmp_path, RobustSettings()).next(models, samples).min() > 0.999
+    played = rounds(tmp_path / "capped", RobustSettings(weight_cap=0.2))
     np.testing.assert_allclose(played.next(models, samples), 0.2, rtol=1e-6)
-    assert played.offences == (), "a large honest device has done nothing"
-    few = rounds(tmp_path / "few", Defence(weight_cap=0.2)).next(models[-3:], samples[-3:])
+    assert played.incidents == (), "a large honest device has done nothing"
+    few = rounds(tmp_path / "few", RobustSettings(weight_cap=0.2)).next(models[-3:], samples[-3:])
     np.testing.assert_allclose(few, 1 / 3, rtol=1e-6)
 
 
 def test_the_geometric_median_weighs_by_capped_weights(tmp_path: Path) -> None:
     """Nine tenths of the samples are one device's: its model is the geometric median, unless it is capped."""
     models, samples = updates(8, 5), [1, 1, 1, 1, 36]
-    uncapped = rounds(tmp_path / "a", Defence(reducer="geometric_median")).next(models, samples)
+    uncapped = rounds(tmp_path / "a", RobustSettings(reducer="geometric_median")).next(models, samples)
     assert_close(uncapped, models[4], rtol=1e-5)
-    capped_ = rounds(tmp_path / "b", Defence(reducer="geometric_median", weight_cap=0.2)).next(models, samples)
-    alike = rounds(tmp_path / "c", Defence(reducer="geometric_median")).next(models, [1] * 5)
+    capped_ = rounds(tmp_path / "b", RobustSettings(reducer="geometric_median", weight_cap=0.2)).next(models, samples)
+    alike = rounds(tmp_path / "c", RobustSettings(reducer="geometric_median")).next(models, [1] * 5)
     assert_close(capped_, alike)
 
 
 # Memory
 
 
-@pytest.mark.parametrize("defence", [Defence(), Defence(clip_factor=1.0), *ROBUST], ids=["mean", "clip", *NAMES])
-def test_memory_does_not_grow_with_the_fleet(tmp_path: Path, defence: Defence) -> None:
+@pytest.mark.parametrize(
+    "robust", [RobustSettings(), RobustSettings(clip_factor=1.0), *ROBUST], ids=["mean", "clip", *NAMES]
+)
+def test_memory_does_not_grow_with_the_fleet(tmp_path: Path, robust: RobustSettings) -> None:
     size, slice_elements = 200_000, 1 << 15
     specs = (TensorSpec("a", (size,), "parameter"), TensorSpec("b", (100,), "statistic"))
     chance, peaks = np.random.default_rng(0), []
     for devices in (10, 40):
         models = chance.normal(size=(devices, size + 100)).astype(np.float32)
-        peaks.append(peak_of_a_round(tmp_path / str(devices), specs, models, defence, slice_elements))
+        peaks.append(peak_of_a_round(tmp_path / str(devices), specs, models, robust, slice_elements))
     assert peaks[1] < 1.25 * peaks[0]
     assert max(peaks) < 6 * 8 * slice_elements + 200_000, "a few slices in float64, not one model of a device"
 
 
 def peak_of_a_round(
-    directory: Path, specs: tuple[TensorSpec, ...], models: npt.NDArray[np.float32], defence: Defence, elements: int
+    directory: Path,
+    specs: tuple[TensorSpec, ...],
+    models: npt.NDArray[np.float32],
+    robust: RobustSettings,
+    elements: int,
 ) -> int:
     manifest = make_manifest(tensors=specs)
-    played = Rounds(directory, manifest, models[0], slice_elements=elements, defence=defence)
+    played = Rounds(directory, manifest, models[0], slice_elements=elements, robust=robust)
     closed = played.closed(models, [1] * len(models))
     tracemalloc.start()
     try:
@@ -401,10 +420,10 @@ def peak_of_a_round(
 )
 def test_a_setting_that_makes_no_sense_is_named(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        Defence(**fields)
+        RobustSettings(**fields)
 
 
 @pytest.mark.parametrize("reducer", ["median", "geometric_median"])
 @pytest.mark.parametrize("f", [0, 1, 3])
 def test_a_majority_must_be_honest(reducer: Any, f: int) -> None:  # noqa: ANN401
-    assert Defence(reducer=reducer, byzantine=f).updates_needed == 2 * f + 1
+    assert RobustSettings(reducer=reducer, byzantine=f).updates_needed == 2 * f + 1

@@ -1,4 +1,4 @@
-"""The defence of class means, against numpy class by class."""
+"""Robust aggregation of class means, against numpy class by class."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from moonfed.coordinator.aggregation.robust.config import Defence
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.tensors import TensorSpec
 from tests.support.aggregation_rounds import SIZE, Rounds, make_manifest
 
@@ -18,15 +18,15 @@ CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, 
 PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, WIDTH), "statistic"))
 F64 = npt.NDArray[np.float64]
 ROBUST = [
-    Defence(reducer="median"),
-    Defence(reducer="trimmed_mean", byzantine=1),
-    Defence(reducer="multi_krum", byzantine=1),
-    Defence(reducer="geometric_median"),
+    RobustSettings(reducer="median"),
+    RobustSettings(reducer="trimmed_mean", byzantine=1),
+    RobustSettings(reducer="multi_krum", byzantine=1),
+    RobustSettings(reducer="geometric_median"),
 ]
-NAMES = [defence.reducer for defence in ROBUST]
+NAMES = [robust.reducer for robust in ROBUST]
 
 
-def played(directory: Path, defence: Defence, drawn: int = 0) -> Rounds:
+def played(directory: Path, robust: RobustSettings, drawn: int = 0) -> Rounds:
     manifest = make_manifest(
         method="fedssc",
         classes=("cat", "dog", "fox"),
@@ -34,7 +34,7 @@ def played(directory: Path, defence: Defence, drawn: int = 0) -> Rounds:
         downlink={"prototypes": PROTOTYPES},
         uplink={"class_means": CLASS_MEANS},
     )
-    return Rounds(directory, manifest, np.zeros(SIZE), defence=defence)
+    return Rounds(directory, manifest, np.zeros(SIZE), robust=robust)
 
 
 def prototypes(rounds: Rounds, means: F64, shares: npt.NDArray[np.bool_] | None = None) -> tuple[list[int], F64]:
@@ -56,26 +56,32 @@ def honest(devices: int, spread: float = 0.1) -> F64:
 def test_each_class_is_reduced_over_those_that_share_it(tmp_path: Path) -> None:
     means, shares = honest(7, spread=1.0), np.ones((7, 3), np.bool_)
     shares[[1, 5], 1] = False
-    present, found = prototypes(played(tmp_path, Defence(reducer="median")), means, shares)
+    present, found = prototypes(played(tmp_path, RobustSettings(reducer="median")), means, shares)
     assert present == [1, 1, 1]
     np.testing.assert_allclose(found[0], np.median(means[:, 0], axis=0), rtol=1e-6)
     np.testing.assert_allclose(found[1], np.median(means[[0, 2, 3, 4, 6], 1], axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("defence", ROBUST, ids=NAMES)
+@pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 @pytest.mark.parametrize("poison", [lambda mean: -1000 * mean, lambda mean: np.full_like(mean, 3e38)])
-def test_a_poisoned_class_mean_moves_no_prototype_and_is_told(tmp_path: Path, defence: Defence, poison: object) -> None:
+def test_a_poisoned_class_mean_moves_no_prototype_and_is_told(
+    tmp_path: Path, robust: RobustSettings, poison: object
+) -> None:
     assert callable(poison)
     means = honest(7)
     centre, farthest = means[:6].mean(axis=0), np.linalg.norm(means - means[:6].mean(axis=0), axis=2).max()
     means[6, 1:] = poison(means[6, 1:])
-    rounds = played(tmp_path, defence)
+    rounds = played(tmp_path, robust)
     present, found = prototypes(rounds, means)
     assert present == [1, 1, 1]
     assert np.linalg.norm(found - centre, axis=1).max() <= farthest
-    told = [offence.what for offence in rounds.offences if offence.device == "cam-6" and "dog, fox" in offence.what]
+    told = [
+        incident.description
+        for incident in rounds.incidents
+        if incident.device == "cam-6" and "dog, fox" in incident.description
+    ]
     assert len(told) == 1
-    _, ruined = prototypes(played(tmp_path / "mean", Defence()), means)
+    _, ruined = prototypes(played(tmp_path / "mean", RobustSettings()), means)
     assert np.linalg.norm(ruined - centre, axis=1).max() > 100 * farthest
 
 
@@ -83,7 +89,7 @@ def test_a_class_that_too_few_share_for_the_reducer_has_no_prototype(tmp_path: P
     means, shares = honest(7), np.ones((7, 3), np.bool_)
     shares[4:, 0] = False  # four sharers; Multi-Krum against one device needs five
     shares[5:, 1] = False
-    present, found = prototypes(played(tmp_path, Defence(reducer="multi_krum", byzantine=1)), means, shares)
+    present, found = prototypes(played(tmp_path, RobustSettings(reducer="multi_krum", byzantine=1)), means, shares)
     assert present == [0, 1, 1]
     np.testing.assert_array_equal(found[0], 0)
 
@@ -93,11 +99,11 @@ def test_a_class_mean_is_no_longer_than_a_multiple_of_the_median_of_its_sharers(
     """Even if the only device that is drawn for a class is the one that exaggerates."""
     means = honest(5)
     means[2] *= 1e4
-    rounds = played(tmp_path, Defence(clip_factor=1.5), drawn)
+    rounds = played(tmp_path, RobustSettings(clip_factor=1.5), drawn)
     lengths = np.linalg.norm(means, axis=2)
     longest = 1.5 * np.median(lengths, axis=0)
     clipped = means * np.minimum(1, longest / lengths)[:, :, None]
-    told = set[Offence]()
+    told = set[Incident]()
     for _ in range(12):
         _, found = prototypes(rounds, means)
         if drawn:
@@ -105,14 +111,16 @@ def test_a_class_mean_is_no_longer_than_a_multiple_of_the_median_of_its_sharers(
             np.testing.assert_allclose(ways.min(axis=0), 0, atol=1e-5)
         else:
             np.testing.assert_allclose(found, clipped.mean(axis=0), rtol=1e-5, atol=1e-6)
-        told.update(rounds.offences)
-    assert {offence.device for offence in told} == {"cam-2"}
-    assert all("were scaled down" in offence.what for offence in told)
+        told.update(rounds.incidents)
+    assert {incident.device for incident in told} == {"cam-2"}
+    assert all("were scaled down" in incident.description for incident in told)
 
 
-def test_the_offences_of_many_classes_are_one_sentence(tmp_path: Path) -> None:
+def test_the_incidents_of_many_classes_are_one_sentence(tmp_path: Path) -> None:
     means = honest(5)
     means[2] *= 1e4
-    rounds = played(tmp_path, Defence(clip_factor=1.5))
+    rounds = played(tmp_path, RobustSettings(clip_factor=1.5))
     prototypes(rounds, means)
-    assert [offence.what for offence in rounds.offences] == ["its means of classes cat, dog, fox were scaled down"]
+    assert [incident.description for incident in rounds.incidents] == [
+        "its means of classes cat, dog, fox were scaled down"
+    ]

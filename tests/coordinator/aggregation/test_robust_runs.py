@@ -28,7 +28,7 @@ from tests.support.coordinator import (
 F64 = npt.NDArray[np.float64]
 HONEST, POISONED = [f"cam-{number}" for number in range(6)], ["cam-6", "cam-7"]
 ROUNDS = 3
-Sent = Mapping[str, Any]  # fields of the contract's Defence
+Sent = Mapping[str, Any]  # fields of the contract's RobustSettings
 
 
 class Iris:
@@ -66,11 +66,11 @@ def poisoned(begun: F64, honest: F64) -> F64:
     return begun - 1000 * (honest - begun)
 
 
-def defended(fleet: Fleet, defence: Sent) -> tuple[F64, list[control_pb2.Round], list[str]]:
+def robust_run(fleet: Fleet, robust: Sent) -> tuple[F64, list[control_pb2.Round], list[str]]:
     """A run of some rounds with two poisoned devices of eight: final model, rounds, and what an operator watched."""
     devices = [fleet.device(device) for device in (*HONEST, *POISONED)]
     quorum = control_pb2.Amount(fraction=1.0)
-    fleet.start("run", ROUNDS, minimum_devices=8, quorum=quorum, defence=control_pb2.Defence(**defence))
+    fleet.start("run", ROUNDS, minimum_devices=8, quorum=quorum, robust=control_pb2.RobustSettings(**robust))
     watching = fleet.operator.watch("run")
     next(watching)  # the snapshot: from here on everything is told
     attending = [device.attend() for device in devices]
@@ -97,15 +97,15 @@ def honest_model() -> F64:
     return model
 
 
-def test_without_a_defence_two_poisoned_devices_ruin_the_model(fleet: Fleet) -> None:
+def test_without_robust_aggregation_two_poisoned_devices_ruin_the_model(fleet: Fleet) -> None:
     assert IRIS.accuracy(honest_model()) > 0.93
-    model, rounds, _ = defended(fleet, {})
+    model, rounds, _ = robust_run(fleet, {})
     assert IRIS.accuracy(model) < 0.5
-    assert not any(round_.offences for round_ in rounds)
+    assert not any(round_.incidents for round_ in rounds)
 
 
 @pytest.mark.parametrize(
-    "defence",
+    "robust",
     [
         {"reducer": "median"},
         {"reducer": "trimmed_mean", "byzantine": 2},
@@ -115,52 +115,55 @@ def test_without_a_defence_two_poisoned_devices_ruin_the_model(fleet: Fleet) -> 
     ],
     ids=["median", "trimmed_mean", "multi_krum", "geometric_median", "the whole chain"],
 )
-def test_a_defence_keeps_the_model_and_names_the_offenders(fleet: Fleet, defence: Sent) -> None:
-    model, rounds, _ = defended(fleet, defence)
+def test_robust_aggregation_keeps_the_model_and_names_the_poisoned_devices(fleet: Fleet, robust: Sent) -> None:
+    model, rounds, _ = robust_run(fleet, robust)
     assert IRIS.accuracy(model) >= IRIS.accuracy(honest_model()) - 0.04
     for round_ in rounds:
-        assert set(POISONED) <= {offence.device for offence in round_.offences}
+        assert set(POISONED) <= {incident.device for incident in round_.incidents}
         assert list(round_.counted) == [*HONEST, *POISONED], "they did deliver"
 
 
 def test_a_norm_clip_bounds_how_far_poisoned_devices_get(fleet: Fleet) -> None:
-    model, rounds, _ = defended(fleet, {"clip_norm": 2.0})
+    model, rounds, _ = robust_run(fleet, {"clip_norm": 2.0})
     assert np.linalg.norm(model[:15]) <= 2.0 * ROUNDS
-    assert all(set(POISONED) <= {offence.device for offence in round_.offences} for round_ in rounds)
+    assert all(set(POISONED) <= {incident.device for incident in round_.incidents} for round_ in rounds)
 
 
-def test_an_operator_is_shown_the_defence_and_the_offences(fleet: Fleet) -> None:
+def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> None:
     sent: Sent = {"clip_norm": 20.0, "reducer": "geometric_median", "byzantine": 2, "weight_cap": 0.25}
-    _, rounds, watched = defended(fleet, sent)
+    _, rounds, watched = robust_run(fleet, sent)
     run = fleet.operator.run("run")
     lines = run_lines(run, None, rounds)
-    assert "defence: weight cap 25%, clip norm 20, reducer geometric_median against 2 of a round's devices" in lines
+    assert (
+        "robust aggregation: weight cap 25%, clip norm 20, reducer geometric_median against 2 of a round's devices"
+        in lines
+    )
     told = [line for line in lines if line.startswith("round 2, cam-7: the change of its parameters was scaled down")]
     assert len(told) == 1
-    assert {"device": "cam-7", "what": told[0].removeprefix("round 2, cam-7: ")} in round_document(rounds[1])[
-        "offences"
+    assert {"device": "cam-7", "description": told[0].removeprefix("round 2, cam-7: ")} in round_document(rounds[1])[
+        "incidents"
     ]
-    assert run.settings.defence == control_pb2.Defence(**sent)
+    assert run.settings.robust == control_pb2.RobustSettings(**sent)
     committed = [line for line in watched if "committed" in line]
     assert len(committed) == ROUNDS
-    assert all(line.endswith("; offences of cam-6, cam-7") for line in committed)
+    assert all(line.endswith("; incidents of cam-6, cam-7") for line in committed)
 
 
-def test_a_restarted_coordinator_defends_on(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The defence is a setting of the run, which the store keeps."""
+def test_a_restarted_coordinator_keeps_the_robust_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """They are settings of the run, which the store keeps."""
     directory = tmp_path_factory.mktemp("fleet")
     with fleet_in(directory) as before:
-        before.start(defence=control_pb2.Defence(weight_cap=0.5, clip_factor=1.5))
+        before.start(robust=control_pb2.RobustSettings(weight_cap=0.5, clip_factor=1.5))
     with fleet_in(directory) as after:
-        assert after.operator.run("run").settings.defence == control_pb2.Defence(
+        assert after.operator.run("run").settings.robust == control_pb2.RobustSettings(
             weight_cap=0.5, clip_factor=1.5, reducer="mean"
         )
 
 
-def claim(fleet: Fleet, defence: Sent) -> F64:
+def claim(fleet: Fleet, robust: Sent) -> F64:
     """A round of four devices, the last of which claims to have ten million samples."""
     devices: list[Device] = [fleet.device(f"cam-{number}") for number in range(4)]
-    fleet.start(minimum_devices=4, quorum=control_pb2.Amount(count=4), defence=control_pb2.Defence(**defence))
+    fleet.start(minimum_devices=4, quorum=control_pb2.Amount(count=4), robust=control_pb2.RobustSettings(**robust))
     attending = [device.attend() for device in devices]
     for number, (device, one) in enumerate(zip(devices, attending, strict=True)):
         claimed, value = (10_000_000, 1.0) if number == 3 else (50, 0.0)
@@ -171,7 +174,7 @@ def claim(fleet: Fleet, defence: Sent) -> F64:
 
 def test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples(fleet: Fleet) -> None:
     np.testing.assert_allclose(claim(fleet, {"weight_cap": 0.3}), 0.3, rtol=1e-6)
-    assert not fleet.operator.rounds("run")[0].offences, "a large honest device has done nothing"
+    assert not fleet.operator.rounds("run")[0].incidents, "a large honest device has done nothing"
 
 
 def test_without_a_cap_such_a_device_has_its_way(fleet: Fleet) -> None:
@@ -187,7 +190,7 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "byzantine": 1}
 
 
 @pytest.mark.parametrize(
-    ("bundle", "defence", "devices", "told"),
+    ("bundle", "robust", "devices", "told"),
     [
         ({"server_rule": FedNova()}, {"weight_cap": 0.2}, 9, "server_rule is 'fednova', by which a device counts by"),
         ({"server_rule": FedNova()}, MEDIAN, 9, "server_rule is 'fednova'"),
@@ -201,19 +204,21 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "byzantine": 1}
         ({}, {"weight_cap": 3}, 9, "weight_cap is 3.0; it must be a share from 0 to 1"),
     ],
 )
-def test_a_defence_that_would_not_hold_is_refused_at_the_start(
-    fleet: Fleet, bundle: Sent, defence: Sent, devices: int, told: str
+def test_robust_settings_that_would_not_hold_are_refused_at_the_start(
+    fleet: Fleet, bundle: Sent, robust: Sent, devices: int, told: str
 ) -> None:
     with pytest.raises(InvalidInput, match=told):
-        started(fleet, bundle, defence, devices)
+        started(fleet, bundle, robust, devices)
 
 
-def started(fleet: Fleet, bundle: Sent, defence: Sent, devices: int) -> control_pb2.Run:
-    return fleet.start(bundle=make_bundle(**bundle), minimum_devices=devices, defence=control_pb2.Defence(**defence))
+def started(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> control_pb2.Run:
+    return fleet.start(
+        bundle=make_bundle(**bundle), minimum_devices=devices, robust=control_pb2.RobustSettings(**robust)
+    )
 
 
 @pytest.mark.parametrize(
-    ("bundle", "defence", "devices"),
+    ("bundle", "robust", "devices"),
     [
         (SCAFFOLD, {"weight_cap": 0.2}, 1),
         (FEDSSC, {"clip_norm": 2.0, "clip_factor": 2.0}, 1),
@@ -222,16 +227,16 @@ def started(fleet: Fleet, bundle: Sent, defence: Sent, devices: int) -> control_
         ({"server_rule": Mean(weighting="uniform")}, {"weight_cap": 0.2}, 1),
     ],
 )
-def test_a_defence_that_holds_is_not_refused(fleet: Fleet, bundle: Sent, defence: Sent, devices: int) -> None:
-    assert started(fleet, bundle, defence, devices).status == control_pb2.RUN_STATUS_RUNNING
+def test_robust_settings_that_hold_are_not_refused(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> None:
+    assert started(fleet, bundle, robust, devices).status == control_pb2.RUN_STATUS_RUNNING
 
 
-def test_an_asynchronous_run_defends_itself_alike(fleet: Fleet) -> None:
+def test_an_asynchronous_run_aggregates_robustly_too(fleet: Fleet) -> None:
     """FedBuff's late updates are reduced as if they had begun with the newest model."""
     devices = [fleet.device(f"cam-{number}") for number in range(4)]
     fields: dict[str, Any] = {
         "asynchronous": control_pb2.Asynchronous(buffer=3, max_staleness=5),
-        "defence": control_pb2.Defence(reducer="median", byzantine=1),
+        "robust": control_pb2.RobustSettings(reducer="median", byzantine=1),
         "bundle": make_bundle(server_rule=Mean(weighting="uniform")),
     }
     with pytest.raises(InvalidInput, match="a round may close with 2 updates; reducer 'median' needs 3"):
@@ -248,4 +253,4 @@ def test_an_asynchronous_run_defends_itself_alike(fleet: Fleet) -> None:
         devices[number].submit(again[number], model_bytes(value))
     list(fleet.operator.watch("run"))
     np.testing.assert_array_equal(fetched(fleet, fleet.operator.run("run").model), 6.0)
-    assert {offence.device for offence in fleet.operator.rounds("run")[1].offences} == {"cam-3"}
+    assert {incident.device for incident in fleet.operator.rounds("run")[1].incidents} == {"cam-3"}

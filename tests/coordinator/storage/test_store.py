@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from moonfed.blobs import BlobRef, ref_of_bytes
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.records import Answer, AttemptId, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.rounds.settings import Amount, Settings
@@ -347,14 +347,16 @@ def test_a_round_is_closed_once(store: Store) -> None:
     assert store.past_rounds("digits", None, 9)[1].reason == "because"
 
 
-def test_offences_and_base_rounds_are_kept_with_the_round(store: Store) -> None:
+def test_incidents_and_base_rounds_are_kept_with_the_round(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
-    offences = (Offence(device="b", what="its change was scaled down"),)
-    store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={}, offences=offences, bases={"a": 0})
+    incidents = (Incident(device="b", description="its change was scaled down"),)
+    store.commit_round(
+        FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={}, incidents=incidents, bases={"a": 0}
+    )
     found = store.round(FIRST)
     assert found
-    assert (found.offences, found.bases) == (offences, {"a": 0})
+    assert (found.incidents, found.bases) == (incidents, {"a": 0})
 
 
 def test_receipts_of_long_ago_are_forgotten(store: Store) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.model_files import SLICE, Memory, Slice, is_parameter, read, weighted_sum, writers
 from moonfed.coordinator.aggregation.prototypes import next_prototypes
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
-from moonfed.coordinator.aggregation.robust.pipeline import defend
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.pipeline import reduce_robustly
 from moonfed.coordinator.aggregation.server_rules import adaptive, fedavgm, fednova, scaffold
 from moonfed.manifest import MODEL, PROTOTYPES, VARIATE
 from moonfed.server_rules import AdaptiveRule, FedAvgM, FedNova, ServerRule
@@ -24,25 +24,25 @@ class Aggregated:
     """What a round's updates came to."""
 
     files: Mapping[str, Path]  # the next global state by role: the model, and all that the next round needs beside it
-    offences: tuple[Offence, ...]  # what the defence did
+    incidents: tuple[Incident, ...]  # what robust aggregation did
 
 
 def aggregate(closed: ClosedRound, directory: Path, *, slice_elements: int = SLICE) -> Aggregated:
     """Writes the next global state into a directory.
 
-    Raises InvalidInput if the server rule's settings lead out of float32's range, or the defence needs more updates.
+    Raises InvalidInput if the server rule's settings lead out of float32's range, or the reducer needs more updates.
     The result depends on nothing but the arguments, bit for bit; `slice_elements` decides how much memory it takes, and
-    about the last bit of what a defence measures of whole updates.
+    about the last bit of what robust aggregation measures of whole updates.
     """
     rule, downlink = closed.manifest.server_rule, closed.manifest.downlink
     roles = [MODEL, *remembered(rule), *(role for role in (VARIATE, PROTOTYPES) if role in downlink)]
     files = {role: directory / role for role in roles}
-    offences = _next_model(closed, {role: files[role] for role in (MODEL, *remembered(rule))}, slice_elements)
+    incidents = _next_model(closed, {role: files[role] for role in (MODEL, *remembered(rule))}, slice_elements)
     if VARIATE in files:
         scaffold.next_variate(closed, files[VARIATE], slice_elements)
     if PROTOTYPES in files:
-        offences += next_prototypes(closed, files[PROTOTYPES])
-    return Aggregated(files=files, offences=offences)
+        incidents += next_prototypes(closed, files[PROTOTYPES])
+    return Aggregated(files=files, incidents=incidents)
 
 
 def remembered(rule: ServerRule) -> Mapping[str, float]:
@@ -54,9 +54,9 @@ def remembered(rule: ServerRule) -> Mapping[str, float]:
     return {}
 
 
-def _next_model(closed: ClosedRound, files: Mapping[str, Path], slice_elements: int) -> tuple[Offence, ...]:
-    """Parameters by the rule, statistics by the weighted mean, or what the defence puts in its place."""
-    specs, updates = closed.manifest.tensors, defend(closed, slice_elements)
+def _next_model(closed: ClosedRound, files: Mapping[str, Path], slice_elements: int) -> tuple[Incident, ...]:
+    """Parameters by the rule, statistics by the weighted mean, or what robust aggregation puts in its place."""
+    specs, updates = closed.manifest.tensors, reduce_robustly(closed, slice_elements)
     with writers(files, specs) as writing:
         for start, stop in updates.ranges:
             mean = updates.reduce(start, stop)
@@ -65,7 +65,7 @@ def _next_model(closed: ClosedRound, files: Mapping[str, Path], slice_elements: 
             writing[MODEL].write(np.where(parameter, moved, mean))
             for role, values in memory.items():
                 writing[role].write(np.where(parameter, values, 0.0))
-    return updates.offences()
+    return updates.incidents()
 
 
 def _apply(closed: ClosedRound, mean: Slice, start: int, stop: int) -> tuple[Slice, Memory]:

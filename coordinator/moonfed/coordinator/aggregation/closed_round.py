@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.manifest import MODEL, Manifest
 from moonfed.server_rules import Weighting
 
@@ -31,7 +31,7 @@ class ClosedRound:
     admitted: int  # N: devices that belong to the run, at least the contributions'
     begun_with: Mapping[str, Path]  # the global state, by role; what nobody has computed yet is absent
     contributions: tuple[Contribution, ...]  # in order of the devices' names
-    defence: Defence = field(default_factory=Defence)
+    robust: RobustSettings = field(default_factory=RobustSettings)
 
     @property
     def models(self) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moonfed.coordinator.aggregation.prototypes import COUNTS, MEANS, PRESENT
-from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.errors import InvalidInput
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, VARIATE, VARIATE_CHANGE, Manifest
 from moonfed.schema import TensorSpec
@@ -32,37 +32,37 @@ def require_consistent(manifest: Manifest) -> None:
             raise InvalidInput(f"momentum is {momentum}; with server_rule 'fednova' it must be from 0, below 1")
 
 
-def require_defensible(manifest: Manifest, defence: Defence, fewest_updates: int) -> None:
-    """Raises InvalidInput, saying what to change, if a defence would not hold what it promises for this bundle.
+def require_robust_aggregation(manifest: Manifest, robust: RobustSettings, fewest_updates: int) -> None:
+    """Raises InvalidInput, saying what to change, if robust aggregation would not hold for this bundle.
 
     `fewest_updates`: the smallest number of updates that a round may close with.
     """
-    if not defence:
+    if not robust:
         return
     if isinstance(manifest.server_rule, FedNova):
         raise InvalidInput(
             "server_rule is 'fednova', by which a device counts by the steps that it says it took, whatever the "
-            "defence; export with another server rule, or start without a defence"
+            "robust settings; export with another server rule, or start without robust aggregation"
         )
-    if VARIATE in manifest.downlink and (defence.clips or defence.reducer != "mean"):
+    if VARIATE in manifest.downlink and (robust.clips or robust.reducer != "mean"):
         raise InvalidInput(
             f"method is {manifest.method!r}, whose control variate must be the mean of those that the devices keep; "
             "clip_norm, clip_factor and a reducer other than 'mean' would part them: leave them out"
         )
     if PROTOTYPES in manifest.downlink:
-        _require_prototypes_defensible(manifest, defence)
-    defence.require_quorum(fewest_updates)
+        _require_robust_prototypes(manifest, robust)
+    robust.require_quorum(fewest_updates)
 
 
-def _require_prototypes_defensible(manifest: Manifest, defence: Defence) -> None:
-    if defence.clip_norm and not defence.clip_factor and defence.reducer == "mean":
+def _require_robust_prototypes(manifest: Manifest, robust: RobustSettings) -> None:
+    if robust.clip_norm and not robust.clip_factor and robust.reducer == "mean":
         raise InvalidInput(
-            f"clip_norm is {defence.clip_norm}, which bounds models but not the class means that this bundle's devices "
+            f"clip_norm is {robust.clip_norm}, which bounds models but not the class means that this bundle's devices "
             "share; give clip_factor or a reducer as well"
         )
-    if 0 < manifest.prototype_devices < defence.updates_needed:
+    if 0 < manifest.prototype_devices < robust.updates_needed:
         raise InvalidInput(
-            f"the bundle's prototype_devices is {manifest.prototype_devices}; {defence.need}: "
+            f"the bundle's prototype_devices is {manifest.prototype_devices}; {robust.need}: "
             "export with more, or with 0 for all"
         )
 

@@ -17,7 +17,7 @@ import numpy as np
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.model_files import Slice, read, writers
 from moonfed.coordinator.aggregation.robust.config import Reducer
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.aggregation.robust.incidents import Noted, gravest
 from moonfed.coordinator.aggregation.robust.vectors import longest, reduce_rows
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES
@@ -35,10 +35,10 @@ OBJECTED: Mapping[Reducer, str] = {
 CLASSES_SHOWN = 5
 
 
-def next_prototypes(closed: ClosedRound, path: Path) -> tuple[Offence, ...]:
-    """Writes the next prototypes [C, D], and which classes have one [C], to that path; what the defence did.
+def next_prototypes(closed: ClosedRound, path: Path) -> tuple[Incident, ...]:
+    """Writes the next prototypes [C, D], and which classes have one [C], to that path; what robust aggregation did.
 
-    A class that fewer devices share than the defence's reducer needs has no prototype in this round.
+    A class that fewer devices share than the run's reducer needs has no prototype in this round.
     """
     specs = closed.manifest.downlink[PROTOTYPES]
     shapes = {spec.name: spec.shape for spec in specs}
@@ -47,12 +47,12 @@ def next_prototypes(closed: ClosedRound, path: Path) -> tuple[Offence, ...]:
     for class_, sharers in enumerate(_sharers(closed)):
         source = draw(closed, class_, sharers)
         drawn = [device for device in sharers if device in source]
-        if not drawn or len(drawn) < closed.defence.updates_needed:
+        if not drawn or len(drawn) < closed.robust.updates_needed:
             continue
         rows, chosen = _rows(closed, frozenset(sharers), class_), [device in source for device in sharers]
-        reduced = reduce_rows(closed.defence, rows[chosen], longest(closed.defence, rows))
+        reduced = reduce_rows(closed.robust, rows[chosen], longest(closed.robust, rows))
         tensors[PRESENT][class_], tensors[PROTOTYPES][class_] = 1.0, reduced.result
-        for told, positions in ((CLIPPED, reduced.clipped), (OBJECTED[closed.defence.reducer], reduced.objected)):
+        for told, positions in ((CLIPPED, reduced.clipped), (OBJECTED[closed.robust.reducer], reduced.objected)):
             for position in positions:
                 done[told][drawn[position]].append(closed.manifest.classes[class_])
     with writers({PROTOTYPES: path}, specs) as files:
@@ -60,7 +60,10 @@ def next_prototypes(closed: ClosedRound, path: Path) -> tuple[Offence, ...]:
             files[PROTOTYPES].write(tensors[spec.name].ravel())
     return gravest(
         [
-            Noted(offence=Offence(device=device, what=f"its means of {_listed(found)} {told}"), gravity=len(found))
+            Noted(
+                incident=Incident(device=device, description=f"its means of {_listed(found)} {told}"),
+                gravity=len(found),
+            )
             for told, by_device in done.items()
             for device, found in by_device.items()
         ]

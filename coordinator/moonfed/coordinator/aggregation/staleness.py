@@ -3,7 +3,7 @@
     w ← w + Σ p_i·s(τ_i)·(y_i − w_i),    s(τ) = 1/√(1 + τ)
 
 y_i is what a device made of w_i, the global model of τ_i models ago. This is the mean of w + s(τ_i)·(y_i − w_i), which
-stand for what the devices would have sent had they begun with w: so defences and server rules take these as they take
+stand for what the devices would have sent had they begun with w: so reducers and server rules take these as they take
 any round's models. Statistics are no sums of steps: of them it is w + s(τ_i)·(y_i − w), which lies between w and y_i.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from moonfed.coordinator.cli.format_robust import defence_document, defence_line, offence_lines, offences_document
+from moonfed.coordinator.cli.format_robust import incident_lines, incidents_document, robust_document, robust_line
 from moonfed.encodings import PLAIN
 from moonfed.labels import write_labels
 from moonfed.v1 import blob_pb2, control_pb2
@@ -41,7 +41,7 @@ def round_document(round_: control_pb2.Round) -> dict[str, Any]:
         "reason": round_.reason,
         "metrics": dict(round_.metrics),
         "seconds": round_.seconds,
-        "offences": offences_document(round_),
+        "incidents": incidents_document(round_),
     }
 
 
@@ -84,15 +84,15 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
     if rule:
         settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
         lines += [f"server rule {rule['name']}: {settings}"]
-    if run.settings.HasField("defence"):
-        lines += [defence_line(run.settings.defence)]
+    if run.settings.HasField("robust"):
+        lines += [robust_line(run.settings.robust)]
     if encodings := _encodings_line(run.settings):
         lines += [encodings]
     if rows:
         heads = ["round", "attempt", "status", "updates", "seconds", *metrics, "missing"]
         lines += ["", *table(heads, rows)]
-    if offences := offence_lines(rounds):
-        lines += ["", *offences]
+    if incidents := incident_lines(rounds):
+        lines += ["", *incidents]
     if run.HasField("open_round"):
         lines += ["", _open_round_line(run.open_round)]
     return lines
@@ -130,7 +130,7 @@ def event_line(event: control_pb2.RunEvent) -> str:
     attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
     where = f"round {event.round}{attempt}"
     metrics = ", ".join(f"{name} {_metric(name, value)}" for name, value in sorted(event.metrics.items()))
-    offences = f"; {event.reason}" if event.reason else ""
+    incidents = f"; {event.reason}" if event.reason else ""
     lines = {
         "snapshot": lambda: snapshot_line(event.run),
         "waiting": lambda: event.reason,
@@ -141,7 +141,7 @@ def event_line(event: control_pb2.RunEvent) -> str:
         "device_declined": lambda: f"{where}: {event.device} declined: {event.reason}",
         "device_lost": lambda: f"{where}: {event.device} is lost",
         "round_committed": lambda: (
-            f"{where} committed with {len(event.devices)} updates: {event.model.sha256[:12]}{offences}"
+            f"{where} committed with {len(event.devices)} updates: {event.model.sha256[:12]}{incidents}"
         ),
         "round_abandoned": lambda: f"{where} abandoned: {event.reason}",
         "metrics": lambda: f"round {event.round}: {metrics or 'no metrics'}",
@@ -227,7 +227,7 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "over_selection": settings.over_selection,
         "labels": dict(settings.labels),
         "asynchronous": _asynchronous_document(settings),
-        "defence": defence_document(settings.defence) if settings.HasField("defence") else None,
+        "robust": robust_document(settings.robust) if settings.HasField("robust") else None,
     }
 
 

@@ -84,7 +84,7 @@ def start(
     Example: moonfed-coordinator run start digits.zip --quorum 5 --clip-factor 2.5 --reducer multi_krum --byzantine 1
     """
     from moonfed.bundle import read_bundle
-    from moonfed.coordinator.aggregation.robust.config import Defence, parse_reducer
+    from moonfed.coordinator.aggregation.robust.config import RobustSettings, parse_reducer
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format import run_document, snapshot_line
     from moonfed.coordinator.rounds.fedbuff_settings import parse_asynchronous
@@ -107,7 +107,7 @@ def start(
         sampling=parse_sampling(sampling),
         encodings=parse_encodings(downlink_encoding, uplink_encoding),
         retention=Retention(last=keep_last, every=keep_every),
-        defence=Defence(
+        robust=RobustSettings(
             weight_cap=parse_fraction("weight_cap", weight_cap or "0%"),
             clip_norm=clip_norm,
             clip_factor=clip_factor,

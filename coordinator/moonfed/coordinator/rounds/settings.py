@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.encodings import Encodings
@@ -68,7 +68,7 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     over_selection: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)  # that a device must have to be drawn
-    defence: Defence = field(default_factory=Defence)
+    robust: RobustSettings = field(default_factory=RobustSettings)
     asynchronous: Asynchronous | None = None  # None: rounds are synchronous
 
     def __post_init__(self) -> None:
@@ -157,9 +157,9 @@ class Settings:
         encodings = Encodings.from_document(document.get("encodings", {}))  # runs of earlier releases have none
         # An older release's run was started when all of its models were kept.
         retention = Retention(**document["retention"]) if "retention" in document else KEEP_ALL
-        defence = Defence(**document.get("defence", {}))
+        robust = RobustSettings(**document.get("robust", {}))
         asynchronous = Asynchronous(**document["asynchronous"]) if document.get("asynchronous") else None
-        built = {"encodings": encodings, "retention": retention, "defence": defence, "asynchronous": asynchronous}
+        built = {"encodings": encodings, "retention": retention, "robust": robust, "asynchronous": asynchronous}
         return cls(**{**document, **amounts, **built})
 
 

@@ -96,7 +96,10 @@ def round_message(record: RoundRecord) -> control_pb2.Round:
         reason=record.reason,
         metrics=dict(record.metrics),
         seconds=record.seconds,
-        offences=[control_pb2.Offence(device=offence.device, what=offence.what) for offence in record.offences],
+        incidents=[
+            control_pb2.Incident(device=incident.device, description=incident.description)
+            for incident in record.incidents
+        ],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from moonfed.coordinator.aggregation.robust.config import Defence, parse_reducer
+from moonfed.coordinator.aggregation.robust.config import RobustSettings, parse_reducer
 from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rounds.settings import Amount, Sampling, Settings
@@ -37,7 +37,7 @@ def run_settings(message: control_pb2.RunSettings) -> Settings:
         over_selection=message.over_selection,
         labels=dict(message.labels),
         asynchronous=_asynchronous(message),
-        defence=_defence(message.defence),
+        robust=_robust(message.robust),
     )
 
 
@@ -46,8 +46,8 @@ def retention(message: control_pb2.Retention) -> Retention:
     return Retention(last=message.last, every=message.every)
 
 
-def _defence(message: control_pb2.Defence) -> Defence:
-    return Defence(
+def _robust(message: control_pb2.RobustSettings) -> RobustSettings:
+    return RobustSettings(
         weight_cap=message.weight_cap,
         clip_norm=message.clip_norm,
         clip_factor=message.clip_factor,
@@ -96,7 +96,7 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         over_selection=values.over_selection,
         labels=dict(values.labels),
         asynchronous=_asynchronous_message(values),
-        defence=control_pb2.Defence(**asdict(values.defence)) if values.defence else None,
+        robust=control_pb2.RobustSettings(**asdict(values.robust)) if values.robust else None,
     )
 
 

@@ -14,7 +14,7 @@ import sqlalchemy as sql
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.aggregation.staleness import discounted
 from moonfed.coordinator.records import Answer, AttemptId, attempt_id
 from moonfed.coordinator.rounds.events import Damaged, Reduce, ReducingFailed
@@ -48,7 +48,7 @@ class Reduction:
 
     devices: tuple[str, ...]  # whose updates are in it
     blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what the next round needs beside it
-    offences: tuple[Offence, ...]  # what the run's defence did
+    incidents: tuple[Incident, ...]  # what the run's robust aggregation did
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
 
@@ -114,7 +114,7 @@ def _commit(
             reduction.blobs,
             metrics=reduction.metrics,
             metrics_before=reduction.holdout,
-            offences=reduction.offences,
+            incidents=reduction.incidents,
             bases=command.bases,
             retention=settings.retention,
             needed=settings.states_needed,
@@ -136,7 +136,7 @@ def reduce_round(
     *,
     standings: GlobalStates,
 ) -> Reduction:
-    """What the bundle's rules and the run's defence make of the devices' updates, in their order.
+    """What the bundle's rules and the run's robust aggregation make of the devices' updates, in their order.
 
     Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round began with is damaged.
     """
@@ -152,7 +152,7 @@ def reduce_round(
         admitted=max(state.store.registry.count(), len(counted)),
         begun_with={role: state.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
         contributions=tuple(_contribution(state, answer) for answer in counted),
-        defence=settings.defence,
+        robust=settings.robust,
     )
     closed = _discounted(state, closed, counted, standings, directory)
     aggregated = aggregate(closed, directory)
@@ -161,7 +161,7 @@ def reduce_round(
     return Reduction(
         devices=command.devices,
         blobs={role: _keep(state, attempt, path) for role, path in files.items()},
-        offences=aggregated.offences,
+        incidents=aggregated.incidents,
         metrics=train_metrics(counted),
         holdout=holdout_metrics([answer for answer in counted if answer.id == attempt]),  # others scored older models
     )

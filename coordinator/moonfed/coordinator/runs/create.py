@@ -7,7 +7,7 @@ import time
 from uuid import uuid4
 
 from moonfed.blobs import BlobRef, ref_of_file
-from moonfed.coordinator.aggregation.compatibility import require_consistent, require_defensible
+from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
 from moonfed.coordinator.aggregation.staleness import require_bufferable
 from moonfed.coordinator.pki.enrolment import require_name
 from moonfed.coordinator.records import RunRecord
@@ -101,4 +101,4 @@ def require_runnable(manifest: Manifest, settings: Settings) -> None:
     require_consistent(manifest)
     if settings.asynchronous:
         require_bufferable(manifest)
-    require_defensible(manifest, settings.defence, settings.fewest_updates)
+    require_robust_aggregation(manifest, settings.robust, settings.fewest_updates)

@@ -313,7 +313,7 @@ class RunDriver:
             keepers = outcome.devices if devices_keep_state(self.manifest, self.record.settings) else ()
             latest = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in keepers}
             self._standings.after(attempt, self._standings[command.round].after(latest, outcome.blobs))
-            self._announcer.committed(attempt, outcome.devices, model, outcome.metrics, outcome.offences)
+            self._announcer.committed(attempt, outcome.devices, model, outcome.metrics, outcome.incidents)
             if outcome.holdout:
                 self._announcer.measured(command.round - 1, outcome.holdout)
             await self._deliver(Reduced(round=command.round, attempt=command.attempt))

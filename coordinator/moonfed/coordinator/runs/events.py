@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView, attempt_id
 from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open
 from moonfed.coordinator.rounds.state import OpenRound
@@ -81,14 +81,14 @@ class EventPublisher:
         devices: tuple[str, ...],
         model: BlobRef,
         metrics: Mapping[str, float],
-        offences: Sequence[Offence],
+        incidents: Sequence[Incident],
     ) -> None:
-        """A round has a new global model; the offences' figures are in the log and with the round."""
-        for offence in offences:
-            _log.warning("%s: %s: %s", attempt, offence.device, offence.what)
+        """A round has a new global model; the incidents' figures are in the log and with the round."""
+        for incident in incidents:
+            _log.warning("%s: %s: %s", attempt, incident.device, incident.description)
         told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
         _log.info("%s committed with %d updates; %s", attempt, len(devices), told)
-        reason = f"offences of {', '.join(sorted({offence.device for offence in offences}))}" if offences else ""
+        reason = f"incidents of {', '.join(sorted({incident.device for incident in incidents}))}" if incidents else ""
         self.watchers.tell(_event("round_committed", attempt, devices=devices, model=model, reason=reason))
         self.measured(attempt.round, metrics)
 

@@ -30,7 +30,7 @@ def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str]) -
         "reason": "",
         "opened": time.time(),
         "seconds": 0.0,
-        "offences": [],
+        "incidents": [],
         "bases": {},
     }
     insert_or_ignore(connection, tables.rounds, [row])

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.storage import online_devices, participants, receipts, rounds, runs
@@ -150,7 +150,7 @@ class Store:
         *,
         metrics: Mapping[str, float],
         metrics_before: Mapping[str, float],
-        offences: Sequence[Offence] = (),
+        incidents: Sequence[Incident] = (),
         bases: Mapping[str, int] | None = None,
         retention: Retention = KEEP_ALL,
         needed: int = 1,
@@ -161,8 +161,8 @@ class Store:
         global states that nothing refers to any more: `retention` does not keep them, and the `needed` newest are
         others.
         """
-        found = [[offence.device, offence.what] for offence in offences]
-        changes = {"counted": list(counted), "offences": found, "bases": dict(bases or {})}
+        found = [[incident.device, incident.description] for incident in incidents]
+        changes = {"counted": list(counted), "incidents": found, "bases": dict(bases or {})}
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.close(connection, attempt, "committed", changes)

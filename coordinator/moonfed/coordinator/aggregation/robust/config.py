@@ -1,4 +1,4 @@
-"""A run's defence: what bounds the harm that a faulty or malicious device can do to the global model.
+"""A run's robust: what bounds the harm that a faulty or malicious device can do to the global model.
 
 The chain of an update is schema, finite numbers, weight cap, norm clip, reducer. The first two are checks of the
 upload; the others are chosen here, and applied when a round closes, before the server rule. All are off unless asked
@@ -20,7 +20,7 @@ MAX_BYZANTINE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Defence:
+class RobustSettings:
     """The chosen parts; 0 and "mean" stand for: not that.
 
     `weight_cap`: the most that one device may weigh, as a share of all. `clip_norm`: the L2 norm of a device's change
@@ -59,7 +59,7 @@ class Defence:
             )
 
     def __bool__(self) -> bool:
-        return self != Defence()
+        return self != RobustSettings()
 
     @property
     def clips(self) -> bool:

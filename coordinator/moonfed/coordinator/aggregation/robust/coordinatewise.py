@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from moonfed.coordinator.aggregation.model_files import Slice
-from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
 
 
-def trimmed(defence: Defence, values: Slice) -> Slice:
+def trimmed(robust: RobustSettings, values: Slice) -> Slice:
     """The median or trimmed mean, [S]."""
     devices = len(values)
-    f = (devices - 1) // 2 if defence.reducer == "median" else defence.byzantine
+    f = (devices - 1) // 2 if robust.reducer == "median" else robust.byzantine
     middle: Slice = np.sort(values, axis=0)[f : devices - f].mean(axis=0)
     return middle

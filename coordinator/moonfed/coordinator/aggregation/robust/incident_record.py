@@ -1,4 +1,4 @@
-"""What a run's defence did to a device's update."""
+"""An intervention of robust aggregation in one device's update."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offence:
-    """Why a device's update did not count as it was sent; `what` is one sentence."""
+class Incident:
+    """Why a device's update did not count as it was sent; `description` is one sentence."""
 
     device: str
-    what: str
+    description: str

@@ -1,6 +1,6 @@
-"""A closed round's updates as its defence lets them count, reduced by slices.
+"""A closed round's updates as robust aggregation lets them count, reduced slice by slice.
 
-What the mean is without a defence, `Defended.reduce` is with one: server rules see no difference.
+What the mean is without a robust, `RobustReduction.reduce` is with one: server rules see no difference.
 Legend: N devices, S elements of a slice.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from moonfed.coordinator.aggregation.model_files import Index, Slice, kinds, ranges, weighted_sum
-from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.coordinatewise import trimmed
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.aggregation.robust.incidents import Noted, far_off, gravest, objected
 from moonfed.coordinator.aggregation.robust.update_norms import Changes, PerKind
 from moonfed.coordinator.aggregation.robust.weighted_reducers import BY_COORDINATES
@@ -25,10 +25,10 @@ Found = Sequence[tuple[Kind, Index]]  # which elements of a slice are of each ki
 
 
 @dataclass(slots=True, kw_only=True)
-class Defended:
+class RobustReduction:
     """How much of each update counts: a_i·(w + s_i·(y_i − w)), w being what the round began with."""
 
-    defence: Defence
+    robust: RobustSettings
     devices: Sequence[str]
     changes: Changes
     weights: PerKind  # a, [N]; unused by reducers that go by coordinates
@@ -40,21 +40,21 @@ class Defended:
     @property
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Consecutive ranges that cover the model."""
-        if self.defence.reducer in BY_COORDINATES:
+        if self.robust.reducer in BY_COORDINATES:
             return self.changes.short_ranges(self.slice_elements)
         return ranges(self.changes.size, self.slice_elements)
 
     def reduce(self, start: int, stop: int) -> Slice:
         """What takes the place of the models' weighted mean."""
         found = list(kinds(self.changes.specs, start, stop))
-        if self.defence.reducer in BY_COORDINATES:
+        if self.robust.reducer in BY_COORDINATES:
             return self._by_coordinates(found, start, stop)
         return self._mean(found, start, stop)
 
-    def offences(self) -> tuple[Offence, ...]:
-        """The gravest of what the defence did; complete once `reduce` has seen all ranges once."""
+    def incidents(self) -> tuple[Incident, ...]:
+        """The gravest of what robust aggregation did; complete once `reduce` has seen all ranges once."""
         far = [
-            objected(self.devices[one.position], NAMES[kind], self.defence.reducer, one)
+            objected(self.devices[one.position], NAMES[kind], self.robust.reducer, one)
             for kind, squares in self.squares.items()
             for one in far_off(np.sqrt(squares))
         ]
@@ -75,7 +75,7 @@ class Defended:
 
     def _by_coordinates(self, found: Found, start: int, stop: int) -> Slice:
         models = self.changes.clipped(self.scales, start, stop)
-        result = trimmed(self.defence, models)
+        result = trimmed(self.robust, models)
         models -= result
         for kind, where in found:
             part = models[:, where]

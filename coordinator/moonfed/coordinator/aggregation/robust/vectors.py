@@ -11,7 +11,7 @@ import numpy as np
 
 from moonfed.coordinator.aggregation.model_files import Slice
 from moonfed.coordinator.aggregation.robust import norm_clip
-from moonfed.coordinator.aggregation.robust.config import Defence
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.coordinatewise import trimmed
 from moonfed.coordinator.aggregation.robust.incidents import far_off
 from moonfed.coordinator.aggregation.robust.weighted_reducers import BY_COORDINATES, INNER_PRODUCTS, weigh
@@ -19,28 +19,28 @@ from moonfed.coordinator.aggregation.robust.weighted_reducers import BY_COORDINA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedRows:
-    """What takes the place of the vectors' mean, [D], and the positions of those that the defence did something to."""
+    """The vectors' robust mean, [D], and the positions of those with incidents."""
 
     result: Slice
     clipped: list[int]
     objected: list[int]
 
 
-def longest(defence: Defence, rows: Slice) -> float:
+def longest(robust: RobustSettings, rows: Slice) -> float:
     """The bound of such vectors' lengths: by `clip_factor` alone, which has no units."""
-    return norm_clip.bound(_norms(rows), clip_factor=defence.clip_factor)
+    return norm_clip.bound(_norms(rows), clip_factor=robust.clip_factor)
 
 
-def reduce_rows(defence: Defence, rows: Slice, longest: float) -> ReducedRows:
+def reduce_rows(robust: RobustSettings, rows: Slice, longest: float) -> ReducedRows:
     """Reduces vectors that count alike, after those that are too long were scaled down."""
     scales = norm_clip.scales(_norms(rows), longest)
     rows = rows * scales[:, None]
     clipped = [int(position) for position in np.flatnonzero(scales != 1.0)]
-    if defence.reducer in BY_COORDINATES:
-        result = trimmed(defence, rows)
+    if robust.reducer in BY_COORDINATES:
+        result = trimmed(robust, rows)
         objections = far_off(np.sqrt(np.square(rows - result).sum(axis=1)))
-    elif defence.reducer in INNER_PRODUCTS:
-        weights, objections = weigh(defence, rows @ rows.T, np.ones(len(rows)))
+    elif robust.reducer in INNER_PRODUCTS:
+        weights, objections = weigh(robust, rows @ rows.T, np.ones(len(rows)))
         result = weights @ rows / weights.sum()
     else:
         result, objections = rows.sum(axis=0) / len(rows), []

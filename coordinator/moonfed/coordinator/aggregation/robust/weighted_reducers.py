@@ -10,19 +10,19 @@ import numpy as np
 
 from moonfed.coordinator.aggregation.model_files import Slice
 from moonfed.coordinator.aggregation.robust import geometric_median, krum
-from moonfed.coordinator.aggregation.robust.config import Defence, Reducer
+from moonfed.coordinator.aggregation.robust.config import Reducer, RobustSettings
 from moonfed.coordinator.aggregation.robust.incidents import Objection, far_off
 
 INNER_PRODUCTS: frozenset[Reducer] = frozenset({"multi_krum", "geometric_median"})  # all that these have to know
 BY_COORDINATES: frozenset[Reducer] = frozenset({"median", "trimmed_mean"})
 
 
-def weigh(defence: Defence, gram: Slice, alpha: Slice) -> tuple[Slice, list[Objection]]:
+def weigh(robust: RobustSettings, gram: Slice, alpha: Slice) -> tuple[Slice, list[Objection]]:
     """What each update weighs, [N], for one of the INNER_PRODUCTS; `alpha` is what it weighs by its samples."""
-    if defence.reducer == "geometric_median":
+    if robust.reducer == "geometric_median":
         beta = geometric_median.shares(gram, alpha)
         return beta, far_off(geometric_median.distances(gram, beta))
-    scores = krum.score(gram, defence.byzantine)
-    weights, median = krum.selected(scores, defence.byzantine), float(np.median(scores))
+    scores = krum.score(gram, robust.byzantine)
+    weights, median = krum.selected(scores, robust.byzantine), float(np.median(scores))
     left_out = [Objection(position=int(i), figure=scores[i], median=median) for i in np.flatnonzero(weights == 0)]
     return weights, left_out

@@ -31,7 +31,7 @@ def migrate(connection: sql.Connection, version: int) -> int:
 
 
 def _from_3(connection: sql.Connection) -> None:
-    """What blobs are needed for, and who took part, lies in tables of its own; rounds have offences and bases."""
+    """What blobs are needed for, and who took part, lies in tables of its own; rounds have incidents and bases."""
     for table in (tables.blob_refs, tables.participants, tables.leases, tables.stops, *_OF_REPLICAS):
         table.create(connection)
     name_database(connection)
@@ -43,7 +43,7 @@ def _from_3(connection: sql.Connection) -> None:
         _take_over_rounds(connection, run["run"])
         _rename_grace(connection, run["run"], json.loads(run["settings"]))
     connection.exec_driver_sql("ALTER TABLE rounds DROP COLUMN blobs")
-    connection.exec_driver_sql("ALTER TABLE rounds ADD COLUMN offences JSON DEFAULT '[]' NOT NULL")
+    connection.exec_driver_sql("ALTER TABLE rounds ADD COLUMN incidents JSON DEFAULT '[]' NOT NULL")
     connection.exec_driver_sql("ALTER TABLE rounds ADD COLUMN bases JSON DEFAULT '{}' NOT NULL")
     connection.exec_driver_sql("ALTER TABLE answers ADD COLUMN decoded JSON DEFAULT '{}' NOT NULL")
 

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.robust.incident_record import Offence
+from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.settings import Settings
 
@@ -71,7 +71,7 @@ def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Map
         blobs=blobs if committed else {},
         seconds=row["seconds"],
         metrics=metrics if committed else {},
-        offences=tuple(Offence(device=device, what=what) for device, what in row["offences"]),
+        incidents=tuple(Incident(device=device, description=description) for device, description in row["incidents"]),
         bases=row["bases"],
     )
 

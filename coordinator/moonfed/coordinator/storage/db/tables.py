@@ -58,7 +58,7 @@ rounds = Table(
     Column("reason", Text, nullable=False),
     Column("opened", Double, nullable=False),
     Column("seconds", Double, nullable=False),
-    Column("offences", JSON, nullable=False, server_default="[]"),  # [device, sentence]
+    Column("incidents", JSON, nullable=False, server_default="[]"),  # [device, sentence]
     Column("bases", JSON, nullable=False, server_default="{}"),  # of an asynchronous round: device to base round
 )
 
