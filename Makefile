@@ -1,6 +1,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+PARALLEL := --numprocesses 2 --dist worksteal
 INSTALLED := $(VENV)/installed
 
 .PHONY: setup demo test soak search lint bench proto
@@ -17,8 +18,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: setup ## a coordinator and five devices on this machine; ends with build/demo/summary.json
 	$(BIN)/moonfed-experiments demo --output build/demo
 
-test: setup
-	$(BIN)/python -m pytest
+test: setup ## everything, in two processes
+	$(BIN)/python -m pytest $(PARALLEL)
 
 soak: setup ## kills a coordinator 200 times at random moments of a run, of one on servers and of an asynchronous one: some 20 minutes
 	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py tests/faults/test_asynchronous_kills.py

@@ -186,7 +186,7 @@ def test_a_body_that_explodes_is_refused() -> None:
     ("body", "encoding", "sentence"),
     [
         (b"plain", "gzip", "the body is not gzip"),
-        (gzip.compress(b"body")[:-4], "gzip", "its end is missing"),
+        (gzip.compress(b"body", mtime=0)[:-4], "gzip", "its end is missing"),
     ],
 )
 def test_a_body_that_is_not_as_it_says_is_refused(body: bytes, encoding: str, sentence: str) -> None:

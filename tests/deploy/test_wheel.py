@@ -1,0 +1,117 @@
+"""The wheel in an environment of its own: one top-level package, and programs that no file of the user's can break."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import tomllib
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROGRAMS = sorted(SETTINGS["project"]["scripts"])
+NOT_OURS = ("export", "coordinator", "edge_client", "experiments", "serving", "release", "proto", "tests", "tools")
+
+pytestmark = [
+    pytest.mark.skipif(int(version("setuptools").split(".")[0]) < 77, reason="the build needs setuptools 77 or later"),
+    pytest.mark.timeout(600),
+]
+
+IMPORT_EVERYTHING = """
+import importlib, pathlib, sys
+root = pathlib.Path(sys.argv[1])
+names = [".".join(path.relative_to(root).with_suffix("").parts) for path in sorted(root.glob("moonfed/**/*.py"))]
+assert len(names) > 300, names
+for name in names:
+    try:
+        module = importlib.import_module(name.removesuffix(".__init__"))
+    except ModuleNotFoundError as error:
+        if error.name != "triton_python_backend_utils":  # which only Triton itself has
+            raise
+    else:
+        assert str(root) in module.__file__, module.__file__
+"""
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built offline, from a copy: the working tree's own build folders would leave their files in it."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    setuptools = SETTINGS["tool"]["setuptools"]
+    for part in {Path(folder).parts[0] for folder in setuptools["package-dir"].values()}:
+        shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    run(
+        *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"),
+        *("--wheel-dir", target, source),
+        cwd=source,
+    )
+    (built,) = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with nothing but the wheel, and this one's packages for what it depends on."""
+    directory = tmp_path_factory.mktemp("environment")
+    venv.create(directory, symlinks=True)
+    before = {path.name for path in site_packages(directory).iterdir()}
+    run(
+        *(sys.executable, "-m", "pip", "--python", directory / "bin" / "python"),
+        *("install", "--quiet", "--no-index", "--no-deps", wheel),
+        cwd=directory,
+    )
+    after = {path.name for path in site_packages(directory).iterdir()}
+    (directory / "added").write_text("\n".join(sorted(after - before)))
+    # A .pth line brings this environment's packages, but not its own .pth files, by which moonfed is editable here.
+    (site_packages(directory) / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return directory
+
+
+def site_packages(environment: Path) -> Path:
+    return Path(sysconfig.get_path("purelib", "venv", vars={"base": str(environment), "platbase": str(environment)}))
+
+
+@pytest.fixture
+def unrelated(tmp_path: Path) -> Path:
+    """A directory whose modules have the names of our folders."""
+    for name in NOT_OURS:
+        (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('{name}.py is not part of moonfed')\n")
+    return tmp_path
+
+
+def test_installation_adds_one_top_level_package(environment: Path) -> None:
+    added = (environment / "added").read_text().splitlines()
+    assert added == ["moonfed", f"moonfed-{SETTINGS['project']['version']}.dist-info"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_start_next_to_unrelated_files(program: str, environment: Path, unrelated: Path) -> None:
+    for path in ("", str(unrelated)):
+        assert "Usage" in run(environment / "bin" / program, "--help", cwd=unrelated, PYTHONPATH=path)
+
+
+def test_no_module_imports_unrelated_files(environment: Path, unrelated: Path) -> None:
+    python, site = environment / "bin" / "python", site_packages(environment)
+    run(python, "-c", IMPORT_EVERYTHING, site, cwd=unrelated, PYTHONPATH=str(unrelated))
