@@ -8,6 +8,7 @@ from typing import NoReturn
 import typer
 
 from moonfed.command_line import new_app, print_json, run_program
+from moonfed.experiments.fleet.checkpoint_command import checkpoint_command
 from moonfed.experiments.fleet.simulate_command import simulate_command
 from moonfed.experiments.papers.reproduce_command import reproduce_command
 
@@ -75,6 +76,7 @@ def demo(
 
 
 app.command("simulate")(simulate_command)
+app.command("checkpoint")(checkpoint_command)
 app.command("reproduce")(reproduce_command)
 
 

@@ -462,3 +462,20 @@ def test_a_round_that_was_being_reduced_goes_on_with_that(store: Store) -> None:
     assert run_view(store, RUN, state).open_round == state.open
     store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
     assert store.past_rounds("digits", None, 9)[0].counted == ("a",)
+
+
+def test_a_round_that_is_opened_again_has_no_answers(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a", "b"])
+    store.answers.take(update("a"))
+    store.begin_reducing(FIRST)
+    store.reopen_round(FIRST)
+    assert store.answers.of(FIRST) == []
+    state = recovered_state(store, "digits")
+    assert state.open is not None
+    assert (state.open.cohort, state.open.reported, state.open.overdue) == (("a", "b"), frozenset(), False)
+    store.answers.take(update("a"))
+    store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+    with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' has ended; it cannot be opened again"):
+        store.reopen_round(FIRST)
+    assert store.answers.of(FIRST) == [update("a")]

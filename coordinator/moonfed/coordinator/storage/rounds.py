@@ -58,6 +58,15 @@ def begin_reducing(connection: sql.Connection, attempt: AttemptId) -> None:
     connection.execute(sql.update(tables.rounds).where(which).values(status="reducing"))
 
 
+def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
+    """Forget the answers to a round that has not ended; WrongState if it has."""
+    here = row_mapping.same(tables.rounds, attempt)
+    if connection.execute(sql.select(_columns.status).where(here).with_for_update()).scalar() not in UNDER_WAY:
+        raise WrongState(f"{attempt} has ended; it cannot be opened again")
+    connection.execute(sql.delete(tables.answers).where(row_mapping.same(tables.answers, attempt)))
+    connection.execute(sql.update(tables.rounds).where(here).values(status="open"))
+
+
 def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
     """Closes one that is under way. Abandoning it once more changes nothing: it may be tried until it is known."""
     query = sql.select(_columns.status, _columns.opened).where(row_mapping.same(tables.rounds, attempt))

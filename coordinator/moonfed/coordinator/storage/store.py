@@ -142,6 +142,12 @@ class Store:
             self.leases.require(connection, attempt.run)
             rounds.begin_reducing(connection, attempt)
 
+    def reopen_round(self, attempt: AttemptId) -> None:
+        """Forget what the cohort has answered in a round that has not ended, as if it had just opened."""
+        with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
+            rounds.reopen(connection, attempt)
+
     def commit_round(
         self,
         attempt: AttemptId,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.experiments.datasets import DataSet, Inputs, Labels
 from moonfed.experiments.partition import Indices, class_counts
 from moonfed.files import new_directory
@@ -47,6 +48,12 @@ def write_parts(data: DataSet, parts: Sequence[Indices], directory: Path) -> Non
 def read_counts(directory: Path) -> Counts:
     """Samples by party and class."""
     return np.asarray(json.loads((directory / COUNTS_FILE).read_text()), dtype=np.int64)
+
+
+def digest_of(directory: Path) -> str:
+    """A sha256 of all samples and of how they are split."""
+    digests = [f"{path.name} {ref_of_file(path).sha256}\n" for path in sorted(directory.iterdir())]
+    return ref_of_bytes("".join(digests).encode()).sha256
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,17 +78,17 @@ class Scorer:
     async def catch_up(self) -> None:
         """Takes over what was scored before, and scores the rest."""
         async for record in self._federation.operators.rounds(RUN):
-            if record.status == "committed" and record.model and record.id.round not in self._tasks:
-                self._recover(record, record.model)
+            if record.status == "committed" and record.id.round not in self._tasks:
+                self._recover(record)
         self._write()
 
-    def _recover(self, record: RoundRecord, model: BlobRef) -> None:
-        if all(name in record.metrics for name in SCORES):
+    def _recover(self, record: RoundRecord) -> None:
+        if all(name in record.metrics for name in SCORES):  # the model itself may be gone
             scores = {name: record.metrics[name] for name in SCORES}
             metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
             self._results[record.id.round] = RoundResult(round=record.id.round, metrics=metrics, **scores)
-        else:
-            self.score(record.id.round, model, record.seconds)
+        elif record.model:
+            self.score(record.id.round, record.model, record.seconds)
 
     def score(self, round_: int, model: BlobRef, seconds: float) -> None:
         """Scores a round's global model in the background."""

@@ -51,6 +51,11 @@ class Layout:
         return self.root / "parties" / party / "runs"
 
     @property
+    def checkpoint(self) -> Path:
+        """What the checkpoint that this was restored from says of itself; see moonfed.experiments.fleet.checkpoint."""
+        return self.root / "checkpoint.json"
+
+    @property
     def clock(self) -> Path:
         """How long the open round has taken so far."""
         return self.root / "clock.json"

@@ -11,7 +11,7 @@ from typing import Any
 from moonfed.bundle import write_bundle
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.experiments.datasets import DataSet, load_dataset, preprocessing
-from moonfed.experiments.fleet.data import write_parts
+from moonfed.experiments.fleet.data import digest_of, write_parts
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.partition import MINIMUM_SAMPLES, partition
 from moonfed.experiments.simulation import TABLES, Simulation
@@ -29,24 +29,44 @@ def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Call
     require_ours(simulation, layout)
     if not (layout.data.is_dir() and layout.bundle.is_dir()):
         say(f"Preparing {simulation.dataset} for {simulation.parties} parties and compiling the plan")
-        loaded = load_dataset(simulation.dataset, data)
-        loaded = subset(
-            loaded, train_samples=simulation.train_samples, test_samples=simulation.test_samples, seed=simulation.seed
-        )
-        most = len(loaded.train_labels) // MINIMUM_SAMPLES
-        if simulation.parties > most:
-            raise InvalidInput(
-                f"parties is {simulation.parties}; {len(loaded.train_labels)} training samples are enough for at most "
-                f"{most}"
-            )
+        loaded = _load(simulation, data)
         parts = partition(loaded.train_labels, simulation.partition_settings)
-        bundle = build_bundle(bundle_recipe(simulation, loaded))
+        # A checkpoint brings its own bundle: another release of torch would compile another.
+        bundle = None if layout.bundle.is_dir() else build_bundle(bundle_recipe(simulation, loaded))
         layout.root.mkdir(parents=True, exist_ok=True)
         write_durably(layout.recipe, json.dumps(simulation.to_document(), indent=1).encode() + b"\n")
         write_parts(loaded, parts, layout.data)
-        write_bundle(layout.bundle, bundle)
+        _require_same_samples(layout)
+        if bundle:
+            write_bundle(layout.bundle, bundle)
     for leftover in layout.root.glob("parties/*/runs/*/.*"):  # of a worker that was killed
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _load(simulation: Simulation, data: Path | None) -> DataSet:
+    """Load the data set, or the part of it that the recipe asks for; InvalidInput if that is too small."""
+    loaded = subset(
+        load_dataset(simulation.dataset, data),
+        train_samples=simulation.train_samples,
+        test_samples=simulation.test_samples,
+        seed=simulation.seed,
+    )
+    most = len(loaded.train_labels) // MINIMUM_SAMPLES
+    if simulation.parties > most:
+        raise InvalidInput(
+            f"parties is {simulation.parties}; {len(loaded.train_labels)} training samples are enough for at most "
+            f"{most}"
+        )
+    return loaded
+
+
+def _require_same_samples(layout: Layout) -> None:
+    """Raise InvalidInput if the directory resumes a checkpoint that was made with other samples."""
+    if not layout.checkpoint.is_file():
+        return
+    if json.loads(layout.checkpoint.read_bytes())["data_sha256"] != digest_of(layout.data):
+        shutil.rmtree(layout.data)
+        raise InvalidInput("data holds other samples than those that the checkpoint was made with")
 
 
 def require_ours(simulation: Simulation, layout: Layout) -> None:
@@ -61,12 +81,17 @@ def require_ours(simulation: Simulation, layout: Layout) -> None:
         held = json.loads(layout.recipe.read_bytes())
     except ValueError as error:
         raise Corrupt(f"{layout.recipe} cannot be read; name a new output directory") from error
-    held, wanted = _flat(held), _flat(json.loads(json.dumps(simulation.to_document())))
+    require_same(held, simulation, f"output is {str(layout.root)!r}", "directory")
+
+
+def require_same(recipe: Mapping[str, Any], simulation: Simulation, place: str, kind: str) -> None:
+    """Raise InvalidInput unless a recorded recipe is this simulation's; it was found in that place, of that kind."""
+    held, wanted = _flat(recipe), _flat(json.loads(json.dumps(simulation.to_document())))
     for key in sorted({*held, *wanted} - {"name"}):  # the name is but a label
         if held.get(key) != wanted.get(key):
             raise InvalidInput(
-                f"output is {str(layout.root)!r}, which holds a simulation whose {key} is {_said(held, key)}, not "
-                f"{_said(wanted, key)}; name another directory"
+                f"{place}, which holds a simulation whose {key} is {_said(held, key)}, not {_said(wanted, key)}; "
+                f"name another {kind}"
             )
 
 

@@ -24,6 +24,7 @@ from moonfed.coordinator.rounds.settings import Amount, Settings
 from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.edge_client.worker.trainer import require_accelerator
 from moonfed.errors import NotFound
+from moonfed.experiments.fleet.checkpoint import restore_checkpoint
 from moonfed.experiments.fleet.data import read_counts
 from moonfed.experiments.fleet.engine import EngineSettings, open_engine
 from moonfed.experiments.fleet.follow_run import Clock, Scorer, follow
@@ -55,15 +56,19 @@ def run_simulation(
     output: Path,
     *,
     data: Path | None = None,
+    checkpoint: Path | None = None,
     engine: EngineSettings | None = None,
     progress: Tell = lambda _: None,
 ) -> SimulationResult:
     """Runs a simulation to its end, or returns its result at once if it has finished in `output` before.
 
-    `data`: the folder that holds the data set's files. A simulation that was interrupted goes on. Raises InvalidInput
-    for what cannot work or a directory that holds something else, and what made a party fail: there are no retries.
+    `data`: the folder that holds the data set's files. `checkpoint`: what to resume, unless `output` holds the
+    simulation already, which then resumes. Raises InvalidInput for what cannot work or a directory that holds something
+    else, and what made a party fail: there are no retries.
     """
     layout, settings = Layout(output), engine or EngineSettings()
+    if checkpoint and not layout.recipe.is_file():
+        restore_checkpoint(checkpoint, simulation, output)
     require_ours(simulation, layout)
     if result := finished(simulation, layout):
         return result

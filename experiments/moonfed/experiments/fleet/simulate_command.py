@@ -23,6 +23,9 @@ def simulate_command(
     ),
     output: Path = typer.Option(..., "--output", help="Directory for everything; one that was interrupted goes on."),
     data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
+    checkpoint: Path | None = typer.Option(
+        None, "--checkpoint", help="Resume this checkpoint, unless --output holds the simulation already."
+    ),
     changes: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE",
         help="Change a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= takes one out.",
@@ -52,7 +55,9 @@ def simulate_command(
     if workers is not None:
         settings = replace(settings, workers=workers)
     with goes_on(), _progress_bar() as progress:
-        result = run_simulation(simulation, output, data=data, engine=settings, progress=progress)
+        result = run_simulation(
+            simulation, output, data=data, checkpoint=checkpoint, engine=settings, progress=progress
+        )
     draw_result(result)
     _print_outcome(result, as_json)
 

@@ -1,0 +1,189 @@
+"""Checkpoints: an unfinished simulation resumes elsewhere and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from typer.testing import CliRunner
+
+from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.experiments.cli import app
+from moonfed.experiments.datasets import DataSet, load_dataset
+from moonfed.experiments.fleet import preparation
+from moonfed.experiments.fleet.checkpoint import restore_checkpoint, save_checkpoint
+from moonfed.experiments.fleet.engine import EngineSettings
+from moonfed.experiments.fleet.run import SimulationProgress, run_simulation
+from moonfed.experiments.simulation import Simulation
+
+TWO = EngineSettings(workers=2)
+KEYS: dict[str, Any] = {"dataset": "wine", "model": "mlp", "parties": 3, "rounds": 4, "beta": 5.0, "seed": 1}
+LOCAL = {"epochs": 1, "batch_size": 8}
+MOON = Simulation(**KEYS, method="moon", settings=LOCAL)
+
+
+class Interrupted(Exception):
+    """Ends a simulation in the middle."""
+
+
+def interrupt(simulation: Simulation, output: Path, at: str, live: Path) -> None:
+    """Run until the progress says `at`, save a checkpoint while it runs, and break off."""
+
+    def stop(progress: SimulationProgress) -> None:
+        if progress.sentence.startswith(at):
+            save_checkpoint(output, live)
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run_simulation(simulation, output, engine=TWO, progress=stop)
+
+
+def measured(output: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (output / "results.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("keys", "at"),
+    [
+        ({"method": "moon", "settings": LOCAL}, "round 3 of 4: 2 of 3"),
+        ({"method": "moon", "settings": LOCAL}, "round 1 of 4: 1 of 3"),
+        ({"method": "scaffold", "settings": LOCAL}, "round 3 of 4: 1 of 3"),
+        ({"method": "fedssc", "settings": LOCAL, "server_rule": "fedavgm"}, "round 4 of 4: 1 of 3"),
+        ({"method": "fedavg", "settings": LOCAL, "cohort": "2", "uplink_encoding": "int8"}, "round 3 of 4: 1 of 2"),
+    ],
+)
+def test_a_restored_simulation_ends_to_the_bit_like_an_undisturbed_one(
+    tmp_path: Path, keys: dict[str, Any], at: str
+) -> None:
+    simulation = Simulation(**KEYS, **keys)
+    whole = run_simulation(simulation, tmp_path / "whole", engine=TWO)
+    interrupt(simulation, tmp_path / "broken", at, tmp_path / "live.tar.zst")
+    save_checkpoint(tmp_path / "broken", tmp_path / "stopped.tar.zst")
+    shutil.rmtree(tmp_path / "broken")
+    for name in ("live", "stopped")[: 2 if simulation.method == "moon" else 1]:
+        checkpoint = tmp_path / f"{name}.tar.zst"
+        result = run_simulation(simulation, tmp_path / name, checkpoint=checkpoint, engine=TWO)
+        assert whole.model is not None
+        assert result.model is not None
+        assert result.model.read_bytes() == whole.model.read_bytes()
+        assert measured(tmp_path / name) == measured(tmp_path / "whole")
+    restored = json.loads((tmp_path / "live" / "checkpoint.json").read_text())
+    assert restored["rounds"] == int(at[6]) - 1
+
+
+def test_parties_that_have_trained_alone_are_not_trained_again(tmp_path: Path) -> None:
+    simulation = Simulation(**KEYS, method="solo", settings=LOCAL)
+    whole = run_simulation(simulation, tmp_path / "whole", engine=TWO)
+    interrupt(simulation, tmp_path / "broken", "round 1 of 1: 2 of 3", tmp_path / "live.tar.zst")
+    result = run_simulation(simulation, tmp_path / "again", checkpoint=tmp_path / "live.tar.zst", engine=TWO)
+    assert measured(tmp_path / "again") == measured(tmp_path / "whole")
+    before = {entry.party: entry.seconds for entry in result.parties}
+    kept = [json.loads(line) for line in (tmp_path / "broken" / "results.jsonl").read_text().splitlines()]
+    assert len(kept) >= 1
+    assert all(before[row["party"]] == row["seconds"] for row in kept)
+    assert result.accuracy == whole.accuracy
+
+
+def test_a_checkpoint_leaves_out_what_can_be_made_again(tmp_path: Path) -> None:
+    interrupt(MOON, tmp_path / "a", "round 4 of 4: 1 of 3", tmp_path / "live.tar.zst")
+    command = ["checkpoint", str(tmp_path / "a"), "--output", str(tmp_path / "saved"), "--json"]
+    told = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    assert told == {"file": str(tmp_path / "saved"), "rounds": 3, "bytes": (tmp_path / "saved").stat().st_size}
+    restore_checkpoint(tmp_path / "saved", MOON, tmp_path / "b")
+    assert not (tmp_path / "b" / "data").exists()
+    models = {path.parent.name for path in (tmp_path / "b").glob("parties/*/runs/*/*/model.safetensors")}
+    assert models <= {"2-1", "3-1"}
+    size = (tmp_path / "a" / "bundle" / "initial.safetensors").stat().st_size
+    blobs = [path for path in (tmp_path / "b" / "coordinator" / "blobs").glob("??/*") if path.stat().st_size == size]
+    assert len(blobs) <= 3  # the initial, the newest, and perhaps one that is not scored yet
+
+
+def test_an_output_that_holds_the_simulation_resumes_on_its_own(tmp_path: Path) -> None:
+    interrupt(MOON, tmp_path / "a", "round 2 of 4: 1 of 3", tmp_path / "live.tar.zst")
+    (tmp_path / "live.tar.zst").write_text("not needed")
+    assert len(run_simulation(MOON, tmp_path / "a", checkpoint=tmp_path / "live.tar.zst", engine=TWO).rounds) == 4
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="holds no simulation"):
+        save_checkpoint(tmp_path, tmp_path / "x")
+    run_simulation(Simulation(**(KEYS | {"rounds": 1}), settings=LOCAL), tmp_path / "a", engine=TWO)
+    with pytest.raises(WrongState, match="has finished; there is nothing to resume"):
+        save_checkpoint(tmp_path / "a", tmp_path / "x")
+    (tmp_path / "a" / "summary.json").unlink()
+    shutil.rmtree(tmp_path / "a" / "coordinator")
+    with pytest.raises(WrongState, match="has not begun to train"):
+        save_checkpoint(tmp_path / "a", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A checkpoint of `MOON`."""
+    interrupt(MOON, tmp_path / "made", "round 2 of 4: 1 of 3", tmp_path / "saved.tar.zst")
+    return tmp_path / "saved.tar.zst"
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, saved: Path) -> None:
+    other = Simulation(**(KEYS | {"seed": 2}), method="moon", settings=LOCAL)
+    with pytest.raises(InvalidInput, match=r"checkpoint is .* whose seed is 1, not 2; name another checkpoint"):
+        restore_checkpoint(saved, other, tmp_path / "b")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InvalidInput, match="is not empty; a checkpoint needs a new directory"):
+        restore_checkpoint(saved, MOON, tmp_path / "full")
+    with pytest.raises(NotFound, match="there is no such file"):
+        restore_checkpoint(tmp_path / "x", MOON, tmp_path / "b")
+    for content in (b"", b"not a checkpoint", saved.read_bytes()[:-2000]):
+        (tmp_path / "bad").write_bytes(content)
+        with pytest.raises(InvalidInput, match="is no checkpoint"):
+            restore_checkpoint(tmp_path / "bad", MOON, tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_other_samples_than_the_checkpoints_are_refused(
+    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(name: str, root: Path | None) -> DataSet:
+        data = load_dataset(name, root)
+        data.train_inputs[0] = np.pi
+        return data
+
+    monkeypatch.setattr(preparation, "load_dataset", damaged)
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="data holds other samples than those that the checkpoint was made with"):
+            run_simulation(MOON, tmp_path / "b", checkpoint=saved, engine=TWO)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside"])
+def test_nothing_is_unpacked_outside_the_directory(tmp_path: Path, name: str) -> None:
+    member = tarfile.TarInfo(str(tmp_path) + name if name.startswith("/") else name)
+    member.size = 1
+    _write(tmp_path / "evil", member, b"x")
+    with pytest.raises(InvalidInput, match="is no checkpoint"):
+        restore_checkpoint(tmp_path / "evil", MOON, tmp_path / "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["evil"]
+
+
+def test_a_link_in_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("simulation.json")
+    member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
+    _write(tmp_path / "evil", member, b"")
+    with pytest.raises(InvalidInput, match=r"holds 'simulation\.json', no plain file"):
+        restore_checkpoint(tmp_path / "evil", MOON, tmp_path / "b")
+
+
+def _write(path: Path, member: tarfile.TarInfo, content: bytes) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.addfile(member, io.BytesIO(content))
+    path.write_bytes(zstandard.compress(packed.getvalue()))
