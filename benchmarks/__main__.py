@@ -1,6 +1,7 @@
-"""Runs every benchmark, or the named ones: `python -m benchmarks [NAME …]`. Results go to build/bench/NAME.json.
+"""Run every benchmark, or the named ones: `python -m benchmarks [NAME …]`.
 
-`device` is `cpu`, `cuda` and `footprint` in one report, `coordinator` has `encodings` in it; each can be named as well.
+Each table is printed, and saved to build/bench/NAME.json, as soon as it is measured. `device` combines `cpu`, `cuda`
+and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes) runs only if named.
 """
 
 import sys
@@ -12,58 +13,67 @@ import torch
 from benchmarks.cuda import measure_cuda
 from benchmarks.device import measure_cpu, measure_device
 from benchmarks.footprint import measure_footprint
-from benchmarks.report import Figure, print_table, write_report
+from benchmarks.report import Tables, record
 
 OUTPUT = Path("build/bench")
-THREADS = 2  # of every CPU row that does not say otherwise
+THREADS = 2  # for every CPU figure that does not say otherwise
 
 
-def measure_fleet() -> list[Figure]:
-    from benchmarks import fleet  # needs all of moonfed, which a device with an accelerator may not have
+# A device with an accelerator may have only some of moonfed's dependencies, so the imports below are deferred.
+
+
+def measure_fleet() -> Tables:
+    from benchmarks import fleet
 
     return fleet.measure_fleet()
 
 
-def measure_coordinator() -> list[Figure]:
+def measure_coordinator() -> Tables:
     from benchmarks import coordinator
 
-    return [*coordinator.measure_coordinator(), *measure_encodings()]
+    yield from coordinator.measure_coordinator()
+    yield from measure_encodings()
 
 
-def measure_encodings() -> list[Figure]:
+def measure_encodings() -> Tables:
     from benchmarks import encodings
 
     return encodings.measure_encodings()
 
 
-def measure_serving() -> list[Figure]:
+def measure_encodings_accuracy() -> Tables:
+    from benchmarks import encodings_accuracy
+
+    return encodings_accuracy.measure_encodings_accuracy()
+
+
+def measure_serving() -> Tables:
     from benchmarks import serving
 
     return serving.measure_serving()
 
 
-BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
+BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "device": measure_device,
     "fleet": measure_fleet,
     "coordinator": measure_coordinator,
-    "encodings": measure_encodings,
     "serving": measure_serving,
+    "encodings": measure_encodings,
+    "encodings-accuracy": measure_encodings_accuracy,
     "cpu": measure_cpu,
     "cuda": measure_cuda,
     "footprint": measure_footprint,
 }
-ALL = ("device", "fleet", "coordinator", "serving")
+DEFAULT = ("device", "fleet", "coordinator", "serving")
 
 
 def main() -> None:
     unknown = set(sys.argv[1:]) - set(BENCHMARKS)
     if unknown:
-        sys.exit(f"benchmark {unknown.pop()!r} is unknown; there are {', '.join(BENCHMARKS)}")
+        sys.exit(f"benchmark is {unknown.pop()!r}; it must be one of {', '.join(BENCHMARKS)}")
     torch.set_num_threads(THREADS)
-    for name in sys.argv[1:] or ALL:
-        figures = BENCHMARKS[name]()
-        print_table(figures)
-        write_report(OUTPUT / f"{name}.json", figures)
+    for name in sys.argv[1:] or DEFAULT:
+        record(BENCHMARKS[name](), OUTPUT / f"{name}.json")
 
 
 if __name__ == "__main__":

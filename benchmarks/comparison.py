@@ -1,4 +1,4 @@
-"""Some sides on one piece of work: their times per step and their peak memory, as figures."""
+"""Contenders on one workload: time per step and peak memory as figures."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.peak import peak_megabytes
-from benchmarks.report import Figure, say
-from benchmarks.sides import Side, Work, alternate, new_round
+from benchmarks.contenders import Contender, Workload, alternate, new_round
+from benchmarks.peak_memory import peak_megabytes
+from benchmarks.report import Figure, progress
 
 TITLES = {"cnn": "CNN", "resnet18": "ResNet-18", "resnet50": "ResNet-50"}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Seconds per round of each side, one for each turn."""
+    """Seconds per round of each contender, one per turn."""
 
-    work: Work
-    seconds: Mapping[Side, Sequence[float]]
+    work: Workload
+    seconds: Mapping[Contender, Sequence[float]]
 
-    def ratio(self, above: Side, below: Side) -> float:
-        """The median of the turns' ratios: what slows a whole turn cancels out."""
+    def ratio(self, above: Contender, below: Contender) -> float:
+        """Return the median of the turns' ratios, which cancels whatever slows a whole turn."""
         return statistics.median(a / b for a, b in zip(self.seconds[above], self.seconds[below], strict=True))
 
     def times(self) -> list[Figure]:
-        """Milliseconds per step, the pass that computes references included."""
+        """Return milliseconds per step, including the pass that computes references."""
         return [
             Figure(
-                name=f"{title(self.work)}: {side.name}",
+                name=f"{title(self.work)}: {contender.name}",
                 value=1e3 * statistics.median(seconds) / self.work.steps,
                 unit="ms",
             )
-            for side, seconds in self.seconds.items()
+            for contender, seconds in self.seconds.items()
         ]
 
 
-def compare(sides: Sequence[Side], work: Work, turns: int) -> Comparison:
-    say(f"{title(work)}: {len(sides)} sides, {turns} turns of {work.steps} steps")
-    return Comparison(work, alternate({side: new_round(side, work) for side in sides}, work, turns))
+def compare(contenders: Sequence[Contender], work: Workload, turns: int) -> Comparison:
+    progress(f"{title(work)}: {len(contenders)} contenders, {turns} turns of {work.steps} steps")
+    return Comparison(work, alternate({contender: new_round(contender, work) for contender in contenders}, work, turns))
 
 
-def peaks(sides: Sequence[Side], work: Work) -> list[Figure]:
-    say(f"{title(work)}: peak memory")
+def peaks(contenders: Sequence[Contender], work: Workload) -> list[Figure]:
+    progress(f"{title(work)}: peak memory")
     return [
-        Figure(name=f"{title(work)}: {side.name}, peak memory", value=peak_megabytes(side, work), unit="MB")
-        for side in sides
+        Figure(name=f"{title(work)}: {contender.name}, peak memory", value=peak_megabytes(contender, work), unit="MB")
+        for contender in contenders
     ]
 
 
-def title(work: Work) -> str:
+def title(work: Workload) -> str:
     return TITLES[work.model] if work.accelerator == "cpu" else f"{TITLES[work.model]} on CUDA"

@@ -1,9 +1,9 @@
-"""The plain alternative: local training as the MOON paper describes it, and as people write it in PyTorch.
+"""The eager baseline: local training as the MOON paper describes it, written as is usual in PyTorch.
 
-The network runs three times in every step (the model in training, the global one, the previous one), torch.optim.SGD
-moves the weights; by default everything is float32. It shares the network's layers with the plan, and nothing else:
-pictures are scaled here, once per step, contiguous like those of torchvision's ToTensor. The data already lie on the
-accelerator, which is the best that such a loop can have.
+The network runs three times in every step (trained, global and previous model), torch.optim.SGD updates the weights,
+and everything is float32 by default. The loop shares only the network's layers with the plan: images are scaled here,
+once per step, contiguous like those of torchvision's ToTensor. The data are already on the accelerator, the best case
+for such a loop.
 Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), algorithm 1.
 """
 
@@ -18,7 +18,7 @@ from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import Sgd
 
 BATCH = 64
-MU, TAU = 5.0, 0.5  # of the paper for CIFAR-10
+MU, TAU = 5.0, 0.5  # the paper's values for CIFAR-10
 SGD = Sgd()
 
 
@@ -32,11 +32,11 @@ def train_eagerly(
     memory_format: torch.memory_format = torch.contiguous_format,
     mixed: bool = False,
 ) -> list[torch.Tensor]:
-    """One round; the trained tensors on the CPU, in order of their names.
+    """Train one round; return the trained tensors on the CPU, ordered by name.
 
-    `network`: the global model. `previous`: this device's own of the round before, for MOON; None for FedAvg.
-    `inputs` [N, H, W, C] uint8, `labels` [N] int64; an epoch's last partial batch is dropped. `mixed`: bfloat16 by
-    torch.autocast.
+    `network`: the global model. `previous`: the device's model of the previous round for MOON, None for FedAvg.
+    `inputs` [N, H, W, C] uint8, `labels` [N] int64; the last partial batch of an epoch is dropped. `mixed`: bfloat16
+    through torch.autocast.
     """
     local = _copy(network, labels.device, memory_format).train()
     encoders = [network, previous] if previous else []
@@ -54,7 +54,7 @@ def train_eagerly(
             torch.autograd.backward(loss)
             optimiser.step()
             total += loss.detach()
-        float(total)  # an epoch's loss is what people print
+        float(total)  # as is usual, the loss is read once per epoch
     return [tensor.detach().cpu() for tensor in exchanged_tensors(local).values()]
 
 

@@ -1,4 +1,4 @@
-"""What encodings save on the wire, what they cost in time, and whether anything is lost of what is learned."""
+"""Size and speed of the encodings of models on the wire."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.learning import SEEDS, measure_learning
-from benchmarks.report import Figure, say
+from benchmarks.report import Figure, Tables, progress
 from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import KNOWN, parse_encoding
 from moonfed.schema import TensorSpec, model_size
 from moonfed.tensors import write_model
 
-VALUES = 11_200_000  # of the model whose encoding is timed: 44.8 MB, in four layers
+VALUES = 11_200_000  # of the timed model: 44.8 MB, in four layers
 
 
-def measure_encodings(seeds: int = SEEDS, values: int = VALUES) -> list[Figure]:
-    return [*measure_learning(seeds), *_times(values)]
-
-
-def _times(values: int) -> list[Figure]:
-    """Of a model whose change is noise, which compresses worst, in one thread."""
+def measure_encodings(values: int = VALUES) -> Tables:
+    """Encode and decode a model whose change is noise, the worst case for compression, in one thread."""
     specs = tuple(TensorSpec(f"layer{number}.weight", (values // 4,), "parameter") for number in range(4))
-    generator, size, figures = np.random.default_rng(0), model_size(specs), []
+    generator, size = np.random.default_rng(0), model_size(specs)
     with tempfile.TemporaryDirectory() as directory:
         files = {name: Path(directory) / name for name in ("begun", "trained", "zero", "error", "encoded", "decoded")}
         begun = generator.normal(0, 0.05, size).astype(np.float32)
@@ -33,7 +28,7 @@ def _times(values: int) -> list[Figure]:
         write_model(files["trained"], specs, [begun + generator.normal(0, 0.001, size).astype(np.float32)])
         write_model(files["zero"], specs, [np.zeros(size, np.float32)])
         for name in KNOWN[1:]:
-            say(f"encoding and decoding {4 * size / 1e6:.1f} MB, {name}")
+            progress(f"encoding and decoding {4 * size / 1e6:.1f} MB, {name}")
             encoding = parse_encoding("encoding", name)
             base = files["begun"] if encoding.lossy else None
             feedback = {"error": files["zero"], "new_error": files["error"]} if encoding.lossy else {}
@@ -43,9 +38,8 @@ def _times(values: int) -> list[Figure]:
             decode_model(files["encoded"], files["decoded"], specs, encoding, begun_with=base)
             decoded = time.perf_counter()
             ratio = files["encoded"].stat().st_size / files["begun"].stat().st_size
-            figures += [
+            yield [
                 Figure(name=f"{name}: bytes / float32", value=ratio, unit="times"),
                 Figure(name=f"{name}: encoding {4 * size / 1e6:.1f} MB", value=encoded - started, unit="s"),
                 Figure(name=f"{name}: decoding", value=decoded - encoded, unit="s"),
             ]
-    return figures

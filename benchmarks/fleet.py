@@ -1,7 +1,7 @@
-"""A simulation's round against nothing but its optimiser steps: what the virtual fleet costs beside the training.
+"""Overhead of the virtual fleet: a simulated round against its optimiser steps alone.
 
-Ten parties hold 50,000 random pictures of CIFAR-10's shape, unevenly; a round is ten epochs of the CNN. The other side
-takes as many steps with the same plan, in two single-threaded processes that do nothing else.
+Ten parties hold 50,000 random images of CIFAR-10's shape, unevenly distributed; a round is ten epochs of the CNN. The
+baseline takes the same number of steps with the same plan, in two single-threaded processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.report import Figure
+from benchmarks.report import Figure, Tables
 from moonfed.bundle import read_bundle
 from moonfed.experiments.datasets import LOADERS, DataSet
 from moonfed.experiments.fleet.data import read_counts
@@ -34,16 +34,16 @@ SAMPLES, PARTIES, EPOCHS, BATCH, WORKERS = 50_000, 10, 10, 64, 2
 WARM_UP = 5
 
 
-def measure_fleet(repetitions: int = 3, samples: int = SAMPLES) -> list[Figure]:
-    LOADERS[NAME] = lambda _root, _download: _random_pictures(samples)
+def measure_fleet(repetitions: int = 3, samples: int = SAMPLES) -> Tables:
+    LOADERS[NAME] = lambda _root, _download: _random_images(samples)
     rounds, steps = [], []
-    for repetition in range(repetitions):  # the sides take turns, so that the machine's moods hit both
+    for repetition in range(repetitions):  # alternating, to spread interference evenly
         with tempfile.TemporaryDirectory() as directory:
             output = Path(directory) / "simulation"
             rounds.append(_round_seconds(output, seed=repetition))
             steps.append(_bare_seconds(output))
     fleet, bare = statistics.median(rounds), statistics.median(steps)
-    return [
+    yield [
         Figure(name="a round of 10 parties on the virtual fleet", value=fleet, unit="s"),
         Figure(name="its optimiser steps alone, two processes", value=bare, unit="s"),
         Figure(name="round / steps", value=statistics.median(np.divide(rounds, steps).tolist()), unit="times",
@@ -51,7 +51,7 @@ def measure_fleet(repetitions: int = 3, samples: int = SAMPLES) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _random_pictures(samples: int) -> DataSet:
+def _random_images(samples: int) -> DataSet:
     generator = np.random.default_rng(0)
     tests = samples // 5
     return DataSet(
@@ -65,7 +65,7 @@ def _random_pictures(samples: int) -> DataSet:
 
 
 def _round_seconds(output: Path, seed: int) -> float:
-    """The second of two rounds: TorchScript optimises in the first; and the first one's model is scored meanwhile."""
+    """Time the second of two rounds: TorchScript optimises in the first, whose model is scored during the second."""
     settings = {"epochs": EPOCHS, "batch_size": BATCH}
     simulation = Simulation(dataset=NAME, parties=PARTIES, rounds=2, settings=settings, seed=seed)
     result = run_simulation(simulation, output, data=output, engine=EngineSettings(workers=WORKERS))
@@ -73,24 +73,24 @@ def _round_seconds(output: Path, seed: int) -> float:
 
 
 def _bare_seconds(output: Path) -> float:
-    """The same number of steps, shared evenly between the processes."""
+    """Time the same number of steps, split evenly between the processes."""
     sizes = read_counts(Layout(output).data).sum(axis=1).tolist()
     total = sum(EPOCHS * max(1, size // BATCH) for size in sizes)
     context = multiprocessing.get_context("spawn")
-    start, taken = context.Barrier(WORKERS), context.Queue()
+    start, durations = context.Barrier(WORKERS), context.Queue()
     processes = [
-        context.Process(target=_take_steps, args=(Layout(output).bundle, total // WORKERS, start, taken))
+        context.Process(target=_run_steps, args=(Layout(output).bundle, total // WORKERS, start, durations))
         for _ in range(WORKERS)
     ]
     for process in processes:
         process.start()
-    seconds: float = max(taken.get() for _ in processes)
+    seconds: float = max(durations.get() for _ in processes)
     for process in processes:
         process.join()
     return seconds
 
 
-def _take_steps(bundle: Path, steps: int, start: Barrier, taken: Queue[float]) -> None:
+def _run_steps(bundle: Path, steps: int, start: Barrier, durations: Queue[float]) -> None:
     torch.set_num_threads(1)
     manifest = read_bundle(bundle).manifest
     weights = split(np.array(open_model(bundle / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
@@ -105,4 +105,4 @@ def _take_steps(bundle: Path, steps: int, start: Barrier, taken: Queue[float]) -
     started = time.perf_counter()
     for _ in range(steps):
         plan.step(inputs, labels, empty, draws)
-    taken.put(time.perf_counter() - started)
+    durations.put(time.perf_counter() - started)

@@ -1,6 +1,6 @@
-"""What a device weighs beside its training: the attending parent, the child's own code, and the time until it attends.
+"""Footprint of a device apart from training: memory of the agent, memory of the worker's code, start-up time.
 
-A real coordinator and a real device, on this machine, over TLS. A device's own dependencies are not enough for it.
+Uses a real coordinator and a real device on this machine, over TLS, so it needs more than a device's dependencies.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.report import Figure, say
+from benchmarks.report import Figure, Tables, progress
 
 if TYPE_CHECKING:
     from moonfed.experiments.child_processes import Fleet
 
-PARENT = Figure(name="an idle, attending device after two rounds, the parent alone", unit="MB", at_most=60)
+PARENT = Figure(name="an idle, connected device after two rounds, the parent alone", unit="MB", at_most=60)
 CHILD = Figure(name="the training child above bare torch", unit="MB", at_most=30)
-START = Figure(name="client start to attending", unit="s", at_most=2)
+START = Figure(name="client start to connected", unit="s", at_most=2)
 NEEDED = ("sqlalchemy", "cryptography", "onnx")
 DEVICE, RUN = "device", "benchmark"
 SAMPLES = 640
-PATIENCE, SETTLED = 120.0, 3.0  # seconds: for anything here; for what a device does after a run, such as fetching it
-WATCHED = 0.005  # seconds between two looks
+TIMEOUT, SETTLE = 120.0, 3.0  # seconds: of every wait; for a device's work after a run, such as fetching the model
+POLL = 0.005  # seconds between two checks of the log
 
-# Freed memory is handed back first, or what the allocator happens to keep is measured.
+# Returns freed memory to the system first; otherwise the figure would include what the allocator retains.
 RESIDENT_SET = """
 import ctypes, gc, pathlib
 gc.collect()
@@ -40,19 +40,20 @@ getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
 print(next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")))
 """
 TORCH = "import numpy, torch"
-# All that the child imports before a plan and data.
+# All that the child imports before it has a plan and data.
 CHILDS_OWN = f"{TORCH}\nimport moonfed.edge_client.worker.main, moonfed.edge_client.worker.trainer"
 
 
-def measure_footprint(starts: int = 5) -> list[Figure]:
+def measure_footprint(starts: int = 5) -> Tables:
     reason = _reason()
     if reason:
-        say(f"footprint: skipped, {reason}")
-        return [replace(figure, reason=reason) for figure in (PARENT, CHILD, START)]
-    say("footprint: a coordinator, a device, two rounds")
+        progress(f"footprint: skipped, {reason}")
+        yield [replace(figure, reason=reason) for figure in (PARENT, CHILD, START)]
+        return
+    progress("footprint: a coordinator, a device, two rounds")
     with tempfile.TemporaryDirectory() as directory:
-        started, parent = _attend(Path(directory), starts)
-    return [
+        started, parent = _measure_device(Path(directory), starts)
+    yield [
         replace(PARENT, value=parent),
         replace(CHILD, value=statistics.median(_imported(CHILDS_OWN) - _imported(TORCH) for _ in range(starts))),
         replace(START, value=statistics.median(started)),
@@ -60,17 +61,17 @@ def measure_footprint(starts: int = 5) -> list[Figure]:
 
 
 def _reason() -> str:
-    """Why nothing can be measured here, if so."""
+    """Return why this machine cannot measure the footprint, or an empty string."""
     missing = [module for module in NEEDED if find_spec(module) is None]
     if missing:
         return f"{missing[0]} is not installed"
     if not Path("/proc/self/status").is_file():
-        return "this system does not tell a process' resident set"
+        return "this system does not report a process's resident set"
     return "" if Path(sys.executable).with_name("moonfed-coordinator").is_file() else "moonfed is not installed"
 
 
 def _imported(code: str) -> float:
-    """MB resident after some imports, in a process of its own."""
+    """Return the resident MB of a new process after some imports."""
     done = subprocess.run([sys.executable, "-c", code + RESIDENT_SET], check=True, stdout=subprocess.PIPE, text=True)
     return _megabytes(done.stdout)
 
@@ -80,8 +81,8 @@ def _megabytes(line: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Federation:
-    """A coordinator and one device that is enrolled."""
+class _Installation:
+    """A coordinator and one enrolled device."""
 
     directory: Path
     fleet: Fleet
@@ -95,12 +96,12 @@ class _Federation:
         return self.directory / "coordinator" / "operator"
 
 
-def _attend(directory: Path, starts: int) -> tuple[list[float], float]:
-    """Seconds until a started device attends, as often as wanted; the parent's MB after a run of two rounds."""
+def _measure_device(directory: Path, starts: int) -> tuple[list[float], float]:
+    """Return the seconds of each start, and the parent's resident MB after a run of two rounds."""
     from moonfed.experiments.child_processes import Fleet
 
     with Fleet(directory / "logs") as fleet:
-        federation = _Federation(directory, fleet)
+        federation = _Installation(directory, fleet)
         _prepare(federation)
         started = []
         for number in range(starts):
@@ -113,7 +114,7 @@ def _attend(directory: Path, starts: int) -> tuple[list[float], float]:
         return started, _megabytes(next(line for line in status.splitlines() if line.startswith("VmRSS:")))
 
 
-def _prepare(federation: _Federation) -> None:
+def _prepare(federation: _Installation) -> None:
     from moonfed.experiments.child_processes import run
 
     operator = ("--identity", str(federation.operator))
@@ -133,8 +134,8 @@ def _prepare(federation: _Federation) -> None:
     np.savez(federation.directory / "data.npz", inputs=inputs, labels=np.arange(SAMPLES) % 10)
 
 
-def _start_device(federation: _Federation) -> float:
-    """Seconds from the command to its word that it attends."""
+def _start_device(federation: _Installation) -> float:
+    """Start the device; return the seconds until it logs that it is connected."""
     began = time.perf_counter()
     device = federation.fleet.start(
         *(DEVICE, "moonfed-client", "run", "--data", str(federation.directory / "data.npz")),
@@ -142,14 +143,14 @@ def _start_device(federation: _Federation) -> float:
     )
     log = federation.fleet.logs / f"{DEVICE}.log"
     while "attending the coordinator" not in log.read_text():
-        if device.poll() is not None or time.perf_counter() - began > PATIENCE:
-            raise RuntimeError(f"the device does not attend: {federation.fleet.last_words(DEVICE)}")
-        time.sleep(WATCHED)
+        if device.poll() is not None or time.perf_counter() - began > TIMEOUT:
+            raise RuntimeError(f"the device does not connect: {federation.fleet.last_words(DEVICE)}")
+        time.sleep(POLL)
     return time.perf_counter() - began
 
 
-def _train(federation: _Federation) -> None:
-    """A run of two rounds, to its end and what a device does after it."""
+def _train(federation: _Installation) -> None:
+    """Complete a run of two rounds, and wait for the device's work after it."""
     from moonfed.experiments.child_processes import run
     from moonfed.identity import load_identity
     from moonfed.transport import open_channel
@@ -163,9 +164,9 @@ def _train(federation: _Federation) -> None:
     )
     identity = load_identity(federation.operator)
     with open_channel(identity.address, identity) as channel:
-        control, deadline = ControlStub(channel), time.monotonic() + PATIENCE
+        control, deadline = ControlStub(channel), time.monotonic() + TIMEOUT
         while control.GetRun(control_pb2.GetRunRequest(run=RUN)).status != control_pb2.RUN_STATUS_FINISHED:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the run does not finish: {federation.fleet.last_words(DEVICE)}")
             time.sleep(0.1)
-    time.sleep(SETTLED)
+    time.sleep(SETTLE)

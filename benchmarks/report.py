@@ -1,4 +1,4 @@
-"""Figures with their targets, as a table for people and as JSON for scripts."""
+"""Figures with their targets: a table for people, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure; a target is an upper or a lower limit. Without a value it was not measured, and `reason` says why."""
+    """One measured value; its target is an upper or a lower limit. If `value` is None, `reason` says why."""
 
     name: str
     unit: str
@@ -39,16 +40,36 @@ class Figure:
         return self.value >= self.at_least if self.at_least is not None else None
 
 
-def say(text: str) -> None:
-    """What is being measured now, for whoever waits."""
+Tables: TypeAlias = Iterator[Sequence[Figure]]  # what a benchmark yields: each table as soon as it is measured
+
+
+def progress(text: str) -> None:
+    """Report on standard error what is being measured."""
     print(f"  … {text}", file=sys.stderr, flush=True)
 
 
+def record(tables: Iterable[Sequence[Figure]], path: Path) -> list[Figure]:
+    """Print each table and rewrite the report as soon as the table is measured; return all figures."""
+    figures: list[Figure] = []
+    write_report(path, figures, complete=False)
+    for table in tables:
+        print_table(table)
+        figures += table
+        write_report(path, figures, complete=False)
+    write_report(path, figures, complete=True)
+    print_missed(figures)
+    return figures
+
+
 def print_table(figures: Sequence[Figure]) -> None:
-    """A line for each figure, and in the end one for each that misses its target."""
+    """Print one line per figure."""
     width = max(len(figure.name) for figure in figures)
     for figure in figures:
-        print(f"{figure.name:{width}}  {_value(figure)} {figure.target:14} {_verdict(figure)}".rstrip())
+        print(f"{figure.name:{width}}  {_value(figure)} {figure.target:14} {_verdict(figure)}".rstrip(), flush=True)
+
+
+def print_missed(figures: Iterable[Figure]) -> None:
+    """Print one line per missed target."""
     for figure in figures:
         if figure.met is False:
             print(f"not met: {figure.name} is {figure.value:.3g} {figure.unit}; its target is {figure.target}")
@@ -64,10 +85,13 @@ def _verdict(figure: Figure) -> str:
     return {True: "met", False: "NOT MET", None: ""}[figure.met]
 
 
-def write_report(path: Path, figures: Sequence[Figure]) -> None:
-    """The hardware and the figures; `value` and `met` are null where nothing was measured, and `reason` says why."""
+def write_report(path: Path, figures: Sequence[Figure], *, complete: bool = True) -> None:
+    """Replace the report: hardware and figures; `value` and `met` are null for an unmeasured figure."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"hardware": hardware(), "figures": [_row(f) for f in figures]}, indent=1) + "\n")
+    document = {"hardware": hardware(), "complete": complete, "figures": [_row(figure) for figure in figures]}
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(document, indent=1) + "\n")
+    partial.replace(path)
 
 
 def _row(figure: Figure) -> dict[str, object]:
@@ -82,7 +106,7 @@ def _row(figure: Figure) -> dict[str, object]:
 
 
 def hardware() -> dict[str, object]:
-    """What the figures were measured on."""
+    """Describe the machine."""
     return {
         "machine": platform.machine(),
         "processor": processor(),
@@ -95,7 +119,7 @@ def hardware() -> dict[str, object]:
 
 
 def processor() -> str:
-    """The processor's model name, where the system tells."""
+    """Return the processor's model name, or an empty string if the system does not report it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

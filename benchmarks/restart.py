@@ -1,4 +1,4 @@
-"""How soon a killed coordinator serves again that has much on record."""
+"""Recovery time of a killed coordinator that has many runs and rounds on record."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks.load.served import Model, served
-from benchmarks.report import Figure, say
+from benchmarks.load.coordinator_process import SyntheticModel, served
+from benchmarks.report import Figure, progress
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import Answer, AttemptId, RunRecord
 from moonfed.coordinator.rounds.settings import Settings
@@ -19,13 +19,13 @@ from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
 from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.v1 import control_pb2
 
-MODEL = Model(megabytes=0.37)
+MODEL = SyntheticModel(megabytes=0.37)
 COHORT = tuple(f"device-{number}" for number in range(10))
 
 
 def measure_restart(runs: int, rounds: int) -> Figure:
-    """All runs go on, each of them in the middle of a round."""
-    say(f"coordinator: a restart with {runs} runs and {rounds} rounds on record")
+    """Time a restart after SIGKILL; every run must resume in the middle of its round."""
+    progress(f"coordinator: a restart with {runs} runs and {rounds} rounds on record")
     with tempfile.TemporaryDirectory(prefix="moonfed-bench-") as name:
         directory = Path(name)
         state = directory / "state"
@@ -38,7 +38,7 @@ def measure_restart(runs: int, rounds: int) -> Figure:
                 seconds = time.perf_counter() - began
                 found = again.console.ask(again.console.control.ListRuns, control_pb2.ListRunsRequest()).runs
     if [run.round for run in found if run.open_round.cohort] != [rounds // runs] * runs:
-        raise RuntimeError(f"not every run goes on: {found}")
+        raise RuntimeError(f"not every run resumed: {found}")
     return Figure(name=f"restart after kill -9, {runs} runs, {rounds} rounds", value=seconds, unit="s", at_most=3)
 
 
@@ -66,7 +66,7 @@ def _record_round(opened: StateDirectory, record: RunRecord, round_: int) -> Non
 
 
 def _multiply(database: Path, runs: int) -> None:
-    """Copies what is on record of the one run, under other names: the coordinator's own way would take an hour."""
+    """Copy the records of the one run under other names; recording them through the coordinator would take an hour."""
     with closing(sqlite3.connect(database)) as connection:
         for number in range(1, runs):
             for table in tables.metadata.sorted_tables:
@@ -74,7 +74,7 @@ def _multiply(database: Path, runs: int) -> None:
                 if len(others) < len(table.columns):
                     into, copied = ", ".join(["run", *others]), ", ".join(["?", *others])
                     connection.execute(
-                        f"INSERT INTO {table.name} ({into}) SELECT {copied} "  # noqa: S608 - our own names
+                        f"INSERT INTO {table.name} ({into}) SELECT {copied} "  # noqa: S608 - table names of our own schema
                         f"FROM {table.name} WHERE run = 'run-0'",
                         (f"run-{number}",),
                     )

@@ -1,1 +1,1 @@
-"""What developers of moonfed run by hand."""
+"""Scripts for developers of moonfed."""

@@ -1,4 +1,4 @@
-"""Generates proto/moonfed/v1's stubs from its .proto files: `python tools/generate_stubs.py [OUTPUT]`."""
+"""Generate proto/moonfed/v1's stubs from its .proto files: `python tools/generate_stubs.py [OUTPUT]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVICES = ("enrolment", "fleet", "control")
 
 
 def generate(output: Path) -> None:
-    """Writes messages, services and their type stubs below `output`."""
+    """Generate messages, services and their type stubs below `output`."""
     scripts = Path(sys.executable).parent
     well_known = importlib.resources.files("grpc_tools") / "_proto"
     common = [

@@ -1,1 +1,1 @@
-"""A fleet that trains nothing: what loads a coordinator in its benchmarks, and the bare server beside it."""
+"""Load generators, and the baselines that the coordinator and the inference server are compared with."""

@@ -1,4 +1,4 @@
-"""Callers that each call again as soon as they are answered: how many calls a second, and how long one takes."""
+"""Closed-loop load: callers that repeat a call as soon as it returns; throughput and latency."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 
 WARM_UP_SECONDS = 1.0
-LOOK_SECONDS = 0.01
+POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What callers get of whatever answers them."""
+class LoadResult:
+    """Throughput and latency of one measurement."""
 
     rate: float  # calls a second
     median_ms: float
     p99_ms: float
 
 
-def measure(calls: Sequence[Callable[[], object]], seconds: float) -> Load:
-    """Makes each call again and again in a thread of its own; what they get in so many seconds, after a warm-up.
+def measure(calls: Sequence[Callable[[], object]], seconds: float) -> LoadResult:
+    """Repeat each call in its own thread; measure for `seconds` after a warm-up.
 
-    All go on until the last call that the end cuts is answered, so that every one that counts met the whole load.
-    Raises what a call raises.
+    All callers continue until the last call in flight at the end has returned, so that every counted call ran under
+    full load. Re-raises an exception of a call.
     """
     callers, stop = [_Caller(call) for call in calls], threading.Event()
     with ThreadPoolExecutor(len(calls)) as pool:
@@ -43,24 +43,24 @@ def measure(calls: Sequence[Callable[[], object]], seconds: float) -> Load:
     return summarise([times for caller in callers for times in caller.times], begin, end)
 
 
-def summarise(calls: Sequence[tuple[float, float]], begin: float, end: float) -> Load:
-    """The load of a window, from when each call began and ended, in seconds.
+def summarise(calls: Sequence[tuple[float, float]], begin: float, end: float) -> LoadResult:
+    """Summarise a window, given the start and end of each call in seconds.
 
-    A call counts by the part of its time that lies in the window. Whole ones alone would be up to two too few for each
-    caller, which is much where a call takes long; counted by their ends, those that end together would count or not by
-    chance. Latencies are of the calls that ended in the window.
+    A call counts by the fraction of its duration inside the window. Counting only whole calls would miss up to two per
+    caller, which matters for long calls; counting by end times would count or miss simultaneous calls by chance.
+    Latencies are those of calls that ended inside the window.
     """
     began, ended = np.array(calls).T
     taken = ended - began
     inside = np.clip(np.minimum(ended, end) - np.maximum(began, begin), 0, None)
     median, tail = np.quantile(taken[(begin < ended) & (ended <= end)], [0.5, 0.99])
-    return Load(
+    return LoadResult(
         rate=float((inside / taken).sum()) / (end - begin), median_ms=1e3 * float(median), p99_ms=1e3 * float(tail)
     )
 
 
 class _Caller:
-    """Notes when each of its calls began and ended."""
+    """Records the start and end of each of its calls."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
@@ -77,9 +77,9 @@ class _Caller:
 
 
 def _until_answered(callers: Sequence[_Caller], running: Sequence[Future[None]], moment: float) -> None:
-    """Waits until each has been answered after that moment; raises what ended one."""
+    """Wait until a call of each caller has returned after that moment; re-raise an exception of a caller."""
     while not all(caller.answered_since(moment) for caller in callers):
         for each in running:
             if each.done():
                 each.result()
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)

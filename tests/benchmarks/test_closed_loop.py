@@ -1,4 +1,4 @@
-"""What callers get, counted from when their calls began and ended."""
+"""Throughput and latency from the start and end of calls."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from benchmarks.load.closed_loop import measure, summarise
 Calls = list[tuple[float, float]]
 
 
-def one_after_another(taken: float, first: float, until: float) -> Calls:
-    """A caller's calls that take that long each, the first from then on, until one ends after the given moment."""
+def consecutive(taken: float, first: float, until: float) -> Calls:
+    """Return a caller's consecutive calls of equal duration, until one ends after `until`."""
     count = int((until - first) / taken) + 1
     return [(first + taken * number, first + taken * (number + 1)) for number in range(count)]
 
 
 @pytest.mark.parametrize("first", [0.0, 0.1, 0.3, 0.49])
 @pytest.mark.parametrize("seconds", [1.0, 1.3, 4.0, 4.4])
-def test_calls_that_the_window_cuts_count_by_what_lies_in_it(first: float, seconds: float) -> None:
-    calls = one_after_another(0.5, first, 1 + seconds) + one_after_another(0.25, first, 1 + seconds)
+def test_a_call_counts_by_the_fraction_inside_the_window(first: float, seconds: float) -> None:
+    calls = consecutive(0.5, first, 1 + seconds) + consecutive(0.25, first, 1 + seconds)
     load = summarise(calls, 1.0, 1 + seconds)
-    assert load.rate == pytest.approx(2 + 4)  # a caller whose calls take half a second makes two of them a second
+    assert load.rate == pytest.approx(2 + 4)  # calls of half a second are two per second
 
 
-def test_a_call_longer_than_the_window_counts_too() -> None:
-    calls = [(0.0, 8.0), *one_after_another(0.5, 0.0, 3.0)]
+def test_a_call_longer_than_the_window_counts() -> None:
+    calls = [(0.0, 8.0), *consecutive(0.5, 0.0, 3.0)]
     assert summarise(calls, 1.0, 3.0).rate == pytest.approx(2 + 1 / 8)
 
 
@@ -41,7 +41,7 @@ def test_calls_before_and_after_the_window_do_not_count() -> None:
     assert load.median_ms == load.p99_ms == pytest.approx(500)
 
 
-def test_latencies_are_of_the_calls_that_ended_in_the_window() -> None:
+def test_latencies_are_those_of_calls_that_ended_in_the_window() -> None:
     ends = np.linspace(1.01, 2, 100)
     calls = [(end - number / 1000, end) for number, end in enumerate(ends, start=1)]
     load = summarise([*calls, (0.0, 0.9), (0.0, 7.0)], 1.0, 2.0)
@@ -49,11 +49,11 @@ def test_latencies_are_of_the_calls_that_ended_in_the_window() -> None:
     assert load.p99_ms == pytest.approx(99.01)
 
 
-def test_every_caller_has_a_thread_of_its_own() -> None:
+def test_every_caller_has_its_own_thread() -> None:
     together = threading.Barrier(3)
 
     def waiting_once() -> Callable[[], object]:
-        """Of those that stop, none may wait for another: only the first calls wait until all three have called."""
+        """Wait only in the first call, so that no caller waits for one that has stopped."""
         first = iter([together.wait])
         return lambda: next(first, partial(time.sleep, 0.001))()
 
@@ -62,7 +62,7 @@ def test_every_caller_has_a_thread_of_its_own() -> None:
     assert load.median_ms <= load.p99_ms
 
 
-def test_what_a_call_raises_is_raised() -> None:
+def test_an_exception_of_a_call_is_raised() -> None:
     answered = threading.Semaphore(5)
 
     def call() -> None:

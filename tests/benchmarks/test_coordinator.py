@@ -1,12 +1,21 @@
-"""The coordinator's benchmark at its smallest, with real processes: every row is there, and counts what it says."""
+"""The coordinator's benchmark at its smallest, with real processes: every figure is present and positive."""
 
 from __future__ import annotations
 
-from benchmarks.coordinator import Extent, measure_coordinator
-from benchmarks.load.served import Model
+from itertools import chain
 
-SMALLEST = Extent(
-    model=Model(megabytes=1.0), small=Model(megabytes=0.1), devices=2, many=3, fleet=12, turns=1, runs=2, rounds=4
+from benchmarks.coordinator import CoordinatorScale, measure_coordinator
+from benchmarks.load.coordinator_process import SyntheticModel
+
+SMALLEST = CoordinatorScale(
+    model=SyntheticModel(megabytes=1.0),
+    small=SyntheticModel(megabytes=0.1),
+    devices=2,
+    many=3,
+    fleet=12,
+    turns=1,
+    runs=2,
+    rounds=4,
 )
 NAMES = {
     "a round without training, 2 devices, 1 MB down and up": "at most 4.5",
@@ -21,8 +30,8 @@ NAMES = {
 }
 
 
-def test_the_rows() -> None:
-    figures = measure_coordinator(SMALLEST)
+def test_every_figure_is_measured() -> None:
+    figures = list(chain.from_iterable(measure_coordinator(SMALLEST)))
     assert {figure.name: figure.target for figure in figures} == NAMES
     assert all(figure.value is not None for figure in figures)
     assert all((figure.value or 0) > 0 for figure in figures if figure.name != "memory for each idle device")

@@ -1,4 +1,4 @@
-"""What a coordinator's benchmarks stand on: a served state, a bundle of any size, devices, and a round's time."""
+"""Building blocks of the coordinator's benchmarks: its process, a bundle of any size, devices, and a timed round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.load.devices import Plan
+from benchmarks.load.synthetic_devices import FleetSpec
 from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
@@ -25,12 +25,12 @@ from moonfed.v1 import control_pb2
 from moonfed.version import PLAN_INTERFACE
 
 LAYERS = 20  # tensors of the model
-WAIT = 300.0  # seconds for anything here
+TIMEOUT = 300.0  # seconds, of every wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """A model of so many bytes, rounded to whole layers."""
+class SyntheticModel:
+    """Random model of a given size, rounded to whole layers."""
 
     megabytes: float
 
@@ -40,14 +40,14 @@ class Model:
         return tuple(TensorSpec(f"layer{number:02}.weight", (size,), "parameter") for number in range(LAYERS))
 
     def write(self, path: Path, seed: int) -> BlobRef:
-        """Random weights."""
+        """Write random weights."""
         generator = np.random.default_rng(seed)
         layers = (generator.standard_normal(spec.size, dtype=np.float32) for spec in self.specs)
         write_model(path, self.specs, layers)
         return ref_of_file(path)
 
     def bundle(self, directory: Path) -> Bundle:
-        """A bundle of it; its plan and graph are nothing that a device could open."""
+        """Build a bundle of the model; its plan and graph are placeholders that no device could open."""
         weights = directory / WEIGHTS_FILE
         self.write(weights, seed=0)
         contents = {"plan.pt": b"no plan", "model.onnx": b"no graph", WEIGHTS_FILE: weights.read_bytes()}
@@ -67,7 +67,7 @@ class Model:
         return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
 
     def updates(self, directory: Path, number: int) -> tuple[tuple[str, str, int], ...]:
-        """So many different updates on disk."""
+        """Write that many distinct updates; return path, sha256 and bytes of each."""
         directory.mkdir(exist_ok=True)
         made = []
         for seed in range(1, number + 1):
@@ -77,8 +77,8 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A coordinator in a process of its own."""
+class CoordinatorProcess:
+    """A coordinator in its own process."""
 
     state: Path
     process: subprocess.Popen[str]
@@ -86,34 +86,34 @@ class Served:
     address: str
 
     def token(self, uses: int) -> str:
-        """A join token for so many devices."""
+        """Create a join token for that many devices."""
         request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=3600.0)
         return str(self.console.ask(self.console.control.CreateToken, request).token)
 
     def megabytes(self, field: str) -> float:
-        """`VmHWM`, the largest resident set so far, or `VmRSS`, the present one."""
+        """Read `VmHWM`, the peak resident set, or `VmRSS`, the current one, in MB."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(f"{field}:"))
 
     def start_run(self, bundle: Bundle, name: str, devices: int, rounds: int = 1) -> None:
-        """A run that every device takes part in, and that is in want of each of them."""
+        """Start a run whose rounds need an update from every device."""
         everybody = control_pb2.Amount(fraction=1.0)
         settings = control_pb2.RunSettings(
             rounds=rounds,
             cohort=everybody,
             minimum_devices=devices,
             quorum=everybody,
-            deadline_seconds=WAIT,
-            patience_seconds=WAIT,
+            deadline_seconds=TIMEOUT,
+            patience_seconds=TIMEOUT,
         )
         request = control_pb2.StartRunRequest(name=name, manifest=bundle.ref.sha256, settings=settings)
-        transport.call(self.console.control.StartRun, request, timeout=WAIT)
+        transport.call(self.console.control.StartRun, request, timeout=TIMEOUT)
 
     def round_seconds(self, bundle: Bundle, name: str, devices: int) -> float:
-        """From the operator's call to the word that the only round of a new run is committed, with every update."""
+        """Time a run of one round, from the operator's call to the commit event; every update must be counted."""
         began = time.perf_counter()
         self.start_run(bundle, name, devices)
-        for event in self.console.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=WAIT):
+        for event in self.console.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=TIMEOUT):
             if event.kind == control_pb2.EVENT_KIND_ROUND_COMMITTED or event.run.round:
                 break
         seconds = time.perf_counter() - began
@@ -124,8 +124,8 @@ class Served:
 
 
 @contextmanager
-def served(state: Path, logs: Path) -> Iterator[Served]:
-    """Serves a state until the context ends."""
+def served(state: Path, logs: Path) -> Iterator[CoordinatorProcess]:
+    """Run a coordinator on a state directory until the context ends."""
     with Fleet(logs) as fleet:
         process = fleet.start(
             *("coordinator", "moonfed-coordinator", "serve", "--state", str(state)),
@@ -133,26 +133,26 @@ def served(state: Path, logs: Path) -> Iterator[Served]:
         )
         fleet.first_line("coordinator")
         with connect(state / "operator", insecure=False, address=None) as console:
-            yield Served(state, process, console, load_identity(state / "operator").address)
+            yield CoordinatorProcess(state, process, console, load_identity(state / "operator").address)
 
 
 @contextmanager
-def attending(plan: Plan, address: str) -> Iterator[subprocess.Popen[str]]:
-    """Devices in a process of their own that all attend, until the context ends."""
-    Path(plan.directory).mkdir(parents=True, exist_ok=True)
-    process = _start("benchmarks.load.devices", plan.to_json(), address)
+def connected(spec: FleetSpec, address: str) -> Iterator[subprocess.Popen[str]]:
+    """Keep a process of synthetic devices online until the context ends."""
+    Path(spec.directory).mkdir(parents=True, exist_ok=True)
+    process = _start("benchmarks.load.synthetic_devices", spec.to_json(), address)
     try:
-        expect(process, "attending")
+        expect(process, "connected")
         yield process
     finally:
         _end(process)
 
 
 @contextmanager
-def bare(authority: Path, model: Path, spool: Path, devices: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The bare server's process and its address."""
+def baseline(authority: Path, model: Path, spool: Path, devices: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run the baseline coordinator; yield its process and its address."""
     spool.mkdir()
-    process = _start("benchmarks.load.bare", str(authority), str(model), str(spool), str(devices))
+    process = _start("benchmarks.load.baseline_coordinator", str(authority), str(model), str(spool), str(devices))
     try:
         yield process, f"127.0.0.1:{expect(process)}"
     finally:
@@ -160,15 +160,15 @@ def bare(authority: Path, model: Path, spool: Path, devices: int) -> Iterator[tu
 
 
 def expect(process: subprocess.Popen[str], word: str = "") -> str:
-    """The next line that a helper prints, which is to be that word."""
+    """Read the next line of a helper process; RuntimeError if it is empty or not the expected word."""
     line = process.stdout.readline().strip() if process.stdout else ""
     if not line or word not in ("", line):
         raise RuntimeError(f"{process.args!r:.80} said {line!r}")
     return line
 
 
-def bare_seconds(process: subprocess.Popen[str]) -> float:
-    """One round of the bare server."""
+def baseline_seconds(process: subprocess.Popen[str]) -> float:
+    """Time one round of the baseline coordinator."""
     began = time.perf_counter()
     if process.stdin:
         process.stdin.write("\n")

@@ -1,7 +1,7 @@
-"""Many devices in one process: `python -m benchmarks.load.devices PLAN_JSON ADDRESS`.
+"""Many devices in one process: `python -m benchmarks.load.synthetic_devices SPEC_JSON ADDRESS`.
 
-Each has a certificate and a connection of its own, fetches like a device (a file, its sha256, fsync) and submits like
-one, but what it sends was made beforehand. Says `attending` when all are welcome; ends when its standard input does.
+Each device has its own certificate and connection and transfers models as a real one does (file, sha256, fsync), but
+submits an update prepared in advance. Prints `connected` when all are online; exits at the end of standard input.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 
 SubmitCall: TypeAlias = "grpc.aio.StreamStreamCall[fleet_pb2.SubmitRequest, fleet_pb2.SubmitReply]"
 OPTIONS = (*CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
-AT_ONCE = 50  # enrolments and connections begun at the same time
+CONCURRENCY = 50  # enrolments and connections in flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What the devices of one process are and do."""
+class FleetSpec:
+    """Devices of one process, and the updates they submit."""
 
     names: tuple[str, ...]
-    directory: str  # for what is fetched; identities lie beside it, in `identities.json`, made with `token` if absent
-    updates: tuple[tuple[str, str, int], ...]  # files to send, in turn: path, sha256, bytes
+    directory: str  # for fetched blobs; `identities.json` is next to it, created with `token` if absent
+    updates: tuple[tuple[str, str, int], ...]  # files to submit, in turn: path, sha256, bytes
     token: str
 
     def update(self, number: int) -> tuple[Path, BlobRef]:
-        """What the device of that number sends."""
+        """Return the file that the device of that number submits."""
         path, sha256, size = self.updates[number % len(self.updates)]
         return Path(path), BlobRef(sha256, size)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
-    def of(self, number: int, directory: Path) -> Plan:
-        """The same for the first so many of the devices."""
+    def of(self, number: int, directory: Path) -> FleetSpec:
+        """Return the specification of the first `number` devices."""
         return replace(self, names=self.names[:number], directory=str(directory))
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> FleetSpec:
         document = json.loads(text)
         updates = tuple((str(path), str(sha256), int(size)) for path, sha256, size in document["updates"])
         return cls(**{**document, "names": tuple(document["names"]), "updates": updates})
 
 
-class Device:
-    """One of them."""
+class SyntheticDevice:
+    """One synthetic device."""
 
-    def __init__(self, plan: Plan, number: int, address: str, credentials: grpc.ChannelCredentials) -> None:
-        self.name = plan.names[number]
-        self._path, self._ref = plan.update(number)
-        self._blobs = BlobDirectory(Path(plan.directory) / self.name)
+    def __init__(self, spec: FleetSpec, number: int, address: str, credentials: grpc.ChannelCredentials) -> None:
+        self.name = spec.names[number]
+        self._path, self._ref = spec.update(number)
+        self._blobs = BlobDirectory(Path(spec.directory) / self.name)
         channel = grpc.aio.secure_channel(address, credentials, OPTIONS)
         self._fleet = fleet_pb2_grpc.FleetStub(channel)
 
     async def attend(self, welcome: Callable[[], None]) -> None:
-        """Works whenever there is an assignment, until the coordinator ends the stream."""
+        """Handle assignments until the coordinator ends the stream."""
         request = fleet_pb2.AttendRequest(
             device=self.name, contract_version=CONTRACT_VERSION, plan_interfaces=[PLAN_INTERFACE], samples=100
         )
@@ -86,15 +86,15 @@ class Device:
             request = blob_pb2.FetchRequest(device=self.name, sha256=ref.sha256)
             async for chunk in self._fleet.Fetch(request):
                 incoming.append(incoming.offset, chunk.data)
-            await asyncio.to_thread(self._keep, incoming)
+            await asyncio.to_thread(self._store, incoming)
 
-    def _keep(self, incoming: Incoming) -> None:
-        """What a device does with a blob that it has; deleted at once, before there would be a hundred of them."""
+    def _store(self, incoming: Incoming) -> None:
+        """Store a fetched blob as a device does, then delete it to save disk space."""
         self._blobs.put_file(incoming.finish(), incoming.ref)
         self._blobs.path(incoming.ref.sha256).unlink()
 
     async def _submit(self, assignment: fleet_pb2.Assignment) -> None:
-        stream = self._fleet.Submit()  # type: ignore[call-arg]  # what is to be sent is written to it
+        stream = self._fleet.Submit()  # type: ignore[call-arg]  # requests are written to the stream
         await stream.write(fleet_pb2.SubmitRequest(header=self._header(assignment)))
         offsets = dict((await _reply(stream)).resume.offsets)
         for part in parts({self._ref: self._path}, offsets):
@@ -125,15 +125,15 @@ async def _reply(stream: SubmitCall) -> fleet_pb2.SubmitReply:
     return reply
 
 
-async def _attend_all(devices: list[Device]) -> None:
+async def _attend_all(devices: list[SyntheticDevice]) -> None:
     welcomes = asyncio.Semaphore(0)
     tasks = []
-    for start in range(0, len(devices), AT_ONCE):
-        batch = devices[start : start + AT_ONCE]
+    for start in range(0, len(devices), CONCURRENCY):
+        batch = devices[start : start + CONCURRENCY]
         tasks += [asyncio.create_task(device.attend(welcomes.release)) for device in batch]
         for _ in batch:
             await welcomes.acquire()
-    print("attending", flush=True)
+    print("connected", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     if failed := [task for task in tasks if task.done()]:
         print(f"{len(failed)} devices failed, one with {failed[0].exception()!r}", file=sys.stderr)
@@ -142,15 +142,15 @@ async def _attend_all(devices: list[Device]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _identities(plan: Plan) -> dict[str, tuple[bytes, bytes]]:
-    """Key and certificate by device, enrolled if that was not done before."""
-    file = Path(plan.directory).parent / "identities.json"
+async def _identities(spec: FleetSpec) -> dict[str, tuple[bytes, bytes]]:
+    """Return key and certificate by device; enrol devices that have none yet."""
+    file = Path(spec.directory).parent / "identities.json"
     found = json.loads(file.read_text()) if file.exists() else {}
-    joined, absent = parse_token(plan.token), [name for name in plan.names if name not in found]
-    pairs = await _some_at_once(_enrol(joined, name) for name in absent)
+    joined, absent = parse_token(spec.token), [name for name in spec.names if name not in found]
+    pairs = await _bounded_gather(_enrol(joined, name) for name in absent)
     found.update(zip(absent, pairs, strict=True))
     file.write_text(json.dumps(found))
-    return {name: (found[name][0].encode(), found[name][1].encode()) for name in plan.names}
+    return {name: (found[name][0].encode(), found[name][1].encode()) for name in spec.names}
 
 
 async def _enrol(joined: JoinToken, name: str) -> tuple[str, str]:
@@ -163,8 +163,8 @@ async def _enrol(joined: JoinToken, name: str) -> tuple[str, str]:
     return key_bytes(key).decode(), reply.certificate.decode()
 
 
-async def _some_at_once(work: Iterable[Awaitable[tuple[str, str]]]) -> list[tuple[str, str]]:
-    limit = asyncio.Semaphore(AT_ONCE)
+async def _bounded_gather(work: Iterable[Awaitable[tuple[str, str]]]) -> list[tuple[str, str]]:
+    limit = asyncio.Semaphore(CONCURRENCY)
 
     async def one(item: Awaitable[tuple[str, str]]) -> tuple[str, str]:
         async with limit:
@@ -173,11 +173,11 @@ async def _some_at_once(work: Iterable[Awaitable[tuple[str, str]]]) -> list[tupl
     return await asyncio.gather(*(one(item) for item in work))
 
 
-async def _main(plan: Plan, address: str) -> None:
-    held, ca = await _identities(plan), parse_token(plan.token).ca
-    credentials = [grpc.ssl_channel_credentials(ca, *held[name]) for name in plan.names]
-    await _attend_all([Device(plan, number, address, own) for number, own in enumerate(credentials)])
+async def _main(spec: FleetSpec, address: str) -> None:
+    held, ca = await _identities(spec), parse_token(spec.token).ca
+    credentials = [grpc.ssl_channel_credentials(ca, *held[name]) for name in spec.names]
+    await _attend_all([SyntheticDevice(spec, number, address, own) for number, own in enumerate(credentials)])
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(Plan.from_json(sys.argv[1]), sys.argv[2]))
+    asyncio.run(_main(FleetSpec.from_json(sys.argv[1]), sys.argv[2]))

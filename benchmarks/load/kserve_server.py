@@ -1,6 +1,6 @@
-"""KServe's own Python server with ONNX Runtime, as its guide writes one: `MODEL.onnx NAME GRPC_PORT HTTP_PORT`.
+"""KServe's Python server with ONNX Runtime, written as in its guide: `MODEL.onnx NAME GRPC_PORT HTTP_PORT`.
 
-But for its lines about each request, which it would write by default and our server does not.
+Its per-request log lines are switched off, because moonfed's server writes none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kserve import InferOutput, InferResponse, Model, ModelServer
 
 
 class OnnxModel(Model):  # type: ignore[misc]
-    """One session with one thread for each run, as ours has."""
+    """One session with one thread per run, like moonfed's server."""
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__(name)

@@ -1,7 +1,7 @@
-"""int8 beside float32: a model that has learned to read digits, with the release's own variants, gate and figures.
+"""int8 against float32: a model trained on digits, with the variants, gate and figures of a release.
 
-The digits are scikit-learn's; the graph enlarges them to 32x32 pixels before the network, so that a pass of a ResNet is
-as much work as on CIFAR-10. Ranges for int8 come from what was trained on, top-1 from what was held out.
+The digits are scikit-learn's; the graph resizes them to 32x32 pixels, so that a ResNet's forward pass costs as much as
+on CIFAR-10. int8 is calibrated on the training data; top-1 is measured on held-out data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.report import Figure, say
+from benchmarks.report import Figure, progress
 from moonfed.blobs import ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, train_round
@@ -29,20 +29,20 @@ from moonfed.release.variants import FLOAT32, INT8, Variant, VariantOptions, mak
 from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model, split
 
-LEARNING_RATES = (0.01, 0.001)  # of one round after the other; in the second what jumps about comes to rest
+LEARNING_RATES = (0.01, 0.001)  # of two consecutive rounds; the second lets the accuracy converge
 BATCH, SEED = 32, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Digits:
-    """The variants of a trained model, and the files that they lie in."""
+class QuantisedDigits:
+    """Variants of a trained model, and their files."""
 
     variants: Mapping[str, Variant]
     files: Mapping[str, Path]
     tested: int  # samples
 
     def figures(self, model: str) -> list[Figure]:
-        """Top-1 of both, and whether the gate keeps int8."""
+        """Return float32's top-1, and the points lost to int8."""
         float32, int8 = self.variants[FLOAT32], self.variants[INT8]
         what = f"{model}, digits, {self.tested} test samples"
         return [
@@ -51,9 +51,9 @@ class Digits:
         ]
 
 
-def train_digits(model: str, epochs: int, directory: Path) -> Digits:
-    """Trains that model, and makes its int8 variant."""
-    say(f"{model} learns digits, {epochs} epochs")
+def train_digits(model: str, epochs: int, directory: Path) -> QuantisedDigits:
+    """Train that model and build its int8 variant."""
+    progress(f"{model} trains on digits, {epochs} epochs")
     data = load_dataset("digits", None)
     recipe = BundleRecipe(
         name="digits",
@@ -71,11 +71,11 @@ def train_digits(model: str, epochs: int, directory: Path) -> Digits:
     files = {name: directory / f"digits-{name}.onnx" for name in variants}
     for name, path in files.items():
         path.write_bytes(variants[name].graph)
-    return Digits(variants=variants, files=files, tested=len(data.test_labels))
+    return QuantisedDigits(variants=variants, files=files, tested=len(data.test_labels))
 
 
 def _train(bundle: Bundle, data: DataSet, epochs: int, directory: Path) -> Vector:
-    """Two rounds, as a device trains them; the second is an epoch."""
+    """Train two rounds as a device does; the second has one epoch."""
     for name in (PLAN_FILE, WEIGHTS_FILE):
         (directory / name).write_bytes(bundle.contents[name])
     manifest, plan = bundle.manifest, load_plan(directory / PLAN_FILE, "cpu")

@@ -1,6 +1,6 @@
-"""Clients of an inference server, each with a thread and a channel of its own: `ADDRESS MODEL CLIENTS BATCH SECONDS`.
+"""Clients of an inference server, each with its own thread and channel: `ADDRESS MODEL CLIENTS BATCH SECONDS`.
 
-Prints one JSON object: requests a second, and the median and the 99th percentile of the latencies in milliseconds.
+Prints one JSON object: requests per second, and median and 99th percentile of the latencies in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 import tritonclient.grpc as triton
 
-from benchmarks.load.closed_loop import Load, measure
+from benchmarks.load.closed_loop import LoadResult, measure
 
 
-def measure_requests(address: str, model: str, clients: int, batch: int, seconds: float) -> Load:
-    """What so many clients get that ask the same all the time."""
+def measure_requests(address: str, model: str, clients: int, batch: int, seconds: float) -> LoadResult:
+    """Measure clients that repeat one request."""
     return measure([_request(address, model, batch) for _ in range(clients)], seconds)
 
 

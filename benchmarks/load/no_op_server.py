@@ -1,7 +1,7 @@
-"""A gRPC server of the same kind that infers nothing: the same stubs and threads, and always the same answer.
+"""A gRPC inference server that does no work: the same stubs and threads as moonfed's, and a constant response.
 
-`python -m benchmarks.load.hollow MODEL.onnx` runs the model for each request, and still checks, batches and counts
-nothing: the least that a server of this kind can do and answer.
+`python -m benchmarks.load.no_op_server MODEL.onnx` runs the model for each request, without checks, batching or
+statistics: the upper bound for a server of this kind.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 import onnxruntime
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-THREADS = 2  # as many as the server that it stands beside begins with
+THREADS = 2  # the initial number of moonfed's server
 CLASSES = 10
 
 
-class Hollow(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Answers with as many rows of zeros as were sent, or what a model says of them."""
+class NoOpInference(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """Returns one row of zeros per input row, or the model's output."""
 
     def __init__(self, model: str | None) -> None:
         options = onnxruntime.SessionOptions()
@@ -47,11 +47,13 @@ class Hollow(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
 
 def main() -> None:
     server = grpc.server(ThreadPoolExecutor(THREADS))
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Hollow(sys.argv[1] if sys.argv[1:] else None), server)
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
+        NoOpInference(sys.argv[1] if sys.argv[1:] else None), server
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    sys.stdin.read()  # until whoever started it goes
+    sys.stdin.read()  # until the parent closes it or exits
     server.stop(None).wait()
 
 

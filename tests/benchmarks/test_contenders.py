@@ -1,4 +1,4 @@
-"""Both sides of a comparison do the same work, or their ratio means nothing."""
+"""The contenders of a comparison do the same work; otherwise their ratio means nothing."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from benchmarks.comparison import Comparison
-from benchmarks.eager import BATCH, train_eagerly
-from benchmarks.sides import (
+from benchmarks.contenders import (
     EAGER_FEDAVG,
     EAGER_MOON,
     PLAN_FEDAVG,
     PLAN_MOON,
     PLAN_MOON_EACH,
     SAMPLE,
-    Side,
-    Work,
+    Contender,
+    Workload,
     alternate,
     new_round,
     random_samples,
 )
+from benchmarks.eager import BATCH, train_eagerly
 from moonfed.edge_client.training.local_training import Trained
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors
@@ -31,8 +31,8 @@ from moonfed.export.network import exchanged_tensors
 EPOCHS = 3
 
 
-def trained_by(side: Side, samples: int = BATCH) -> list[torch.Tensor]:
-    found = new_round(side, Work(model="cnn", accelerator="cpu", samples=samples))(EPOCHS)
+def trained_by(contender: Contender, samples: int = BATCH) -> list[torch.Tensor]:
+    found = new_round(contender, Workload(model="cnn", accelerator="cpu", samples=samples))(EPOCHS)
     result: list[torch.Tensor] = found.results["model"] if isinstance(found, Trained) else found  # type: ignore[assignment]
     return result
 
@@ -41,7 +41,7 @@ def distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True))
 
 
-# With one batch in an epoch, the sides' different orders of the samples make no difference.
+# With one batch in an epoch, the contenders' different orders of the samples make no difference.
 @pytest.mark.parametrize(
     ("plan", "eager"),
     [
@@ -50,7 +50,7 @@ def distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
         pytest.param(PLAN_MOON_EACH, EAGER_MOON, id="moon with references in each step"),
     ],
 )
-def test_eager_loop_and_plan_train_the_same_model(plan: Side, eager: Side) -> None:
+def test_eager_loop_and_plan_train_the_same_model(plan: Contender, eager: Contender) -> None:
     network = build_network("cnn", SAMPLE, 10)
     before = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
     ours, theirs = trained_by(plan), trained_by(eager)
@@ -67,7 +67,7 @@ def test_the_eager_loop_trains_the_same_in_channels_last() -> None:
     assert distance(trained_by(last), trained_by(EAGER_MOON)) < 1e-6
 
 
-def test_the_eager_loop_drops_what_a_plans_round_drops() -> None:
+def test_the_eager_loop_drops_the_last_partial_batch() -> None:
     """It takes as many steps: none for the samples beyond a whole batch."""
     data, network = random_samples(BATCH + 9), build_network("cnn", SAMPLE, 10)
     steps = 0
@@ -84,21 +84,21 @@ def test_the_eager_loop_drops_what_a_plans_round_drops() -> None:
     assert steps == 2
 
 
-def test_sides_take_turns_back_and_forth_after_an_epoch_that_is_not_timed() -> None:
+def test_contenders_alternate_after_an_untimed_warm_up() -> None:
     calls: list[tuple[str, int]] = []
 
     def recorded(name: str) -> object:
         return lambda epochs: calls.append((name, epochs))
 
     one, two = replace(PLAN_FEDAVG, name="one"), replace(PLAN_FEDAVG, name="two")
-    rounds: Mapping[Side, object] = {one: recorded("one"), two: recorded("two")}
-    seconds = alternate(rounds, Work(model="cnn", accelerator="cpu", samples=64, epochs=4), turns=2)  # type: ignore[arg-type]
+    rounds: Mapping[Contender, object] = {one: recorded("one"), two: recorded("two")}
+    seconds = alternate(rounds, Workload(model="cnn", accelerator="cpu", samples=64, epochs=4), turns=2)  # type: ignore[arg-type]
     assert calls == [("one", 1), ("two", 1), ("one", 4), ("two", 4), ("two", 4), ("one", 4)]
-    assert {side.name: len(times) for side, times in seconds.items()} == {"one": 2, "two": 2}
+    assert {contender.name: len(times) for contender, times in seconds.items()} == {"one": 2, "two": 2}
 
 
 def test_a_ratio_is_the_median_of_the_turns_ratios() -> None:
-    work = Work(model="cnn", accelerator="cpu", samples=640, epochs=10)
+    work = Workload(model="cnn", accelerator="cpu", samples=640, epochs=10)
     found = Comparison(work, {PLAN_MOON: [1.1, 8.8, 3.0], PLAN_FEDAVG: [1.0, 8.0, 1.0]})  # ratios 1.1, 1.1, 3.0
     assert found.ratio(PLAN_MOON, PLAN_FEDAVG) == pytest.approx(1.1)
     times = found.times()

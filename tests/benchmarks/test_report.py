@@ -1,4 +1,4 @@
-"""The benchmarks at their smallest: every row is there, and the report says what was measured and what was not."""
+"""The benchmarks at their smallest: every figure is present, and the report distinguishes measured from unmeasured."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import comparison, cuda, footprint, sides
+from benchmarks import comparison, contenders, cuda, footprint
+from benchmarks.contenders import PLAN_FEDAVG, Workload
 from benchmarks.cuda import measure_cuda
-from benchmarks.device import Extent, measure_cpu
+from benchmarks.device import CpuScale, measure_cpu
 from benchmarks.footprint import measure_footprint
-from benchmarks.peak import peak_megabytes
-from benchmarks.report import Figure, print_table, write_report
-from benchmarks.sides import PLAN_FEDAVG, Work
+from benchmarks.peak_memory import peak_megabytes
+from benchmarks.report import Figure, Tables, print_missed, print_table, record, write_report
 from moonfed.export.model_zoo import build_network
 
 CUDA_TARGETS = ["at least 8", "at least 2.5", "at most 1.55", "at most 1.55", "at most 5"]
+
+
+def flat(tables: Tables) -> list[Figure]:
+    return [figure for table in tables for figure in table]
 
 
 def report(figures: list[Figure], directory: Path) -> dict[str, dict[str, Any]]:
@@ -39,13 +43,11 @@ def report(figures: list[Figure], directory: Path) -> dict[str, dict[str, Any]]:
         (Figure(name="a", unit="s", at_most=2.0, reason="no clock"), None),
     ],
 )
-def test_a_target_is_met_or_not_or_neither(figure: Figure, met: bool | None) -> None:
+def test_a_target_is_met_missed_or_neither(figure: Figure, met: bool | None) -> None:
     assert figure.met is met
 
 
-def test_a_figure_that_was_not_measured_is_null_and_says_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unmeasured_figure_is_null_with_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = [
         Figure(name="quick", unit="times", at_most=1.5, reason="no CUDA device"),
         Figure(name="slow", unit="s", value=3.0, at_most=2.0),
@@ -57,17 +59,41 @@ def test_a_figure_that_was_not_measured_is_null_and_says_why(
     }  # fmt: skip
     assert rows["slow"] == {"name": "slow", "value": 3.0, "unit": "s", "target": "at most 2", "met": False}
     print_table(figures)
+    print_missed(figures)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("unmeasured: no CUDA device")
     assert lines[1].endswith("NOT MET")
     assert lines[2] == "not met: slow is 3 s; its target is at most 2"
 
 
-def test_the_cpu_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "peak_megabytes", lambda side, work: 12.5)  # a process each; tested by itself below
+def test_each_table_is_printed_and_saved_as_soon_as_it_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bench" / "device.json"
+
+    def saved() -> tuple[list[str], bool]:
+        document = json.loads(path.read_text())
+        return [row["name"] for row in document["figures"]], document["complete"]
+
+    def tables() -> Tables:
+        yield [Figure(name="first", unit="s", value=3.0, at_most=2.0)]
+        assert capsys.readouterr().out.startswith("first ")
+        assert saved() == (["first"], False)
+        yield [Figure(name="second", unit="s", value=1.0)]
+        assert capsys.readouterr().out.startswith("second ")
+
+    record(tables(), path)
+    assert saved() == (["first", "second"], True)
+    assert capsys.readouterr().out == "not met: first is 3 s; its target is at most 2\n"
+
+
+def test_the_cpu_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        comparison, "peak_megabytes", lambda side, work: 12.5
+    )  # would start a process each; tested below
     threads = torch.get_num_threads()
-    smallest = Extent(model="cnn", samples=64, turns=1, gain=1.75)
-    rows = report(measure_cpu(smallest, (), epochs=1, views=(1, 3)), tmp_path)
+    smallest = CpuScale(model="cnn", samples=64, turns=1, gain=1.75)
+    rows = report(flat(measure_cpu(smallest, (), epochs=1, views=(1, 3))), tmp_path)
     assert torch.get_num_threads() == threads
     targets = {name: row["target"] for name, row in rows.items() if row["target"]}
     assert targets == {
@@ -85,16 +111,17 @@ def test_the_cpu_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_peak_memory_grows_with_the_data() -> None:
-    """By 9,936 pictures of 3,072 bytes, and little more."""
+    """The difference is that of 9,936 images of 3,072 bytes, plus little overhead."""
     few, many = (
-        peak_megabytes(PLAN_FEDAVG, Work(model="cnn", accelerator="cpu", samples=samples)) for samples in (64, 10_000)
+        peak_megabytes(PLAN_FEDAVG, Workload(model="cnn", accelerator="cpu", samples=samples))
+        for samples in (64, 10_000)
     )
     assert 0.8 * 30.5 < many - few < 3 * 30.5
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, whose rows take minutes")
-def test_without_cuda_its_rows_are_there_unmeasured(tmp_path: Path) -> None:
-    rows = report(measure_cuda(), tmp_path)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the CUDA benchmark takes minutes")
+def test_without_cuda_its_figures_are_unmeasured(tmp_path: Path) -> None:
+    rows = report(flat(measure_cuda()), tmp_path)
     assert len(rows) == 5
     assert all((row["value"], row["met"], row["reason"]) == (None, None, "unmeasured: no CUDA device")
                for row in rows.values())  # fmt: skip
@@ -105,47 +132,49 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "PARTY_SAMPLES", 64)
     monkeypatch.setattr(cuda, "EPOCHS", 1)
     for name, model in (("CNN", "cnn"), ("RESNET18", "resnet18"), ("RESNET50", "resnet50")):
-        monkeypatch.setattr(cuda, name, cuda.CudaExtent(model=model, samples=64, turns=1))
+        monkeypatch.setattr(cuda, name, cuda.CudaScale(model=model, samples=64, turns=1))
 
 
-def check_cuda_rows(rows: dict[str, dict[str, Any]]) -> None:
+def check_cuda_figures(rows: dict[str, dict[str, Any]]) -> None:
     assert [row["target"] for row in rows.values() if row["target"]] == CUDA_TARGETS
     assert all(row["value"] > 0 for row in rows.values())
-    assert len([row for row in rows.values() if row["unit"] == "ms"]) == 3 * 8 + 4  # sides; with fresh augmentation
+    assert (
+        len([row for row in rows.values() if row["unit"] == "ms"]) == 3 * 8 + 4
+    )  # contenders; with fresh augmentation
     assert len([row for row in rows.values() if row["unit"] == "MB"]) == 3 * 8
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_the_cuda_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cuda_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_small(monkeypatch)
-    check_cuda_rows(report(measure_cuda(), tmp_path))
+    check_cuda_figures(report(flat(measure_cuda()), tmp_path))
 
 
-def test_the_cuda_rows_code_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody has a CUDA device, its code must not rot: the same sides, of a small network, on the CPU."""
+def test_the_code_for_cuda_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exercise the CUDA benchmark's code on machines without CUDA: the same contenders with a small network."""
     make_small(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(cuda, "ACCELERATOR", "cpu")
-    monkeypatch.setattr(sides, "build_network", lambda model, *rest, **more: build_network("cnn", *rest, **more))
+    monkeypatch.setattr(contenders, "build_network", lambda model, *rest, **more: build_network("cnn", *rest, **more))
     monkeypatch.setattr(comparison, "peak_megabytes", lambda side, work: 12.5)
-    figures = measure_cuda()
+    figures = flat(measure_cuda())
     monkeypatch.undo()
-    check_cuda_rows(report(figures, tmp_path))
+    check_cuda_figures(report(figures, tmp_path))
 
 
 def test_the_footprint_of_a_real_device(tmp_path: Path) -> None:
-    rows = report(measure_footprint(starts=1), tmp_path)
+    rows = report(flat(measure_footprint(starts=1)), tmp_path)
     assert [row["target"] for row in rows.values()] == ["at most 60", "at most 30", "at most 2"]
     parent, child, start = (row["value"] for row in rows.values())
     assert 20 < parent < 200  # a Python with gRPC, without torch
     assert 0 < child < 200
-    assert 0.1 < start < footprint.PATIENCE
+    assert 0.1 < start < footprint.TIMEOUT
 
 
 def test_without_the_coordinators_dependencies_the_footprint_is_unmeasured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(footprint, "NEEDED", ("a_module_that_nobody_has",))
-    rows = report(measure_footprint(), tmp_path)
+    rows = report(flat(measure_footprint()), tmp_path)
     assert len(rows) == 3
     assert {row["reason"] for row in rows.values()} == {"unmeasured: a_module_that_nobody_has is not installed"}

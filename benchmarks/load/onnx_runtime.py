@@ -1,6 +1,6 @@
-"""ONNX Runtime itself, without a server: `MODEL.onnx CALLERS THREADS BATCH SECONDS`, with so many threads for each run.
+"""ONNX Runtime without a server: `MODEL.onnx CALLERS THREADS BATCH SECONDS`, with THREADS threads per run.
 
-Prints what `requests` prints.
+Prints the same JSON object as `inference_clients`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import partial
 import numpy as np
 import onnxruntime
 
-from benchmarks.load.closed_loop import Load, measure
+from benchmarks.load.closed_loop import LoadResult, measure
 
 
-def measure_runs(model: str, callers: int, threads: int, batch: int, seconds: float) -> Load:
-    """What so many callers of one session get."""
+def measure_runs(model: str, callers: int, threads: int, batch: int, seconds: float) -> LoadResult:
+    """Measure one session that several callers share."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

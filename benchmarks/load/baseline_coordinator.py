@@ -1,8 +1,8 @@
-"""The bare script: `python -m benchmarks.load.bare AUTHORITY MODEL SPOOL DEVICES`.
+"""The bare script: `python -m benchmarks.load.baseline_coordinator AUTHORITY MODEL SPOOL DEVICES`.
 
-The least that a server can do for a round: TLS with client certificates, a model down, updates up, each hashed and
-fsynced before its receipt. No rounds, no checks, no database, no aggregation. Prints its port; begins a round at each
-line of its standard input, and prints a line when all updates are in.
+Does the minimum for a round: TLS with client certificates, a model down, updates up, each hashed and fsynced before
+its receipt. No round state, checks, database or aggregation. Prints its port; starts a round at each line of standard
+input, and prints a line when all updates are in.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from moonfed.transport import PART_SIZE, SERVER_OPTIONS, to_message
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 
-class BareFleet(fleet_pb2_grpc.FleetServicer):
-    """The methods of Fleet that a round takes; the others stay unimplemented."""
+class BaselineFleet(fleet_pb2_grpc.FleetServicer):
+    """The methods of Fleet that a round needs; the others stay unimplemented."""
 
     def __init__(self, model: Path, spool: Path, devices: int) -> None:
         self._model, self._ref, self._spool, self._devices = model, ref_of_file(model), spool, devices
@@ -41,14 +41,14 @@ class BareFleet(fleet_pb2_grpc.FleetServicer):
     async def Attend(  # noqa: N802
         self, request: fleet_pb2.AttendRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.AttendReply]:
-        told = self._round
+        sent = self._round
         yield fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome())
         while True:
             async with self._turn:
-                await self._turn.wait_for(lambda: self._round > told)  # noqa: B023
-            told = self._round
+                await self._turn.wait_for(lambda: self._round > sent)  # noqa: B023
+            sent = self._round
             blobs = {"model": to_message(self._ref)}
-            yield fleet_pb2.AttendReply(assignment=fleet_pb2.Assignment(run="bare", round=told, attempt=1, blobs=blobs))
+            yield fleet_pb2.AttendReply(assignment=fleet_pb2.Assignment(run="bare", round=sent, attempt=1, blobs=blobs))
 
     async def Fetch(  # noqa: N802
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
@@ -80,7 +80,7 @@ class BareFleet(fleet_pb2_grpc.FleetServicer):
 async def _main(authority: Path, model: Path, spool: Path, devices: int) -> None:
     ca, pair = (authority / "ca.pem").read_bytes(), _pair(authority)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    fleet = BareFleet(model, spool, devices)  # type: ignore[abstract]  # abstract in the types only
+    fleet = BaselineFleet(model, spool, devices)  # type: ignore[abstract]  # abstract in the types only
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
     credentials = grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=True)
     print(server.add_secure_port("127.0.0.1:0", credentials), flush=True)
@@ -89,7 +89,7 @@ async def _main(authority: Path, model: Path, spool: Path, devices: int) -> None
         await fleet.begin()
         await fleet.all_in()
         print("all in", flush=True)
-        for file in spool.iterdir():  # the next round's files are new ones, as a coordinator's are
+        for file in spool.iterdir():  # so that the next round creates its files, as the coordinator does
             file.unlink()
     await server.stop(0)
 

@@ -1,4 +1,4 @@
-"""The servers that are measured, each a process of its own for as long as a context lasts, and what they serve."""
+"""Start the inference servers under test, each in its own process, and write the models that they serve."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KSERVE_PYTHON = os.environ.get("KSERVE_PYTHON", "")
 CLASSES = tuple(f"class-{number}" for number in range(10))
 SHAPE = (32, 32, 3)  # of a picture: height, width, channels
 START_SECONDS = 60.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 def write_graph(model: str, directory: Path) -> Path:
-    """The ONNX file of an untrained model that takes raw pixels."""
+    """Write the ONNX file of an untrained model that takes raw pixels."""
     sample = InputSpec(kind="image", shape=SHAPE)
     bundle = build_bundle(BundleRecipe(name=model, model=model, input=sample, classes=CLASSES))
     weights, path = directory / f"{model}.safetensors", directory / f"{model}.onnx"
@@ -40,7 +40,7 @@ def write_graph(model: str, directory: Path) -> Path:
 
 
 def publish(repository: Path, name: str, graph: Path, *, batching: bool = True, instances: int = 2) -> None:
-    """As `moonfed-export repository` does, with or without dynamic batching."""
+    """Publish a model as `moonfed-export repository` does, with or without dynamic batching."""
     content = graph.read_bytes()
     release = ModelRelease(
         interface=read_interface(content, str(graph)), classes=CLASSES, files={"model.onnx": content}
@@ -55,7 +55,7 @@ def publish(repository: Path, name: str, graph: Path, *, batching: bool = True, 
 
 @contextmanager
 def serving(repository: Path, *options: str) -> Iterator[str]:
-    """Our server's gRPC address."""
+    """Run moonfed's server; yield its gRPC address."""
     ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
     program = str(Path(sys.executable).with_name("moonfed-export"))
     with _started([program, "serve", str(repository), *ports, *options, "--json"]) as line:
@@ -63,19 +63,18 @@ def serving(repository: Path, *options: str) -> Iterator[str]:
 
 
 @contextmanager
-def hollow(*graph: Path) -> Iterator[str]:
-    """The address of a server that infers nothing, or with a graph does nothing else."""
-    with _started([sys.executable, "-m", "benchmarks.load.hollow", *map(str, graph)]) as line:
+def no_op(*graph: Path) -> Iterator[str]:
+    """Run the no-op server, or with a graph the inference-only server; yield its address."""
+    with _started([sys.executable, "-m", "benchmarks.load.no_op_server", *map(str, graph)]) as line:
         yield f"127.0.0.1:{line}"
 
 
 @contextmanager
 def kserve(graph: Path, name: str) -> Iterator[str]:
-    """The gRPC address of KServe's Python server."""
+    """Run KServe's Python server; yield its gRPC address."""
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         ports = [str(free.getsockname()[1]) for free in (first, second)]
-    script = Path(__file__).with_name("kserve_model.py")
-    # Isolated: KServe imports the package `requests`, not the script of that name here.
+    script = Path(__file__).with_name("kserve_server.py")
     program = [KSERVE_PYTHON, "-I", str(script), str(graph), name, *ports]
     process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -88,26 +87,26 @@ def kserve(graph: Path, name: str) -> Iterator[str]:
 
 
 def _await(address: str, process: subprocess.Popen[bytes]) -> None:
-    """Until the server takes calls; RuntimeError if it ends or takes too long."""
+    """Wait until the server accepts calls; RuntimeError if it exits or takes too long."""
     end = time.monotonic() + START_SECONDS
     with grpc.insecure_channel(address) as channel:
         ready = grpc.channel_ready_future(channel)
         while not ready.done():
             if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"{process.args!r} does not serve")
-            time.sleep(LOOK_SECONDS)
+                raise RuntimeError(f"{process.args!r} did not start")
+            time.sleep(POLL_SECONDS)
 
 
 @contextmanager
 def _started(program: Sequence[str]) -> Iterator[str]:
-    """A server's first line; it is ended with the context."""
+    """Start a server; yield its first line; terminate it with the context."""
     process = subprocess.Popen(
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
         line = process.stdout.readline().strip() if process.stdout else ""
         if not line:
-            raise RuntimeError(f"{program[:4]!r} ended before it served")
+            raise RuntimeError(f"{program[:4]!r} exited before it served")
         yield line
     finally:
         process.terminate()

@@ -1,9 +1,8 @@
-"""The sides of a comparison: what trains a round, and how; and sides that take turns against the clock.
+"""Contenders of a comparison, and timed turns between them.
 
-Every side does a whole round of local training: from the same weights, over as many random samples, shuffled anew in
-every epoch, to tensors on the CPU. A plan's round is
-`moonfed.edge_client.training.local_training.train_round`: all that a device does between
-the files it reads and the files it writes.
+Every contender trains a whole round: from the same weights, over the same number of random samples, shuffled in every
+epoch, to tensors on the CPU. A plan's round is `moonfed.edge_client.training.local_training.train_round`: all that a
+device does between reading its input files and writing its results.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ HYPERPARAMETERS = {
     "mu": MU,
     "tau": TAU,
 }
-Round = Callable[[int], object]  # so many epochs of it
+Round = Callable[[int], object]  # trains that many epochs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What all sides of a comparison train."""
+class Workload:
+    """Model, accelerator and samples that all contenders train."""
 
     model: str
     accelerator: str  # cpu or cuda
@@ -55,37 +54,41 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One way to train a round. `cached`, `augmentation` and `views` are of plans."""
+class Contender:
+    """One way to train a round; `cached`, `augmentation` and `views` apply to plans."""
 
     name: str
     loop: Literal["eager", "plan"]
     method: Literal["fedavg", "moon"]
     memory_format: str | None = None  # None: torch's default for the eager loop, the device's for a plan
     precision: str = "float32"
-    cached: bool = True  # references once per round where views allow it; False: in each step
+    cached: bool = True  # references computed once per round if views allow it; False: in each step
     augmentation: str = "none"
     views: int = 0
 
 
-EAGER_FEDAVG = Side(name="eager FedAvg", loop="eager", method="fedavg")
-EAGER_MOON = Side(name="eager MOON", loop="eager", method="moon")
-PLAN_FEDAVG = Side(name="plan FedAvg", loop="plan", method="fedavg")
-PLAN_MOON_EACH = Side(name="plan MOON, references in each step", loop="plan", method="moon", cached=False)
-PLAN_MOON = Side(name="plan MOON, references cached", loop="plan", method="moon")
+EAGER_FEDAVG = Contender(name="eager FedAvg", loop="eager", method="fedavg")
+EAGER_MOON = Contender(name="eager MOON", loop="eager", method="moon")
+PLAN_FEDAVG = Contender(name="plan FedAvg", loop="plan", method="fedavg")
+PLAN_MOON_EACH = Contender(name="plan MOON, references in each step", loop="plan", method="moon", cached=False)
+PLAN_MOON = Contender(name="plan MOON, references cached", loop="plan", method="moon")
 FORMATS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
 
 
-def new_round(side: Side, work: Work, seed: int = 0) -> Round:
-    """A side's round, to be trained as often as wanted. Plan and data are made here; the data follow from the seed."""
+def new_round(contender: Contender, work: Workload, seed: int = 0) -> Round:
+    """Prepare a contender's round, which may be trained repeatedly; the data follow from the seed."""
     network = build_network(work.model, SAMPLE, CLASSES)
     data = random_samples(work.samples, seed)
-    return _eager_round(side, work, network, data) if side.loop == "eager" else _plan_round(side, work, network, data)
+    return (
+        _eager_round(contender, work, network, data)
+        if contender.loop == "eager"
+        else _plan_round(contender, work, network, data)
+    )
 
 
-def _eager_round(side: Side, work: Work, network: Network, data: Samples) -> Round:
+def _eager_round(contender: Contender, work: Workload, network: Network, data: Samples) -> Round:
     inputs, labels = data.inputs.to(work.accelerator), data.labels.to(work.accelerator)
-    previous = _previous(work) if side.method == "moon" else None
+    previous = _previous(work) if contender.method == "moon" else None
 
     def train(epochs: int) -> object:
         return train_eagerly(
@@ -94,18 +97,18 @@ def _eager_round(side: Side, work: Work, network: Network, data: Samples) -> Rou
             inputs,
             labels,
             epochs=epochs,
-            memory_format=FORMATS[side.memory_format or "contiguous"],
-            mixed=side.precision == "bfloat16",
+            memory_format=FORMATS[contender.memory_format or "contiguous"],
+            mixed=contender.precision == "bfloat16",
         )
 
     return train
 
 
-def _plan_round(side: Side, work: Work, network: Network, data: Samples) -> Round:
+def _plan_round(contender: Contender, work: Workload, network: Network, data: Samples) -> Round:
     accelerator = torch.device(work.accelerator)
     residence = Residence(accelerator)
-    plan: Plan = _load(side, work, network)
-    if not side.cached:
+    plan: Plan = _load(contender, work, network)
+    if not contender.cached:
         plan = cast(Plan, _Uncached(plan))
     model, previous = (
         [tensor.detach() for tensor in exchanged_tensors(weights).values()] for weights in (network, _previous(work))
@@ -115,7 +118,7 @@ def _plan_round(side: Side, work: Work, network: Network, data: Samples) -> Roun
         settings = RoundSettings(
             epochs=epochs,
             batch_size=BATCH,
-            views=side.views,
+            views=contender.views,
             hyperparameters=HYPERPARAMETERS,
             seed=0,
             round=1,
@@ -134,8 +137,8 @@ def _plan_round(side: Side, work: Work, network: Network, data: Samples) -> Roun
     return train
 
 
-def _previous(work: Work) -> Network:
-    """Another model than the global one: the contrastive term of two equal ones has no gradient."""
+def _previous(work: Workload) -> Network:
+    """Build a model that differs from the global one: with two equal models the contrastive term has no gradient."""
     return build_network(work.model, SAMPLE, CLASSES, seed=1)
 
 
@@ -147,23 +150,23 @@ def random_samples(count: int, seed: int = 0) -> Samples:
     )
 
 
-def _load(side: Side, work: Work, network: Network) -> TorchScriptPlan:
-    """A plan as a device gets it: compiled, saved, loaded."""
+def _load(contender: Contender, work: Workload, network: Network) -> TorchScriptPlan:
+    """Compile, save and load a plan, as a device receives it."""
     scripted = compile_plan(
         network,
-        METHODS[side.method](),
+        METHODS[contender.method](),
         HYPERPARAMETERS,
-        augmentation=build_augmentation(side.augmentation, SAMPLE),
+        augmentation=build_augmentation(contender.augmentation, SAMPLE),
         model="benchmark",
     )
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "plan.pt"
         save_plan(path, scripted)
-        return load_plan(path, work.accelerator, precision=side.precision, memory_format=side.memory_format)
+        return load_plan(path, work.accelerator, precision=contender.precision, memory_format=contender.memory_format)
 
 
 class _Uncached:
-    """A plan that asks for no references beforehand, so that its script computes them in each step."""
+    """A plan that requests no references in advance, so that its script computes them in each step."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -175,19 +178,19 @@ class _Uncached:
         return getattr(self._plan, name)
 
 
-def alternate(rounds: Mapping[Side, Round], work: Work, turns: int) -> dict[Side, list[float]]:
-    """Seconds per round. Sides take turns, every second time backwards, so that the machine's moods hit all alike."""
-    for train in rounds.values():  # allocators, caches and the choice of kernels settle in an epoch
+def alternate(rounds: Mapping[Contender, Round], work: Workload, turns: int) -> dict[Contender, list[float]]:
+    """Return seconds per round; contenders alternate, every second turn reversed, to spread interference."""
+    for train in rounds.values():  # one epoch of warm-up for allocators, caches and kernel selection
         train(1)
-    seconds: dict[Side, list[float]] = {side: [] for side in rounds}
+    seconds: dict[Contender, list[float]] = {contender: [] for contender in rounds}
     for turn in range(turns):
-        for side in list(rounds)[:: -1 if turn % 2 else 1]:
-            seconds[side].append(timed(rounds[side], work))
+        for contender in list(rounds)[:: -1 if turn % 2 else 1]:
+            seconds[contender].append(timed(rounds[contender], work))
     return seconds
 
 
-def timed(train: Round, work: Work) -> float:
-    """Seconds of one round."""
+def timed(train: Round, work: Workload) -> float:
+    """Time one round in seconds."""
     started = time.perf_counter()
     train(work.epochs)
     if work.accelerator == "cuda":
