@@ -16,7 +16,7 @@ from moonfed.coordinator.rounds.settings import Settings
 from moonfed.coordinator.runs.create import add_run
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
-from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.v1 import control_pb2
 
 MODEL = SyntheticModel(megabytes=0.37)
@@ -44,7 +44,7 @@ def measure_restart(runs: int, rounds: int) -> Figure:
 
 def _fill(state: Path, directory: Path, runs: int, rounds: int) -> None:
     bundle = MODEL.bundle(directory)
-    with open_state(state) as opened:
+    with open_storage(state) as opened:
         for content in bundle.contents.values():
             opened.blobs.put_bytes(content)
         record = add_run(opened, "run-0", bundle.ref.sha256, "", Settings(rounds=rounds + 1))
@@ -54,7 +54,7 @@ def _fill(state: Path, directory: Path, runs: int, rounds: int) -> None:
     _multiply(state / DATABASE_FILE, runs)
 
 
-def _record_round(opened: StateDirectory, record: RunRecord, round_: int) -> None:
+def _record_round(opened: Storage, record: RunRecord, round_: int) -> None:
     attempt = AttemptId(run=record.run, round=round_, attempt=1)
     opened.store.open_round(attempt, COHORT)
     for device in COHORT:

@@ -16,7 +16,7 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import MoonfedError, SchemaMismatch
 from moonfed.tensors import Vector
@@ -43,7 +43,7 @@ class SimulatedCoordinator:
         self._seed += 1
         self.loop = SimulatedLoop(self._seed)
         try:
-            self.running = Coordinator(self._opened.enter_context(open_state(self._state)))
+            self.running = Coordinator(self._opened.enter_context(open_storage(self._state)))
             self.begin(self.running.open())
             self.settle()
         except OSError:

@@ -17,11 +17,11 @@ from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, unt
 from tests.faults.program import Fault
 from tests.support.coordinator import Device
 
-STORAGE = "coordinator.storage."
-REGISTRY = STORAGE + "registry:Registry."
+STORAGE = "moonfed.coordinator.storage."
+REGISTRY = STORAGE + "devices:Registry."
 ANSWERS = "moonfed.coordinator.storage.receipts:Answers."
 STORE = STORAGE + "store:Store."
-DIRECTORY = STORAGE + "state_directory:StateDirectory."
+SPOOL = STORAGE + "spool:Spool."
 BLOBS = "moonfed.blobs:"
 # Devices attend, the round is recorded, updates are received and put to their places; those that wait at the same time
 # get their receipts together; the round takes no more, the new model becomes a blob, the round is committed, its spool
@@ -30,31 +30,31 @@ COMMIT_POINTS = [
     (REGISTRY + "seen", 1),
     (STORE + "open_round", 0),
     (BLOBS + "Incoming.finish", 1),
-    (DIRECTORY + "put_update", 1),
-    (DIRECTORY + "sync_updates", 0),
+    (SPOOL + "put", 1),
+    (SPOOL + "sync", 0),
     (ANSWERS + "take_all", 0),
     (STORE + "begin_reducing", 0),
     (BLOBS + "BlobDirectory.put_file", 0),
     (STORE + "commit_round", 0),
-    (DIRECTORY + "forget", 0),
+    (SPOOL + "delete", 0),
 ]
-PARTS = [(STORAGE + "blob_refs:add", 0), (STORAGE + "blob_refs:prune", 0)]  # of a commit, all or none
+PARTS = [(STORAGE + "blobs.references:add", 0), (STORAGE + "blobs.references:prune", 0)]  # of a commit, all or none
 # On a database server and an object store the new model becomes an object, and so does every update before it has its
 # receipt; and whoever was killed leaves its leases to the next start.
 TRANSACTIONS = [point for point in COMMIT_POINTS if point[0].startswith((REGISTRY, STORE))]
-OBJECTS = [(STORAGE + "shared_spool:SharedSpool.put", 1), (STORAGE + "object_blobs:ObjectBlobs.put_file", 0)]
+OBJECTS = [(STORAGE + "shared_spool:SharedSpool.put", 1), (STORAGE + "blobs.object_store:ObjectBlobs.put_file", 0)]
 SHARED_POINTS = [
     (STORE + "inherit", 0),
     *TRANSACTIONS,
     *OBJECTS,
-    (STORAGE + "shared_spool:SharedSpool.forget", 0),
+    (STORAGE + "shared_spool:SharedSpool.delete", 0),
 ]
 MOMENTS: tuple[Literal["before", "after"], ...] = ("before", "after")
 # A run's row, its bundle's and its beginning are recorded together.
 UNSTARTED = [
     Fault(at=STORE + "add_run"),
-    Fault(at=STORAGE + "blob_refs:add"),
-    Fault(at=STORAGE + "blob_refs:add", skip=1),
+    Fault(at=STORAGE + "blobs.references:add"),
+    Fault(at=STORAGE + "blobs.references:add", skip=1),
 ]
 STARTED = Fault(at=STORE + "add_run", when="after")
 BUNDLE = bundle_of(50)

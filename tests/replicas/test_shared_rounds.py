@@ -18,7 +18,7 @@ import sqlalchemy as sql
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.records import Answer
 from moonfed.coordinator.storage.leases import LeaseLost
-from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, NotFound, WrongState
 from tests.coordinator.storage.test_store import FIRST, RUN
@@ -124,13 +124,13 @@ def test_of_two_different_updates_the_file_of_the_one_that_stands_is_reduced(
 ) -> None:
     database, content = postgresql_server.new_database(), {"first": b"update", "second": b"another"}
     with ExitStack() as stack:
-        states = [stack.enter_context(open_state(tmp_path / name, database, store_url)) for name in content]
+        states = [stack.enter_context(open_storage(tmp_path / name, database, store_url)) for name in content]
         for state, (name, data) in zip(states, content.items(), strict=True):
             (tmp_path / f"{name}.file").write_bytes(data)
-            state.put_update(FIRST, "a", {"model": tmp_path / f"{name}.file"})
+            state.spool.put(FIRST, "a", {"model": tmp_path / f"{name}.file"})
         for state in states:  # the first one's stands, and the second one, which has its own file here, reduces
-            assert state.has_update(FIRST, "a", "model", ref_of_bytes(content["first"]))
-            assert state.update_file(FIRST, "a", "model").read_bytes() == content["first"]
+            assert state.spool.holds(FIRST, "a", "model", ref_of_bytes(content["first"]))
+            assert state.spool.update_file(FIRST, "a", "model").read_bytes() == content["first"]
 
 
 def test_the_same_update_at_two_replicas_at_once_counts_once(two: Two) -> None:

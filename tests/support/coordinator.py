@@ -18,7 +18,7 @@ from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle, write_bundle
 from moonfed.coordinator.server import Ports, ServeSettings, running
-from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.errors import MoonfedError
 from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
@@ -106,7 +106,7 @@ def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # no
     ready: queue.Queue[Ports | BaseException] = queue.Queue()
     stop = threading.Event()
 
-    async def serve(settings: ServeSettings, directory: StateDirectory) -> None:
+    async def serve(settings: ServeSettings, directory: Storage) -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
         async with running(settings, directory) as coordinator:
             ready.put(coordinator.ports)
@@ -116,7 +116,7 @@ def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # no
     def work() -> None:
         try:
             settings = ServeSettings(state=state, fleet_port=0, enrolment_port=0, **fields)
-            with open_state(state, settings.database, settings.blobs, settings.disk_budget) as directory:
+            with open_storage(state, settings.database, settings.blobs, settings.disk_budget) as directory:
                 asyncio.run(serve(settings, directory))  # as in a process: its end waits for the threads
         except BaseException as error:
             ready.put(error)

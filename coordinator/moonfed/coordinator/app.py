@@ -12,8 +12,7 @@ from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.replicas.monitor import Replica
 from moonfed.coordinator.replicas.presence import Presence
 from moonfed.coordinator.runs.manager import RunManager
-from moonfed.coordinator.storage.blobs.garbage_collection import sweep
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import Background, in_thread
 from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.errors import Unavailable
@@ -22,25 +21,25 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Runs and devices over an opened state directory. Lives on one event loop."""
+    """Runs and devices over an opened storage. Lives on one event loop."""
 
-    def __init__(self, directory: StateDirectory) -> None:
-        self.directory = directory
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
         self._attendance, self._liveness, self._background = Sessions(), Liveness(), Background()
         here, uploads = (self._attendance, self._liveness, self._background), Transfers()
-        self._runs = RunManager(directory, *here)
-        self.devices = DeviceApi(directory, self._runs, uploads, *here)
-        self.operators = OperatorApi(directory, self._runs, uploads, self._attendance, self._background)
+        self._runs = RunManager(storage, *here)
+        self.devices = DeviceApi(storage, self._runs, uploads, *here)
+        self.operators = OperatorApi(storage, self._runs, uploads, self._attendance, self._background)
 
     async def open(self) -> None:
         """Goes on with the runs that were running when the coordinator ended."""
         await self._runs.open()
-        if self.directory.store.leases.shared:
+        if self.storage.store.leases.shared:
             await self._join_replicas()
-        self._background.spawn(in_thread(sweep, self.directory))
+        self._background.spawn(in_thread(self.storage.garbage_collector.sweep))
 
     async def _join_replicas(self) -> None:
-        store = self.directory.store
+        store = self.storage.store
         presence = Presence(store.attendances, store.leases.holder or "", self._attendance, self._liveness)
         replica = Replica(store, self._runs, presence)
         await replica.beat()
@@ -57,7 +56,7 @@ class Coordinator:
     async def close(self) -> None:
         """Stops driving; what matters is durable already."""
         await self._background.close()
-        store = self.directory.store
+        store = self.storage.store
         try:
             if store.leases.shared:
                 await asyncio.to_thread(store.leases.release)

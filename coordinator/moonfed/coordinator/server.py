@@ -25,7 +25,7 @@ from moonfed.coordinator.rpc.enrolment_service import EnrolmentService
 from moonfed.coordinator.rpc.fleet_service import FleetService
 from moonfed.coordinator.rpc.interceptor import ErrorInterceptor
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
-from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.support.malloc import bound_arenas
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
@@ -102,27 +102,28 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     if settings.state.exists() and not settings.state.is_dir():
         raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not be there yet")
     # Outside the event loop: its end waits for the threads that still use the database.
-    with open_state(settings.state, settings.database, settings.blobs, settings.disk_budget) as directory:
-        asyncio.run(_serve(settings, directory, ready))
+    with open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage:
+        asyncio.run(_serve(settings, storage, ready))
 
 
-async def _serve(settings: ServeSettings, directory: StateDirectory, ready: Callable[[Ports], None]) -> None:
+async def _serve(settings: ServeSettings, storage: Storage, ready: Callable[[Ports], None]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with running(settings, directory) as coordinator:
+    async with running(settings, storage) as coordinator:
         ready(coordinator.ports)
         await stop.wait()
         _log.info("stopping")
 
 
 @asynccontextmanager
-async def running(settings: ServeSettings, directory: StateDirectory) -> AsyncIterator[Running]:
+async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Running]:
     """A coordinator that serves for as long as the context lasts."""
-    coordinator = Coordinator(directory)
-    authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.root / "authority")
-    if authority and directory.store.leases.shared:
-        await asyncio.to_thread(directory.store.registry.require_authority, ref_of_bytes(authority.ca).sha256)
+    coordinator = Coordinator(storage)
+    directory = storage.directory
+    authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.authority)
+    if authority and storage.store.leases.shared:
+        await asyncio.to_thread(storage.store.registry.require_authority, ref_of_bytes(authority.ca).sha256)
     gate = RateLimiter()
     fleet, enrolment = _new_server(gate), _new_server(gate)
     try:
@@ -130,7 +131,7 @@ async def running(settings: ServeSettings, directory: StateDirectory) -> AsyncIt
         if authority is None:
             _add_services(fleet, coordinator, None, insecure=True)
         else:
-            admission = _admission(settings, directory, authority, ports)
+            admission = _admission(settings, storage, authority, ports)
             _add_services(fleet, coordinator, admission, insecure=False)
             enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(admission, ports.fleet), enrolment)
             await _add_health(enrolment)
@@ -176,14 +177,14 @@ def _bind(server: grpc.aio.Server, host: str, port: int, credentials: grpc.Serve
         ) from error
 
 
-def _admission(settings: ServeSettings, directory: StateDirectory, authority: Authority, ports: Ports) -> Enrolment:
+def _admission(settings: ServeSettings, storage: Storage, authority: Authority, ports: Ports) -> Enrolment:
     """Enrolment at the ports that were opened, and the operator's identity for them."""
     name = _bracketed(settings.public_name)
     own = "127.0.0.1" if settings.host in EVERYWHERE else _bracketed(settings.host)
-    authority.keep_operator(directory.root / "operator", f"{own}:{ports.fleet}")
+    authority.keep_operator(storage.directory.operator, f"{own}:{ports.fleet}")
     return Enrolment(
         authority=authority,
-        registry=directory.store.registry,
+        registry=storage.store.registry,
         address=f"{name}:{ports.enrolment}",
         certificate_life=timedelta(days=settings.certificate_days),
     )

@@ -117,12 +117,12 @@ def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
                     work = await anext(session.assignments())
                     await coordinator.devices.submit_files(*trained(work, device, tmp_path))
                 await watched(coordinator, "round_committed", round_)
-            answers = coordinator.directory.store.answers.of(work.id)
+            answers = coordinator.storage.store.answers.of(work.id)
             assert [answer.steps for answer in answers] == STEPS[1]
-            newest = coordinator.directory.store.latest_round("run", "committed")
+            newest = coordinator.storage.store.latest_round("run", "committed")
             assert newest
             assert newest.metrics == {"train_loss": pytest.approx((0 * 10 + 1 * 20 + 2 * 30) / 60)}
-            files = {role: coordinator.directory.blobs.read(ref) for role, ref in newest.blobs.items()}
+            files = {role: coordinator.storage.blobs.read(ref) for role, ref in newest.blobs.items()}
         p = SAMPLES / 60 if rule.weighting == "samples" else np.full(3, 1 / 3)
         wanted = np.where(TRAINED, expected(p), p @ models_of(2))
         np.testing.assert_allclose(model_values(files["model"]), wanted, rtol=1e-5, atol=1e-6)

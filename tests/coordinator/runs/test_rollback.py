@@ -16,7 +16,7 @@ from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import Assignment
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import Retention
-from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.opening import open_storage
 from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
 from moonfed.errors import Unavailable
 from moonfed.server_rules import FedAvgM
@@ -52,13 +52,13 @@ async def ended(coordinator: Coordinator) -> RunRecord:
 
 
 def committed(coordinator: Coordinator) -> RoundRecord:
-    newest = coordinator.directory.store.latest_round("run", "committed")
+    newest = coordinator.storage.store.latest_round("run", "committed")
     assert newest
     return newest
 
 
 def damage(coordinator: Coordinator, ref: BlobRef) -> Path:
-    path = coordinator.directory.blobs.local(ref)
+    path = coordinator.storage.blobs.local(ref)
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     return path
 
@@ -126,13 +126,13 @@ def test_an_encoded_model_goes_with_the_model_that_it_was_made_from(tmp_path: Pa
     async def scenario() -> None:
         async with opened(tmp_path / "state") as coordinator:
             await started(coordinator, make_bundle(), replace(LEAST, encodings=int8))
-            before = coordinator.directory.store.initial_state("run")
-            ref = coordinator.directory.blobs.put_bytes(b"the model after round 1")
-            encoded = coordinator.directory.blobs.put_bytes(b"the same in int8")
+            before = coordinator.storage.store.initial_state("run")
+            ref = coordinator.storage.blobs.put_bytes(b"the model after round 1")
+            encoded = coordinator.storage.blobs.put_bytes(b"the same in int8")
             first = AttemptId(run="run", round=1, attempt=1)
-            coordinator.directory.store.open_round(first, NAMES)
+            coordinator.storage.store.open_round(first, NAMES)
             blobs = {"model": ref, ENCODED_MODEL: encoded}
-            coordinator.directory.store.commit_round(first, NAMES, blobs, metrics={}, metrics_before={})
+            coordinator.storage.store.commit_round(first, NAMES, blobs, metrics={}, metrics_before={})
             damage(coordinator, ref)
         async with opened(tmp_path / "state") as coordinator:
             assert committed(coordinator).blobs == {role: before[role] for role in ("model", ENCODED_MODEL)}
@@ -175,7 +175,7 @@ def test_without_a_whole_state_before_it_the_run_is_suspended(tmp_path: Path) ->
             first = committed(coordinator).blobs["model"]
             await rounds_of(coordinator, tmp_path, 2)
             newest = committed(coordinator).blobs["model"]
-            whole = coordinator.directory.blobs.local(newest).read_bytes()
+            whole = coordinator.storage.blobs.local(newest).read_bytes()
             path = damage(coordinator, newest)
             damage(coordinator, first)
         async with opened(state) as coordinator:
@@ -195,10 +195,10 @@ def test_the_beginning_of_a_run_has_nothing_before_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(state) as coordinator:
             await started(coordinator, BUNDLE)
-            damage(coordinator, coordinator.directory.store.initial_state("run")["model"])
+            damage(coordinator, coordinator.storage.store.initial_state("run")["model"])
         async with opened(state) as coordinator:
             assert (await coordinator.operators.run("run")).waiting.startswith("suspended: ")
 
     play(scenario())
-    with open_state(state) as directory:
+    with open_storage(state) as directory:
         assert directory.store.latest_round("run") is None

@@ -10,7 +10,7 @@ import pytest
 
 from moonfed.coordinator.storage.blobs.object_client import Objects
 from moonfed.coordinator.storage.blobs.ownership import DirectoryPlace, ObjectPlace, Place
-from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
 from tests.support.postgresql import Server
@@ -79,11 +79,11 @@ def test_a_second_coordinator_with_blobs_of_its_own_does_not_start(
 ) -> None:
     database = postgresql_server.new_database()
     with ExitStack() as stack:
-        stack.enter_context(open_state(tmp_path / "first", database))
+        stack.enter_context(open_storage(tmp_path / "first", database))
         for blobs in ("", bucket):
-            with pytest.raises(WrongState, match=ELSEWHERE), open_state(tmp_path / "second", database, blobs):
+            with pytest.raises(WrongState, match=ELSEWHERE), open_storage(tmp_path / "second", database, blobs):
                 pass
-    with open_state(tmp_path / "first", database):
+    with open_storage(tmp_path / "first", database):
         pass
 
 
@@ -91,7 +91,7 @@ def test_several_coordinators_share_one_object_store_and_no_second_database_does
     tmp_path: Path, postgresql_server: Server, bucket: str
 ) -> None:
     database = postgresql_server.new_database()
-    with open_state(tmp_path / "first", database, bucket), open_state(tmp_path / "second", database, bucket):
+    with open_storage(tmp_path / "first", database, bucket), open_storage(tmp_path / "second", database, bucket):
         another = "holds the blobs of another database"
-        with pytest.raises(WrongState, match=another), open_state(tmp_path / "third", blobs=bucket):
+        with pytest.raises(WrongState, match=another), open_storage(tmp_path / "third", blobs=bucket):
             pass

@@ -17,8 +17,8 @@ from moonfed.coordinator.storage.blobs import object_store
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.blobs.object_client import Objects
 from moonfed.coordinator.storage.blobs.object_store import ObjectBlobs
+from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.shared_spool import SharedSpool
-from moonfed.coordinator.storage.state_directory import open_state
 from moonfed.errors import Corrupt, InvalidInput, NotFound, Unavailable
 from tests.support.postgresql import Server
 
@@ -174,13 +174,16 @@ def test_an_update_that_one_coordinator_received_another_reduces(
     bucket: str, postgresql_server: Server, tmp_path: Path
 ) -> None:
     database = postgresql_server.new_database()
-    with open_state(tmp_path / "a", database, bucket) as first, open_state(tmp_path / "b", database, bucket) as second:
+    with (
+        open_storage(tmp_path / "a", database, bucket) as first,
+        open_storage(tmp_path / "b", database, bucket) as second,
+    ):
         checked = tmp_path / "checked"
         checked.write_bytes(CONTENT)
-        first.put_update(FIRST, "cam-1", {"model": checked})
-        assert second.has_update(FIRST, "cam-1", "model", ref_of_bytes(CONTENT))
-        assert second.update_file(FIRST, "cam-1", "model").read_bytes() == CONTENT
-        second.forget(FIRST)
+        first.spool.put(FIRST, "cam-1", {"model": checked})
+        assert second.spool.holds(FIRST, "cam-1", "model", ref_of_bytes(CONTENT))
+        assert second.spool.update_file(FIRST, "cam-1", "model").read_bytes() == CONTENT
+        second.spool.delete(FIRST)
         with pytest.raises(NotFound):
             SharedSpool(Objects(bucket)).fetch(FIRST, "cam-1", tmp_path / "model", ref_of_bytes(CONTENT).sha256)
 
@@ -194,7 +197,7 @@ def test_what_a_kill_left_of_other_attempts_goes_from_the_object_store(bucket: s
     ]
     for attempt in attempts:
         spool.put(attempt, "cam-1", [content])
-    spool.forget_all_but("r", attempts[:1])
+    spool.delete_except("r", attempts[:1])
     for attempt, kept in zip(attempts, (True, False, False, True), strict=True):
         if kept:
             spool.fetch(attempt, "cam-1", content, ref_of_bytes(CONTENT).sha256)

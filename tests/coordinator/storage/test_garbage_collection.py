@@ -16,9 +16,9 @@ from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage import disk_budget
-from moonfed.coordinator.storage.blobs.garbage_collection import UPLOAD_SECONDS, discard, sweep
+from moonfed.coordinator.storage.blobs.garbage_collection import UPLOAD_SECONDS
 from moonfed.coordinator.storage.disk_budget import DiskBudget, used_bytes
-from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.errors import InvalidInput, NotFound, ResourceExhausted, WrongState
 from moonfed.transport import to_message
 from moonfed.v1 import control_pb2
@@ -36,21 +36,20 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def begin(directory: StateDirectory) -> None:
+def begin(storage: Storage) -> None:
     """Stores the bundle and starts a run from it, which then has ended."""
     for content in BUNDLE.contents.values():
-        directory.blobs.put_bytes(content)
-    directory.store.add_run(RECORD, BUNDLE.manifest.files)
+        storage.blobs.put_bytes(content)
+    storage.store.add_run(RECORD, BUNDLE.manifest.files)
 
 
-def commit(directory: StateDirectory, round_: int, retention: Retention) -> None:
+def commit(storage: Storage, round_: int, retention: Retention) -> None:
     """A round whose model and momentum are tiny blobs of their own."""
     attempt = AttemptId(run="r", round=round_, attempt=1)
-    directory.store.open_round(attempt, ["a"])
-    blobs = {role: directory.blobs.put_bytes(f"{role} {round_}".encode()) for role in ("model", "momentum")}
-    discard(
-        directory,
-        directory.store.commit_round(attempt, ["a"], blobs, metrics={}, metrics_before={}, retention=retention),
+    storage.store.open_round(attempt, ["a"])
+    blobs = {role: storage.blobs.put_bytes(f"{role} {round_}".encode()) for role in ("model", "momentum")}
+    storage.garbage_collector.collect(
+        storage.store.commit_round(attempt, ["a"], blobs, metrics={}, metrics_before={}, retention=retention),
     )
 
 
@@ -64,17 +63,17 @@ def referred_to(state: Path) -> set[str]:
 
 
 def test_hundreds_of_rounds_leave_a_bounded_number_of_blobs(state: Path) -> None:
-    with open_state(state) as directory:
-        begin(directory)
+    with open_storage(state) as storage:
+        begin(storage)
         most = 0
         for round_ in range(1, 301):
-            commit(directory, round_, Retention(last=5, every=100))
+            commit(storage, round_, Retention(last=5, every=100))
             most = max(most, len(stored(state)))
         # The bundle's four files; the newest momentum; five models; those of rounds 100, 200 and 300, which is new too.
         assert len(stored(state)) == 4 + 1 + 5 + 2
         assert most <= 4 + 1 + 5 + 2
         assert stored(state) == referred_to(state)
-        assert [found.id.round for found in directory.store.past_rounds("r", None, 999) if found.model] == [
+        assert [found.id.round for found in storage.store.past_rounds("r", None, 999) if found.model] == [
             100,
             200,
             296,
@@ -104,17 +103,17 @@ def test_a_kill_at_any_point_loses_no_blob_and_leaves_no_dangling_reference(
 
         killed.setattr(place, name, around)
 
-    with open_state(state) as directory:
-        begin(directory)
-        commit(directory, 1, Retention(last=1, every=0))
+    with open_storage(state) as storage:
+        begin(storage)
+        commit(storage, 1, Retention(last=1, every=0))
         with monkeypatch.context() as killed:
             copied(BlobDirectory, "put_bytes")
             copied(BlobDirectory, "delete")
-            copied(type(directory.store), "commit_round")
-            commit(directory, 2, Retention(last=1, every=0))
-            directory.store.end_run("r", "stopped")
-            copied(type(directory.store), "delete_run")
-            discard(directory, directory.store.delete_run("r"))
+            copied(type(storage.store), "commit_round")
+            commit(storage, 2, Retention(last=1, every=0))
+            storage.store.end_run("r", "stopped")
+            copied(type(storage.store), "delete_run")
+            storage.garbage_collector.collect(storage.store.delete_run("r"))
     assert len(copies) > 15
     assert stored(state) == set(), "the run and all its blobs are gone"
     for copy in copies:
@@ -122,54 +121,54 @@ def test_a_kill_at_any_point_loses_no_blob_and_leaves_no_dangling_reference(
         old = time.time() - UPLOAD_SECONDS - 60
         for path in (copy / "blobs").glob("*/*"):
             os.utime(path, (old, old))
-        with open_state(copy) as directory:
-            sweep(directory)
+        with open_storage(copy) as storage:
+            storage.garbage_collector.sweep()
         assert stored(copy) == referred_to(copy), "what the kill left is swept away"
 
 
 def test_a_sweep_spares_what_is_being_uploaded_and_what_is_needed(state: Path) -> None:
-    with open_state(state) as directory:
-        begin(directory)
-        fresh, given_up = directory.blobs.put_bytes(b"of a bundle"), directory.blobs.put_bytes(b"given up")
+    with open_storage(state) as storage:
+        begin(storage)
+        fresh, given_up = storage.blobs.put_bytes(b"of a bundle"), storage.blobs.put_bytes(b"given up")
         old = time.time() - UPLOAD_SECONDS - 60
         for path in (state / "blobs").glob("??/*"):
             if path.name != fresh.sha256:
                 os.utime(path, (old, old))
-        sweep(directory)
-        assert directory.blobs.has(fresh)
-        assert not directory.blobs.has(given_up)
+        storage.garbage_collector.sweep()
+        assert storage.blobs.has(fresh)
+        assert not storage.blobs.has(given_up)
         assert referred_to(state) < stored(state)
 
 
 def test_nothing_is_swept_while_a_runs_bundle_is_unknown(state: Path) -> None:
     """A database of an earlier release does not say what a run's bundle consists of; its manifest does."""
-    with open_state(state) as directory:
-        begin(directory)
-        with directory.store._transactions.write() as connection:
+    with open_storage(state) as storage:
+        begin(storage)
+        with storage.store._transactions.write() as connection:
             connection.exec_driver_sql("DELETE FROM blob_refs WHERE round = -1 AND role <> 'manifest.json'")
-        manifest = directory.blobs.local(BUNDLE.ref)
+        manifest = storage.blobs.local(BUNDLE.ref)
         content, old = manifest.read_bytes(), time.time() - UPLOAD_SECONDS - 60
         manifest.write_bytes(b"damaged")
         for path in (state / "blobs").glob("??/*"):
             os.utime(path, (old, old))
-        sweep(directory)
+        storage.garbage_collector.sweep()
         assert len(stored(state)) == 4
         manifest.write_bytes(content)
-        sweep(directory)
+        storage.garbage_collector.sweep()
         assert stored(state) == referred_to(state)
         assert len(stored(state)) == 4
 
 
 def test_a_blob_that_a_commit_is_about_to_refer_to_stays(state: Path) -> None:
-    with open_state(state) as directory:
+    with open_storage(state) as storage:
         ref = ref_of_bytes(b"model")
-        directory.pins.add("a commit", [ref.sha256])
-        directory.blobs.put_bytes(b"model")
-        assert discard(directory, [ref]) == 0
-        assert directory.blobs.has(ref)
-        directory.pins.drop("a commit")
-        assert discard(directory, [ref]) == ref.size
-        assert not directory.blobs.has(ref)
+        storage.pins.add("a commit", [ref.sha256])
+        storage.blobs.put_bytes(b"model")
+        assert storage.garbage_collector.collect([ref]) == 0
+        assert storage.blobs.has(ref)
+        storage.pins.drop("a commit")
+        assert storage.garbage_collector.collect([ref]) == ref.size
+        assert not storage.blobs.has(ref)
 
 
 def test_what_is_kept_is_said_when_a_run_starts() -> None:

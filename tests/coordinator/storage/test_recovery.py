@@ -20,8 +20,8 @@ from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.runs.close_round import Reduction, reduce_round
 from moonfed.coordinator.runs.global_state import load_global_states
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
+from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.storage.recovery import recovered_state
-from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
 from moonfed.errors import Corrupt, WrongState
 from moonfed.manifest import WEIGHTS_FILE
 from moonfed.v1 import control_pb2, fleet_pb2
@@ -36,14 +36,14 @@ Until = Callable[[Callable[[], bool]], None]
 class Left:
     """What a killed coordinator left: an open round with two acknowledged updates, of 1.0 and 4.0."""
 
-    directory: StateDirectory
+    storage: Storage
     quorum: float = 0.5
     record: RunRecord = field(init=False)
 
     def __post_init__(self) -> None:
         bundle = coordinator.make_bundle()
         for content in bundle.contents.values():
-            self.directory.blobs.put_bytes(content)
+            self.storage.blobs.put_bytes(content)
         self.record = RunRecord(
             run="r",
             created=1.0,
@@ -55,26 +55,26 @@ class Left:
             method="fedavg",
             initial=bundle.manifest.files[WEIGHTS_FILE],
         )
-        self.directory.store.add_run(self.record)
-        self.directory.store.open_round(FIRST, ["cam-1", "cam-2"])
+        self.storage.store.add_run(self.record)
+        self.storage.store.open_round(FIRST, ["cam-1", "cam-2"])
         self.acknowledge("cam-1", model_bytes(1.0), 20)
         self.acknowledge("cam-2", model_bytes(4.0), 10)
 
     def acknowledge(self, device: str, content: bytes, samples: int) -> None:
-        checked = self.directory.root / "checked"
+        checked = self.storage.directory.root / "checked"
         checked.write_bytes(content)
-        self.directory.put_update(FIRST, device, {"model": checked})
+        self.storage.spool.put(FIRST, device, {"model": checked})
         blobs = {"model": ref_of_bytes(content)}
         answer = Answer(id=FIRST, device=device, outcome="accepted", samples=samples, steps=1, blobs=blobs)
-        self.directory.store.answers.put(answer)
+        self.storage.store.answers.put(answer)
 
 
 def reduced(left: Left) -> Reduction:
     """What the closed round comes to, as a coordinator reduces it before it commits it."""
     manifest = coordinator.make_bundle().manifest
     command = Reduce(round=1, attempt=1, devices=("cam-1", "cam-2"))
-    standings = load_global_states(left.directory, left.record, manifest)
-    return reduce_round(left.directory, FIRST, command, manifest, left.record.settings, standings=standings)
+    standings = load_global_states(left.storage.store, left.storage.blobs, left.record, manifest)
+    return reduce_round(left.storage, FIRST, command, manifest, left.record.settings, standings=standings)
 
 
 @pytest.fixture
@@ -100,37 +100,37 @@ def expect_round_1(state: Path) -> None:
 
 
 def test_killed_after_the_last_receipt(state: Path) -> None:
-    with open_state(state) as directory:
-        Left(directory)
+    with open_storage(state) as storage:
+        Left(storage)
         (state / "authority").mkdir()
     expect_round_1(state)
 
 
 def test_killed_while_reducing_before_the_commit(state: Path) -> None:
-    with open_state(state) as directory:
-        left = Left(directory)
+    with open_storage(state) as storage:
+        left = Left(storage)
         reduced(left)
-        (directory.spool(FIRST) / "model").write_bytes(b"half a model")
+        (storage.spool.attempt_directory(FIRST) / "model").write_bytes(b"half a model")
     expect_round_1(state)
 
 
 def test_killed_between_the_commit_and_the_end(state: Path) -> None:
-    with open_state(state) as directory:
-        left = Left(directory)
+    with open_storage(state) as storage:
+        left = Left(storage)
         reduction = reduced(left)
-        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.blobs, metrics={}, metrics_before={})
+        storage.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.blobs, metrics={}, metrics_before={})
     expect_round_1(state)
 
 
 def test_killed_between_the_spooled_update_and_its_receipt(tmp_path: Path, state: Path) -> None:
-    with open_state(state) as directory:
-        Left(directory)
+    with open_storage(state) as storage:
+        Left(storage)
         again = AttemptId(run="r", round=1, attempt=2)
-        directory.store.abandon_round(FIRST, "because")
-        directory.store.open_round(again, ["cam-1"])
+        storage.store.abandon_round(FIRST, "because")
+        storage.store.open_round(again, ["cam-1"])
         checked = state / "checked"
         checked.write_bytes(model_bytes(9.0))
-        directory.put_update(again, "cam-1", {"model": checked})
+        storage.spool.put(again, "cam-1", {"model": checked})
     with coordinator.coordinator_in_process(state) as ports, ExitStack() as stack:
         calls = coordinator.operator(state, ports.fleet)
         stack.enter_context(calls.channel)
@@ -143,10 +143,10 @@ def test_killed_between_the_spooled_update_and_its_receipt(tmp_path: Path, state
 
 
 def test_killed_between_the_abandonment_and_the_end_of_its_spool(state: Path) -> None:
-    with open_state(state) as directory:
-        Left(directory)
-        directory.store.abandon_round(FIRST, "because")
-        assert directory.update_file(FIRST, "cam-1", "model").is_file()
+    with open_storage(state) as storage:
+        Left(storage)
+        storage.store.abandon_round(FIRST, "because")
+        assert storage.spool.update_file(FIRST, "cam-1", "model").is_file()
     with coordinator.coordinator_in_process(state) as ports:
         calls = coordinator.operator(state, ports.fleet)
         with calls.channel:
@@ -155,17 +155,17 @@ def test_killed_between_the_abandonment_and_the_end_of_its_spool(state: Path) ->
             assert run.waiting == "waiting for 2 more devices: 0 attend, 2 are needed"
             assert [entry.reason for entry in calls.rounds("r")] == ["because"]
     assert not list((state / "spool").glob("*/*"))
-    with open_state(state) as directory:
-        assert recovered_state(directory.store, "r").attempt == 2
+    with open_storage(state) as storage:
+        assert recovered_state(storage.store, "r").attempt == 2
 
 
 def test_killed_after_everything(state: Path) -> None:
-    with open_state(state) as directory:
-        left = Left(directory)
+    with open_storage(state) as storage:
+        left = Left(storage)
         reduction = reduced(left)
-        directory.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.blobs, metrics={}, metrics_before={})
-        directory.forget(FIRST)
-        directory.store.end_run("r", "finished")
+        storage.store.commit_round(FIRST, ["cam-1", "cam-2"], reduction.blobs, metrics={}, metrics_before={})
+        storage.spool.delete(FIRST)
+        storage.store.end_run("r", "finished")
     expect_round_1(state)
 
 
@@ -178,26 +178,26 @@ def damage(path: Path) -> None:
 def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
     state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with open_state(state) as directory:
-        Left(directory)
-        damage(directory.update_file(FIRST, "cam-2", "model"))
+    with open_storage(state) as storage:
+        Left(storage)
+        damage(storage.spool.update_file(FIRST, "cam-2", "model"))
     run, rounds, content = finished(state)
     assert run.status == control_pb2.RUN_STATUS_FINISHED
     assert [list(entry.counted) for entry in rounds] == [["cam-1"]]
     assert [list(entry.missing) for entry in rounds] == [["cam-2"]]
     np.testing.assert_array_equal(model_values(content), np.float32(1.0))
     assert "cam-2's update refused: the coordinator's copy of it is damaged or gone" in caplog.text
-    with open_state(state) as directory:
-        assert [answer.outcome for answer in directory.store.answers.of(FIRST)] == ["accepted", "refused"]
+    with open_storage(state) as storage:
+        assert [answer.outcome for answer in storage.store.answers.of(FIRST)] == ["accepted", "refused"]
 
 
 @pytest.mark.parametrize("fault", [damage, Path.unlink])
 def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
     state: Path, until: Until, fault: Callable[[Path], None]
 ) -> None:
-    with open_state(state) as directory:
-        Left(directory, quorum=1.0)
-        fault(directory.update_file(FIRST, "cam-2", "model"))
+    with open_storage(state) as storage:
+        Left(storage, quorum=1.0)
+        fault(storage.spool.update_file(FIRST, "cam-2", "model"))
     with coordinator.coordinator_in_process(state) as ports:
         calls = coordinator.operator(state, ports.fleet)
         with calls.channel:
@@ -217,14 +217,14 @@ def test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on(
 ) -> None:
     bundle = coordinator.make_bundle()
     ref = bundle.ref if file == "manifest" else bundle.manifest.files[file]
-    with open_state(state) as directory:
-        left = Left(directory)
-        content = directory.blobs.local(ref).read_bytes()
-        directory.blobs.local(ref).write_bytes(content[:-1] + b"!")
+    with open_storage(state) as storage:
+        left = Left(storage)
+        content = storage.blobs.local(ref).read_bytes()
+        storage.blobs.local(ref).write_bytes(content[:-1] + b"!")
         other = coordinator.make_bundle("other", start=3.0)
         for kept in other.contents.values():
-            directory.blobs.put_bytes(kept)
-        directory.store.add_run(
+            storage.blobs.put_bytes(kept)
+        storage.store.add_run(
             replace(left.record, run="o", manifest=other.ref, initial=other.manifest.files[WEIGHTS_FILE])
         )
     with coordinator.coordinator_in_process(state) as ports, ExitStack() as stack:
@@ -247,15 +247,15 @@ def test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on(
         report = fleet_pb2.ReportRequest(device="cam-1", run="r", round=1, attempt=1)
         with pytest.raises(WrongState, match="run 'r' is suspended"):
             ask(device.fleet.Report, report)
-    with open_state(state) as directory:
-        directory.blobs.local(ref).write_bytes(content)
+    with open_storage(state) as storage:
+        storage.blobs.local(ref).write_bytes(content)
     expect_round_1(state)
 
 
 def test_a_suspended_run_can_be_stopped(state: Path) -> None:
-    with open_state(state) as directory:
-        Left(directory)
-        directory.blobs.local(coordinator.make_bundle().ref).unlink()
+    with open_storage(state) as storage:
+        Left(storage)
+        storage.blobs.local(coordinator.make_bundle().ref).unlink()
     with coordinator.coordinator_in_process(state) as ports:
         calls = coordinator.operator(state, ports.fleet)
         with calls.channel:
@@ -297,14 +297,14 @@ def test_an_empty_database_in_a_directory_that_was_used_is_no_fresh_start(state:
     with coordinator.coordinator_in_process(state):
         pass
     (state / "coordinator.db").write_bytes(b"")
-    with pytest.raises(Corrupt, match="is gone or empty, though"), open_state(state):
+    with pytest.raises(Corrupt, match="is gone or empty, though"), open_storage(state):
         pass
 
 
 def test_one_coordinator_at_a_time(state: Path) -> None:
-    with open_state(state), pytest.raises(WrongState, match="another coordinator"), open_state(state):
+    with open_storage(state), pytest.raises(WrongState, match="another coordinator"), open_storage(state):
         pass
-    with open_state(state):
+    with open_storage(state):
         pass
 
 

@@ -13,13 +13,12 @@ import sqlalchemy as sql
 
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.blobs import pins
-from moonfed.coordinator.storage.blobs.garbage_collection import discard
-from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.coordinator.storage.opening import Storage, open_storage
 from tests.coordinator.storage.test_garbage_collection import BUNDLE
 from tests.coordinator.storage.test_store import RUN
 from tests.support.postgresql import Server
 
-Two = tuple[StateDirectory, StateDirectory]
+Two = tuple[Storage, Storage]
 Until = Callable[[Callable[[], bool]], None]
 CONTENT = b"a model that two runs have come to"
 ATTEMPT = AttemptId(run="r", round=1, attempt=1)
@@ -31,7 +30,7 @@ def two(tmp_path: Path, postgresql_server: Server, bucket: str) -> Iterator[Two]
     database = postgresql_server.new_database()
     with ExitStack() as stack:
         names = ("first", "second")
-        first, second = (stack.enter_context(open_state(tmp_path / name, database, bucket)) for name in names)
+        first, second = (stack.enter_context(open_storage(tmp_path / name, database, bucket)) for name in names)
         for content in BUNDLE.contents.values():
             second.blobs.put_bytes(content)
         record = replace(RUN, run="r", manifest=BUNDLE.ref, initial=BUNDLE.manifest.files["initial.safetensors"])
@@ -45,10 +44,10 @@ def test_a_blob_that_another_coordinator_is_about_to_commit_stays(two: Two) -> N
     ref = first.blobs.put_bytes(CONTENT)  # nothing refers to it: its run is just being deleted
     second.pins.add(ATTEMPT, [ref.sha256])
     second.blobs.put_bytes(CONTENT)
-    assert discard(first, [ref]) == 0
+    assert first.garbage_collector.collect([ref]) == 0
     second.store.commit_round(ATTEMPT, ["a"], {"model": ref}, metrics={}, metrics_before={})
     second.pins.drop(ATTEMPT)
-    assert discard(first, [ref]) == 0
+    assert first.garbage_collector.collect([ref]) == 0
     assert second.blobs.has(ref)
 
 
@@ -58,9 +57,9 @@ def test_what_nobody_needs_any_more_goes(two: Two) -> None:
     for owner in ("one", "other"):
         second.pins.add(owner, [ref.sha256])
     second.pins.drop("one")
-    assert discard(first, [ref]) == 0, "the other one needs it still"
+    assert first.garbage_collector.collect([ref]) == 0, "the other one needs it still"
     second.pins.drop("other")
-    assert discard(first, [ref]) == ref.size
+    assert first.garbage_collector.collect([ref]) == ref.size
     assert not second.blobs.has(ref)
 
 
@@ -69,7 +68,7 @@ def test_the_pins_of_one_that_died_do_not_count_for_ever(two: Two, monkeypatch: 
     ref = first.blobs.put_bytes(CONTENT)
     monkeypatch.setattr(pins, "PIN_SECONDS", -1.0)
     second.pins.add("one", [ref.sha256])
-    assert discard(first, [ref]) == ref.size
+    assert first.garbage_collector.collect([ref]) == ref.size
 
 
 def test_what_names_no_blob_is_no_trouble(two: Two) -> None:

@@ -17,7 +17,7 @@ from moonfed.coordinator.records import AttemptId, RoundRecord
 from moonfed.coordinator.rounds import synchronous
 from moonfed.coordinator.storage.blobs.object_client import Objects
 from moonfed.coordinator.storage.receipts import Answers
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import Unavailable
 from moonfed.v1 import control_pb2
@@ -74,7 +74,7 @@ def expect_both(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "error", "reason"),
     [
-        (StateDirectory, "has_update", FULL, "the disk is full"),  # no room to fetch another replica's to
+        (Spool, "holds", FULL, "the disk is full"),  # no room to fetch another replica's to
         (BlobDirectory, "put_file", FULL, "the disk is full"),
         (Answers, "of", BROKEN, "the coordinator's database cannot be reached at present"),
         (Store, "commit_round", FULL, "the disk is full"),

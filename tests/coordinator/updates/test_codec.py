@@ -19,7 +19,7 @@ from safetensors.torch import load
 from moonfed import transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.storage.disk_budget import DiskBudget
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.updates import codec
 from moonfed.errors import AlreadyExists, InvalidInput, ResourceExhausted, SchemaMismatch
 from moonfed.identity import load_identity
@@ -263,9 +263,7 @@ def test_an_update_needs_room_for_what_it_becomes(tmp_path: Path, monkeypatch: p
     assert asked == [len(int8_file(0.5)) + len(model_bytes(0.0))]
 
 
-@pytest.mark.parametrize(
-    ("place", "name"), [(codec, "decode_model"), (codec, "sync_file"), (StateDirectory, "put_update")]
-)
+@pytest.mark.parametrize(("place", "name"), [(codec, "decode_model"), (codec, "sync_file"), (Spool, "put")])
 def test_a_disk_that_is_full_while_decoding_refuses_nobody(
     place: object, name: str, fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:

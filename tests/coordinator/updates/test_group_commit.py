@@ -12,8 +12,9 @@ import pytest
 from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.coordinator.records import Answer, AttemptId, RunRecord
 from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.storage.receipts import Answers
-from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState
 
@@ -32,42 +33,42 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[StateDirectory]:
-    with open_state(tmp_path / "state") as directory:
+def state(tmp_path: Path) -> Iterator[Storage]:
+    with open_storage(tmp_path / "state") as directory:
         directory.store.add_run(RUN)
         directory.store.open_round(FIRST, DEVICES)
         yield directory
 
 
-def checked(state: StateDirectory, name: str, content: bytes) -> Path:
-    path = state.root / f"{name}-{content.decode()}"
+def checked(state: Storage, name: str, content: bytes) -> Path:
+    path = state.directory.root / f"{name}-{content.decode()}"
     path.write_bytes(content)
     return path
 
 
-def arrival(state: StateDirectory, device: str, content: bytes = b"one") -> PendingUpdate:
+def arrival(state: Storage, device: str, content: bytes = b"one") -> PendingUpdate:
     answer = Answer(
         id=FIRST, device=device, outcome="accepted", samples=1, steps=1, blobs={"model": ref_of_bytes(content)}
     )
     return PendingUpdate(answer=answer, checked={"model": checked(state, device, content)})
 
 
-def intake(state: StateDirectory) -> GroupCommit:
+def intake(state: Storage) -> GroupCommit:
     def is_new(answer: Answer) -> bool:
         return not state.store.answers.has_receipt(answer.id, answer.device, answer.blobs)
 
-    return GroupCommit(state, is_new, asynchronous=False)
+    return GroupCommit(state.store.answers, state.spool, is_new, asynchronous=False)
 
 
 def outcome(arrived: PendingUpdate) -> BaseException | None:
     return arrived.done.exception() if arrived.done.done() else None
 
 
-def place(state: StateDirectory, device: str) -> Path:
-    return state.update_file(FIRST, device, "model")
+def place(state: Storage, device: str) -> Path:
+    return state.spool.update_file(FIRST, device, "model")
 
 
-def test_all_that_wait_are_taken_in_one_transaction(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_wait_are_taken_in_one_transaction(state: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     real = Answers.take_all
 
@@ -91,7 +92,7 @@ def test_all_that_wait_are_taken_in_one_transaction(state: StateDirectory, monke
     assert all(place(state, device).read_bytes() == b"one" for device in DEVICES)
 
 
-def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(state: StateDirectory) -> None:
+def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(state: Storage) -> None:
     wanted = set(DEVICES[:2])
 
     def is_new(answer: Answer) -> bool:
@@ -100,7 +101,7 @@ def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(
         return True
 
     async def scenario() -> None:
-        waiting = GroupCommit(state, is_new, asynchronous=True)
+        waiting = GroupCommit(state.store.answers, state.spool, is_new, asynchronous=True)
         first, second = (arrival(state, device) for device in DEVICES[:2])
         waiting.add(first)
         waiting.add(second)
@@ -114,7 +115,7 @@ def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(
     assert [answer.device for answer in state.store.answers.of(FIRST)] == DEVICES[:1]
 
 
-def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: StateDirectory) -> None:
+def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: Storage) -> None:
     async def scenario() -> None:
         waiting = intake(state)
         waiting.add(arrival(state, "cam-0"))
@@ -145,9 +146,9 @@ def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: StateDir
     assert accepted == ["cam-0", "cam-2"]
 
 
-@pytest.mark.parametrize(("place_", "name"), [(Answers, "take_all"), (StateDirectory, "sync_updates")])
+@pytest.mark.parametrize(("place_", "name"), [(Answers, "take_all"), (Spool, "sync")])
 def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again(
-    state: StateDirectory, monkeypatch: pytest.MonkeyPatch, place_: type[object], name: str
+    state: Storage, monkeypatch: pytest.MonkeyPatch, place_: type[object], name: str
 ) -> None:
     def fail(*_: object) -> None:
         raise FULL
@@ -171,7 +172,7 @@ def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again
     assert [answer.device for answer in state.store.answers.of(FIRST)] == DEVICES
 
 
-def test_two_updates_of_one_device_are_not_taken_together_and_the_first_stands(state: StateDirectory) -> None:
+def test_two_updates_of_one_device_are_not_taken_together_and_the_first_stands(state: Storage) -> None:
     async def scenario() -> None:
         waiting = intake(state)
         first, second, other = arrival(state, "cam-0"), arrival(state, "cam-0", b"two"), arrival(state, "cam-1")

@@ -19,7 +19,7 @@ from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
 from moonfed.coordinator.records import AttemptId, RunEvent, RunView
 from moonfed.coordinator.rounds.settings import Amount, Settings
-from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import AlreadyExists, Corrupt, NotFound, SchemaMismatch, WrongState
 from moonfed.server_rules import FedAdam, FedAvgM, Mean, ServerRule
@@ -36,7 +36,7 @@ def play(scenario: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def opened(state: Path) -> AsyncIterator[Coordinator]:
-    with open_state(state) as directory:
+    with open_storage(state) as directory:
         coordinator = Coordinator(directory)
         await coordinator.open()
         try:
@@ -47,7 +47,7 @@ async def opened(state: Path) -> AsyncIterator[Coordinator]:
 
 async def started(coordinator: Coordinator, bundle: Bundle, settings: Settings = ALL) -> None:
     for content in bundle.contents.values():
-        coordinator.directory.blobs.put_bytes(content)
+        coordinator.storage.blobs.put_bytes(content)
     await coordinator.operators.start_run("run", bundle.ref.sha256, "", settings)
 
 
@@ -109,10 +109,10 @@ async def course(state: Path, directory: Path, rule: ServerRule, stops: Sequence
             await watched(coordinator, "round_committed", last)
             await asyncio.gather(*parties)
     async with opened(state) as coordinator:
-        newest = coordinator.directory.store.latest_round("run", "committed")
+        newest = coordinator.storage.store.latest_round("run", "committed")
         assert newest
         assert (newest.id.round, newest.counted) == (4, NAMES)
-        return {role: coordinator.directory.blobs.read(ref) for role, ref in newest.blobs.items()}
+        return {role: coordinator.storage.blobs.read(ref) for role, ref in newest.blobs.items()}
 
 
 @pytest.mark.parametrize("rule", [FedAvgM(server_momentum=0.7), FedAdam(), Mean(weighting="uniform")])
@@ -195,7 +195,7 @@ def test_files_are_taken_once_and_stay_their_owners(tmp_path: Path, monkeypatch:
             assert done.counted == NAMES
             # weighted by 10, 20 and 30 samples
             assert done.metrics == {"train_loss": 1.0, "inexactness": pytest.approx((0 * 10 + 1 * 20 + 2 * 30) / 60)}
-            assert not list((tmp_path / "state" / "spool" / "run").glob("1-1/taking-*"))
+            assert not list((tmp_path / "state" / "spool" / "run").glob("1-1/staging-*"))
 
     play(scenario())
 

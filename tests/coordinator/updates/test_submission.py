@@ -23,7 +23,7 @@ from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rpc import stream_deadline
 from moonfed.coordinator.storage.receipts import Answers
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates import submission
 from moonfed.coordinator.updates.quota import TRIES
@@ -333,8 +333,8 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
     ("place", "name", "error"),
     [
         (Answers, "take_all", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
-        (StateDirectory, "put_update", FULL),
-        (StateDirectory, "sync_updates", FULL),
+        (Spool, "put", FULL),
+        (Spool, "sync", FULL),
         (Incoming, "finish", FULL),
         (Incoming, "__init__", FULL),
     ],
@@ -365,20 +365,20 @@ def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
         threading.Event(),
         [0],
         Transfers.begin,
-        StateDirectory.put_update,
+        Spool.put,
     )
 
     async def counted(self: Transfers, files: Mapping[BlobRef, Path]) -> tuple[Transfer, dict[str, int]]:
         began[0] += 1
         return await begin(self, files)
 
-    def slow(self: StateDirectory, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
+    def slow(self: Spool, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
         placing.set()
         go_on.wait(WAIT)
         put(self, attempt, device, checked)
 
     monkeypatch.setattr(Transfers, "begin", counted)
-    monkeypatch.setattr(StateDirectory, "put_update", slow)
+    monkeypatch.setattr(Spool, "put", slow)
     device, content = fleet.device("cam-1"), model_bytes(1.0)
     fleet.start()
     work = device.attend().assignment()
@@ -467,14 +467,14 @@ def test_what_could_not_be_kept_does_not_count_against_its_device(
     devices, attending = two_devices(fleet)
     work, content = attending[0].assignment(), model_bytes(1.0)
     monkeypatch.setattr(submission, "largest_files", lambda *_: {"model": len(content)})
-    put = StateDirectory.put_update
+    put = Spool.put
 
     def away(*arguments: Any) -> None:  # noqa: ANN401
         put(*arguments)
         raise Unavailable("the object store s3://models cannot be used: it does not answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr(StateDirectory, "put_update", away)
+        broken.setattr(Spool, "put", away)
         for _ in range(2 * TRIES):
             with pytest.raises(Unavailable, match="the object store s3://models cannot be used"):
                 devices[0].submit(work, content)

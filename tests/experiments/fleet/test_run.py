@@ -15,7 +15,7 @@ import torch
 
 from moonfed.bundle import read_bundle
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.opening import open_storage
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, evaluate, train_round
 from moonfed.edge_client.worker.messages import Job
 from moonfed.errors import InvalidInput, NotFound, TrainingFailed
@@ -202,7 +202,7 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
 def test_what_the_parties_measure_is_in_the_results(tmp_path: Path) -> None:
     keys = QUICK | {"settings": QUICK["settings"] | {"measure_inexactness": 1}}
     run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
-    with open_state(tmp_path / "a" / "coordinator") as directory:
+    with open_storage(tmp_path / "a" / "coordinator") as directory:
         for row in rows(tmp_path / "a"):
             record = directory.store.round(AttemptId(run="simulation", round=row["round"], attempt=1))
             assert record is not None
@@ -223,7 +223,7 @@ def test_stragglers_do_only_a_part_of_their_work_and_still_count(tmp_path: Path)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     whole = {f"party-{number}": 4 * max(1, size // 8) for number, size in enumerate(result.counts.sum(axis=1), start=1)}
     partial: list[str] = []
-    with open_state(tmp_path / "a" / "coordinator") as directory:
+    with open_storage(tmp_path / "a" / "coordinator") as directory:
         for record in directory.store.past_rounds("simulation", None, 10):
             assert len(record.counted) == 4
             answers = directory.store.answers.of(record.id)
@@ -272,7 +272,7 @@ def test_a_thousand_parties_of_whom_a_fifth_takes_part(tmp_path: Path, monkeypat
     result = run_simulation(simulation, tmp_path / "a", data=tmp_path, engine=TWO)
     assert psutil.Process().memory_info().rss - before < 200e6
     assert len(result.rounds) == 2
-    with open_state(tmp_path / "a" / "coordinator") as directory:
+    with open_storage(tmp_path / "a" / "coordinator") as directory:
         cohorts = [record.counted for record in directory.store.past_rounds("simulation", None, 10)]
     assert [len(cohort) for cohort in cohorts] == [200, 200]
     assert 20 <= len(set(cohorts[0]) & set(cohorts[1])) <= 60  # 40 are expected of two draws
@@ -328,7 +328,7 @@ def test_parties_may_exchange_encoded_models_and_learn_the_same(tmp_path: Path) 
         )
         result = run_simulation(simulation, tmp_path / name, engine=TWO)
         specs = read_bundle(result.bundle).manifest.tensors
-        with open_state(tmp_path / name / "coordinator") as directory:
+        with open_storage(tmp_path / name / "coordinator") as directory:
             answers = directory.store.answers.of(AttemptId(run="simulation", round=2, attempt=1))
         assert result.model
         sent = [answer.blobs["model"].size / result.model.stat().st_size for answer in answers]

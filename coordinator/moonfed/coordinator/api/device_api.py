@@ -12,7 +12,7 @@ from moonfed.coordinator.devices.notifications import ending
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RunEnded, Sessions, require_contract
 from moonfed.coordinator.records import MAX_REASON, Answer, AttemptId
 from moonfed.coordinator.runs.manager import RunManager
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import Background
 from moonfed.coordinator.updates.submission import Updates, UpdateSession
 from moonfed.coordinator.updates.transfer import Transfers
@@ -25,16 +25,16 @@ class DeviceApi:
 
     def __init__(
         self,
-        directory: StateDirectory,
+        storage: Storage,
         runs: RunManager,
         uploads: Transfers,
         attendance: Sessions,
         liveness: Liveness,
         background: Background,
     ) -> None:
-        self.blobs, self._registry, self._runs = directory.blobs, directory.store.registry, runs
+        self.blobs, self._registry, self._runs = storage.blobs, storage.store.registry, runs
         self._attendance, self._liveness, self._background = attendance, liveness, background
-        self._submissions = Updates(directory, uploads, background)
+        self._submissions = Updates(storage, uploads, background)
 
     @asynccontextmanager
     async def attend(self, introduction: DeviceInfo) -> AsyncIterator[DeviceSession]:

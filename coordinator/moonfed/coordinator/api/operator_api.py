@@ -12,8 +12,7 @@ from moonfed.coordinator.records import AttemptId, DeviceRecord, RoundRecord, Ru
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rounds.settings import Settings
 from moonfed.coordinator.runs.manager import RunManager
-from moonfed.coordinator.storage.blobs.garbage_collection import discard
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import Background, in_thread
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import check_metrics
@@ -27,14 +26,14 @@ class OperatorApi:
 
     def __init__(
         self,
-        directory: StateDirectory,
+        storage: Storage,
         runs: RunManager,
         uploads: Transfers,
         attendance: Sessions,
         background: Background,
     ) -> None:
-        self.blobs = directory.blobs
-        self._directory, self._store, self._runs = directory, directory.store, runs
+        self.blobs, self._budget, self._garbage_collector = storage.blobs, storage.budget, storage.garbage_collector
+        self._store, self._runs = storage.store, runs
         self._uploads, self._attendance, self._background = uploads, attendance, background
 
     # Blobs
@@ -42,7 +41,7 @@ class OperatorApi:
     async def upload(self, refs: Sequence[BlobRef]) -> tuple[Transfer, dict[str, int]]:
         """Starts, or goes on with, storing blobs; bytes already held of each."""
         absent = {ref: self.blobs.incoming(ref) for ref in await in_thread(self._lacking, refs)}
-        await in_thread(self._directory.budget.require, sum(ref.size for ref in absent))
+        await in_thread(self._budget.require, sum(ref.size for ref in absent))
         upload, offsets = await self._uploads.begin(absent)
         return upload, {ref.sha256: ref.size for ref in refs} | offsets
 
@@ -93,7 +92,7 @@ class OperatorApi:
         record = await asyncio.to_thread(self._store.run, run)
         needed = record.settings.states_needed if record.status == "running" else 1
         models, released = await in_thread(self._store.prune_run, run, retention, needed)
-        return models, await in_thread(discard, self._directory, released)
+        return models, await in_thread(self._garbage_collector.collect, released)
 
     async def watch(self, run: str) -> AsyncGenerator[RunEvent | RunView, None]:
         """A snapshot of the run, then what happens to it until it has ended; WrongState if it is suspended."""

@@ -25,7 +25,9 @@ from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, 
 from moonfed.coordinator.runs.round_eta import RoundEta
 from moonfed.coordinator.runs.subscribers import Subscriber, Subscribers
 from moonfed.coordinator.runs.view import run_view
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.blobs.blob_store import BlobStore
+from moonfed.coordinator.storage.opening import Storage
+from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.tasks import Background, in_thread
 from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
 from moonfed.manifest import MODEL, Manifest
@@ -41,13 +43,14 @@ class Follower:
         *,
         record: RunRecord,
         manifest: Manifest,
-        directory: StateDirectory,
+        storage: Storage,
         attendance: Sessions,
         liveness: Liveness,
         background: Background,
     ) -> None:
         self.record, self.manifest, self.state = record, manifest, kind_of(record.settings).first
-        self._directory, self._attendance, self.background = directory, attendance, background
+        self._store, self._blobs, self._spool = storage.store, storage.blobs, storage.spool
+        self._attendance, self.background = attendance, background
         self._liveness = liveness
         self._lock = asyncio.Lock()
         self._seen: Sighting | None = None
@@ -75,7 +78,7 @@ class Follower:
             if self.state.status != "running":
                 return
             try:
-                seen = await in_thread(look, self._directory.store, self.record.run, self._seen)
+                seen = await in_thread(look, self._store, self.record.run, self._seen)
             except NotFound:  # stopped and deleted since we looked last
                 await self._end(replace(self.record, status="stopped"))
                 return
@@ -87,7 +90,7 @@ class Follower:
         if state.open is None or self.record.settings.asynchronous:
             return
         if (self._standing_after, self._standing_attempt) != (state.committed, state.open.attempt):
-            work = (self._directory, self.record, self.manifest, state.committed)
+            work = (self._store, self._blobs, self.record, self.manifest, state.committed)
             self._standing = await in_thread(_standing_after, *work)
             self._standing_after = state.committed if self._standing else -1
             self._standing_attempt = state.open.attempt
@@ -116,7 +119,7 @@ class Follower:
         with suppress(NotFound):
             view = await self.view()
             self._watchers.tell(RunEvent(kind="ended", run=view))
-            await announce(view, self._directory.store, self._attendance)
+            await announce(view, self._store, self._attendance)
         self._watchers.close()
 
     def _opens(self, current: OpenRound | None) -> bool:
@@ -144,15 +147,14 @@ class Follower:
 
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
-        store = self._directory.store
-        if not await asyncio.to_thread(store.answers.has_receipt, answer.id, answer.device, answer.blobs):
+        if not await asyncio.to_thread(self._store.answers.has_receipt, answer.id, answer.device, answer.blobs):
             self.require_wanted(answer.id, answer.device)
             await asyncio.to_thread(self._put_update, answer, checked)
             await self._take(answer)
 
     def _put_update(self, answer: Answer, checked: Mapping[str, Path]) -> None:
-        self._directory.put_update(answer.id, answer.device, checked)
-        self._directory.sync_updates([(answer.id, answer.device)])
+        self._spool.put(answer.id, answer.device, checked)
+        self._spool.sync([(answer.id, answer.device)])
 
     async def refuse(self, answer: Answer) -> None:
         """Notes that a device's update did not pass the checks."""
@@ -171,7 +173,7 @@ class Follower:
     async def _take(self, answer: Answer) -> None:
         """The transaction decides; what it decided is seen at once."""
         try:
-            await asyncio.to_thread(self._directory.store.answers.take, answer)
+            await asyncio.to_thread(self._store.answers.take, answer)
         finally:
             await self.catch_up()
 
@@ -190,7 +192,7 @@ class Follower:
 
     async def stop(self) -> None:
         """Asks the run's holder to end it, and waits a while until it has."""
-        await asyncio.to_thread(self._directory.store.pulses.ask_to_stop, self.record.run)
+        await asyncio.to_thread(self._store.pulses.ask_to_stop, self.record.run)
         with suppress(asyncio.TimeoutError):  # it will, or whoever takes the run over
             await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
 
@@ -235,7 +237,7 @@ class Follower:
         attending = frozenset(device for device, problem in problems.items() if problem is None)
         misfits = {device: problem for device, problem in problems.items() if problem}
         state = replace(self.state, attending=attending)
-        return await asyncio.to_thread(run_view, self._directory.store, self.record, state, misfits)
+        return await asyncio.to_thread(run_view, self._store, self.record, state, misfits)
 
     async def watch(self) -> tuple[RunView, Subscriber]:
         """A snapshot, and a watcher that is told what is seen to happen after it."""
@@ -256,9 +258,9 @@ class Follower:
 
 
 def _standing_after(
-    directory: StateDirectory, record: RunRecord, manifest: Manifest, committed: int
+    store: Store, blobs: BlobStore, record: RunRecord, manifest: Manifest, committed: int
 ) -> GlobalState | None:
     """What so many committed rounds led to; None if there is one more meanwhile. Blocking."""
-    standing = load_global_state(directory, record, manifest)
-    newest = directory.store.latest_round(record.run, "committed")
+    standing = load_global_state(store, blobs, record, manifest)
+    newest = store.latest_round(record.run, "committed")
     return standing if (newest.id.round if newest else 0) == committed else None

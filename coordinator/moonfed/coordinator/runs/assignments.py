@@ -9,7 +9,8 @@ from moonfed.blobs import BlobRef
 from moonfed.coordinator.devices.sessions import Assignment
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.rounds.settings import Settings
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.blobs.blob_store import BlobStore
+from moonfed.coordinator.storage.store import Store
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.manifest import MODEL, Manifest
 
@@ -26,13 +27,13 @@ class GlobalState:
         return GlobalState(blobs=blobs, counted={**self.counted, **counted})
 
 
-def load_global_state(directory: StateDirectory, record: RunRecord, manifest: Manifest) -> GlobalState:
+def load_global_state(store: Store, blob_store: BlobStore, record: RunRecord, manifest: Manifest) -> GlobalState:
     """The newest committed standing of a run; Corrupt if a file of the global state is damaged. Blocking."""
-    newest = directory.store.latest_round(record.run, "committed")
-    blobs = newest.blobs if newest else directory.store.initial_state(record.run)
+    newest = store.latest_round(record.run, "committed")
+    blobs = newest.blobs if newest else store.initial_state(record.run)
     for ref in blobs.values():
-        directory.blobs.verified_path(ref)  # a damaged one must not go out to devices
-    counted = directory.store.latest_counted(record.run) if devices_keep_state(manifest, record.settings) else {}
+        blob_store.verified_path(ref)  # a damaged one must not go out to devices
+    counted = store.latest_counted(record.run) if devices_keep_state(manifest, record.settings) else {}
     return GlobalState(blobs=blobs, counted=counted)
 
 

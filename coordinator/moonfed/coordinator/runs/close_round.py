@@ -21,8 +21,7 @@ from moonfed.coordinator.rounds.events import Damaged, Reduce, ReducingFailed
 from moonfed.coordinator.rounds.settings import Settings
 from moonfed.coordinator.runs.global_state import GlobalStates
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
-from moonfed.coordinator.storage.blobs.garbage_collection import discard
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.transient_errors import as_passing
 from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.encodings import ENCODED_MODEL
@@ -54,7 +53,7 @@ class Reduction:
 
 
 def close_round(
-    state: StateDirectory,
+    storage: Storage,
     run: str,
     command: Reduce,
     manifest: Manifest,
@@ -68,20 +67,20 @@ def close_round(
     """
     attempt = attempt_id(run, command)
     try:
-        command = with_all_receipts(state, command, attempt)
-        reduction = reduce_round(state, attempt, command, manifest, settings, standings=standings)
-        released = _commit(state, attempt, command, reduction, settings)
+        command = with_all_receipts(storage, command, attempt)
+        reduction = reduce_round(storage, attempt, command, manifest, settings, standings=standings)
+        released = _commit(storage, attempt, command, reduction, settings)
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
     except Exception as error:
         return _failed(error, attempt)
     finally:
-        state.pins.drop(attempt)
-    discard(state, released)
+        storage.pins.drop(attempt)
+    storage.garbage_collector.collect(released)
     if command.bases:  # the attempt stays, for those who are at work with its model
-        shutil.rmtree(_workplace(state, attempt), ignore_errors=True)
+        shutil.rmtree(storage.spool.reduced_directory(attempt), ignore_errors=True)
     for device, base in command.bases.items():
-        state.forget_update(replace(attempt, round=base), device)
+        storage.spool.delete_update(replace(attempt, round=base), device)
     return reduction
 
 
@@ -95,20 +94,20 @@ def _failed(error: Exception, attempt: AttemptId) -> ReducingFailed:
     return ReducingFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
 
 
-def with_all_receipts(state: StateDirectory, command: Reduce, attempt: AttemptId) -> Reduce:
+def with_all_receipts(storage: Storage, command: Reduce, attempt: AttemptId) -> Reduce:
     """The command for all updates that got a receipt, perhaps from a replica that has not told yet."""
     if command.bases:  # an asynchronous round counts some; the others stay for the next one
         return command
-    taken = (answer.device for answer in state.store.answers.of(attempt) if answer.outcome == "accepted")
+    taken = (answer.device for answer in storage.store.answers.of(attempt) if answer.outcome == "accepted")
     return replace(command, devices=tuple(taken))
 
 
 def _commit(
-    state: StateDirectory, attempt: AttemptId, command: Reduce, reduction: Reduction, settings: Settings
+    storage: Storage, attempt: AttemptId, command: Reduce, reduction: Reduction, settings: Settings
 ) -> list[BlobRef]:
     """Records the round; the blobs that are not needed any more."""
     try:
-        return state.store.commit_round(
+        return storage.store.commit_round(
             attempt,
             command.devices,
             reduction.blobs,
@@ -121,14 +120,14 @@ def _commit(
         )
     except (sql.exc.OperationalError, WrongState):
         # The connection may have broken after the commit and before its confirmation, now or at an earlier try.
-        found = state.store.round(attempt)
+        found = storage.store.round(attempt)
         if found is None or found.status != "committed":
             raise
         return []
 
 
 def reduce_round(
-    state: StateDirectory,
+    storage: Storage,
     attempt: AttemptId,
     command: Reduce,
     manifest: Manifest,
@@ -140,53 +139,50 @@ def reduce_round(
 
     Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round began with is damaged.
     """
-    counted = _counted(state, attempt, command)
-    if damaged := _damaged(state, counted):
+    counted = _counted(storage, attempt, command)
+    if damaged := _damaged(storage, counted):
         raise DamagedUpdates(damaged)
-    directory = _workplace(state, attempt)
+    directory = storage.spool.reduced_directory(attempt)
     directory.mkdir(parents=True, exist_ok=True)
     closed = ClosedRound(
         manifest=manifest,
         round=attempt.round,
         seed=settings.seed,
-        admitted=max(state.store.registry.count(), len(counted)),
-        begun_with={role: state.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
-        contributions=tuple(_contribution(state, answer) for answer in counted),
+        admitted=max(storage.store.registry.count(), len(counted)),
+        begun_with={role: storage.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
+        contributions=tuple(_contribution(storage, answer) for answer in counted),
         robust=settings.robust,
     )
-    closed = _discounted(state, closed, counted, standings, directory)
+    closed = _discounted(storage, closed, counted, standings, directory)
     aggregated = aggregate(closed, directory)
     model, encoded = aggregated.files[MODEL], directory / ENCODED_MODEL
     files = {**aggregated.files, **encode_global_model(model, encoded, manifest, settings.encodings.down)}
     return Reduction(
         devices=command.devices,
-        blobs={role: _keep(state, attempt, path) for role, path in files.items()},
+        blobs={role: _keep(storage, attempt, path) for role, path in files.items()},
         incidents=aggregated.incidents,
         metrics=train_metrics(counted),
         holdout=holdout_metrics([answer for answer in counted if answer.id == attempt]),  # others scored older models
     )
 
 
-def _workplace(state: StateDirectory, attempt: AttemptId) -> Path:
-    """Where the files are made."""
-    return state.spool(attempt) / "reduced"
-
-
-def _counted(state: StateDirectory, attempt: AttemptId, command: Reduce) -> list[Answer]:
+def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[Answer]:
     """The answers with the devices' updates."""
     named = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in command.devices}
     answers = {
-        (answer.id, answer.device): answer for begun in set(named.values()) for answer in state.store.answers.of(begun)
+        (answer.id, answer.device): answer
+        for begun in set(named.values())
+        for answer in storage.store.answers.of(begun)
     }
     return [answers[begun, device] for device, begun in named.items()]
 
 
 def _discounted(
-    state: StateDirectory, closed: ClosedRound, answers: Sequence[Answer], standings: GlobalStates, directory: Path
+    storage: Storage, closed: ClosedRound, answers: Sequence[Answer], standings: GlobalStates, directory: Path
 ) -> ClosedRound:
     """The round with every update as if it had begun with the newest global model, by FedBuff's weights."""
     newest, stale = closed.begun_with[MODEL], {answer.id.round for answer in answers} - {closed.round}
-    bases = {round_: state.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in stale}
+    bases = {round_: storage.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in stale}
     contributions = (
         discounted(
             contribution,
@@ -201,30 +197,30 @@ def _discounted(
     return replace(closed, contributions=tuple(contributions))
 
 
-def _contribution(state: StateDirectory, answer: Answer) -> Contribution:
-    files = {role: state.update_file(answer.id, answer.device, role) for role in answer.blobs}
+def _contribution(storage: Storage, answer: Answer) -> Contribution:
+    files = {role: storage.spool.update_file(answer.id, answer.device, role) for role in answer.blobs}
     return Contribution(device=answer.device, files=files, samples=answer.samples, steps=answer.steps)
 
 
-def _keep(state: StateDirectory, attempt: AttemptId, path: Path) -> BlobRef:
+def _keep(storage: Storage, attempt: AttemptId, path: Path) -> BlobRef:
     """Makes a file a durable blob, which the attempt's commit will refer to."""
     sync_file(path)
     ref = ref_of_file(path)
-    state.pins.add(attempt, [ref.sha256])
-    state.blobs.put_file(path, ref)
+    storage.pins.add(attempt, [ref.sha256])
+    storage.blobs.put_file(path, ref)
     return ref
 
 
-def _damaged(state: StateDirectory, answers: Sequence[Answer]) -> list[str]:
+def _damaged(storage: Storage, answers: Sequence[Answer]) -> list[str]:
     """The devices whose spooled files are not what was acknowledged."""
     with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # the one pass over all updates that takes the processor long
-        whole = threads.map(lambda answer: _is_whole(state, answer), answers)
+        whole = threads.map(lambda answer: _is_whole(storage, answer), answers)
         return [answer.device for answer, is_whole in zip(answers, whole, strict=True) if not is_whole]
 
 
-def _is_whole(state: StateDirectory, answer: Answer) -> bool:
+def _is_whole(storage: Storage, answer: Answer) -> bool:
     try:
-        return all(state.has_update(answer.id, answer.device, role, ref) for role, ref in answer.spooled.items())
+        return all(storage.spool.holds(answer.id, answer.device, role, ref) for role, ref in answer.spooled.items())
     except (OSError, NotFound) as error:  # gone, or on a bad sector
         if as_passing(error):  # no room to fetch it to
             raise

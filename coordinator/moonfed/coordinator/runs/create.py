@@ -12,7 +12,7 @@ from moonfed.coordinator.aggregation.staleness import require_bufferable
 from moonfed.coordinator.pki.enrolment import require_name
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.settings import Settings
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.coordinator.updates.validation import check_model
@@ -21,44 +21,42 @@ from moonfed.files import sync_file
 from moonfed.manifest import WEIGHTS_FILE, Manifest
 
 
-def add_run(
-    directory: StateDirectory, name: str, manifest_sha256: str, model_sha256: str, settings: Settings
-) -> RunRecord:
+def add_run(storage: Storage, name: str, manifest_sha256: str, model_sha256: str, settings: Settings) -> RunRecord:
     """Records a run from a stored bundle, and from its initial weights unless another stored model is named. Blocking.
 
     Raises NotFound for what was not uploaded, InvalidInput or SchemaMismatch for what does not fit, AlreadyExists if
     the name is taken.
     """
     owner = object()
-    directory.pins.add(owner, [manifest_sha256, model_sha256])
+    storage.pins.add(owner, [manifest_sha256, model_sha256])
     try:
-        ref = directory.blobs.find(manifest_sha256)
-        manifest = Manifest.from_bytes(directory.blobs.read(ref))
-        directory.pins.add(owner, [blob.sha256 for blob in manifest.files.values()])
-        record = _new_record(directory, name, ref, manifest, model_sha256, settings)
-        directory.store.add_run(record, manifest.files, _encoded(directory, owner, record, manifest))
+        ref = storage.blobs.find(manifest_sha256)
+        manifest = Manifest.from_bytes(storage.blobs.read(ref))
+        storage.pins.add(owner, [blob.sha256 for blob in manifest.files.values()])
+        record = _new_record(storage, name, ref, manifest, model_sha256, settings)
+        storage.store.add_run(record, manifest.files, _encoded(storage, owner, record, manifest))
     finally:
-        directory.pins.drop(owner)
+        storage.pins.drop(owner)
     return record
 
 
-def _encoded(directory: StateDirectory, owner: object, record: RunRecord, manifest: Manifest) -> dict[str, BlobRef]:
+def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manifest) -> dict[str, BlobRef]:
     """The initial model as devices get it, if that is not the model's own file: a durable blob, by role."""
-    model = directory.blobs.verified_path(record.initial)
-    target = directory.blobs.incoming(record.initial).with_name(uuid4().hex)
+    model = storage.blobs.verified_path(record.initial)
+    target = storage.blobs.incoming(record.initial).with_name(uuid4().hex)
     refs = {}
     for role, path in encode_global_model(model, target, manifest, record.settings.encodings.down).items():
         sync_file(path)
         refs[role] = ref_of_file(path)
-        directory.pins.add(owner, [refs[role].sha256])
-        directory.blobs.put_file(path, refs[role])
+        storage.pins.add(owner, [refs[role].sha256])
+        storage.blobs.put_file(path, refs[role])
     return refs
 
 
 def _new_record(
-    directory: StateDirectory, name: str, ref: BlobRef, manifest: Manifest, model_sha256: str, settings: Settings
+    storage: Storage, name: str, ref: BlobRef, manifest: Manifest, model_sha256: str, settings: Settings
 ) -> RunRecord:
-    blobs = directory.blobs
+    blobs = storage.blobs
     for file, blob in manifest.files.items():
         if not blobs.has(blob):
             raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
@@ -66,7 +64,7 @@ def _new_record(
     check_model(blobs.verified_path(initial), manifest.tensors)
     require_runnable(manifest, settings)
     return RunRecord(
-        run=require_name("name", name) if name else _free_name(directory.store, manifest.name),
+        run=require_name("name", name) if name else _free_name(storage.store, manifest.name),
         created=time.time(),
         status="running",
         settings=settings,

@@ -46,7 +46,7 @@ from moonfed.coordinator.runs.subscribers import Subscriber
 from moonfed.coordinator.runs.timers import Timers
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.leases import LeaseLost
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import Background, in_thread
 from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
 from moonfed.coordinator.updates.receipts import event_of, unheard
@@ -64,7 +64,7 @@ class RunDriver:
         *,
         record: RunRecord,
         footing: RunContext,
-        directory: StateDirectory,
+        storage: Storage,
         attendance: Sessions,
         liveness: Liveness,
         background: Background,
@@ -72,7 +72,8 @@ class RunDriver:
     ) -> None:
         self.record, self.manifest, self.state = record, footing.manifest, footing.state
         self._kind, self._standings = kind_of(record.settings), footing.standings
-        self._directory, self._attendance, self.background = directory, attendance, background
+        self._storage, self._attendance, self.background = storage, attendance, background
+        self._store = storage.store
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
         self._patience = StallDetector(
@@ -81,9 +82,11 @@ class RunDriver:
         self._tempo = RoundEta()
         self._announcer = EventPublisher(record.run)
         self._devices = EligibleDevices(attendance, footing.manifest, record.settings)
-        self._keeper = CommandRecorder(directory.store, record.run)
+        self._keeper = CommandRecorder(storage.store, record.run)
         self._begin_anew = begin_anew
-        self._intake = GroupCommit(directory, self._is_new, asynchronous=record.settings.asynchronous is not None)
+        self._intake = GroupCommit(
+            storage.store.answers, storage.spool, self._is_new, asynchronous=record.settings.asynchronous is not None
+        )
 
     # What happens to the run
 
@@ -135,7 +138,7 @@ class RunDriver:
     def _is_new(self, answer: Answer) -> bool:
         """Whether an update has yet to be kept; raises what is to be said of one that is not wanted. Blocking."""
         known = self.may_have_receipt(answer.id, answer.device)
-        if known and self._directory.store.answers.has_receipt(answer.id, answer.device, answer.blobs):
+        if known and self._store.answers.has_receipt(answer.id, answer.device, answer.blobs):
             return False
         self.require_wanted(answer.id, answer.device)
         return True
@@ -167,8 +170,8 @@ class RunDriver:
 
     def _put(self, answer: Answer) -> None:
         """Keeps an answer; an asynchronous round's may come after it has closed."""
-        store = self._directory.store
-        (store.answers.put if self.record.settings.asynchronous else store.answers.take)(answer)
+        answers = self._store.answers
+        (answers.put if self.record.settings.asynchronous else answers.take)(answer)
 
     async def _tell_taken(self, answer: Answer) -> None:
         """An answer is durable, and counts even if the run is another replica's by now."""
@@ -183,11 +186,11 @@ class RunDriver:
         """Takes notice of answers that other replicas took."""
         async with self._lock:
             current = self.state.open
-            alone = self.record.settings.asynchronous or not self._directory.store.leases.shared
+            alone = self.record.settings.asynchronous or not self._store.leases.shared
             if alone or current is None or current.reducing:
                 return
             attempt = attempt_id(self.record.run, current)
-            for answer in await asyncio.to_thread(self._directory.store.answers.of, attempt):
+            for answer in await asyncio.to_thread(self._store.answers.of, attempt):
                 if unheard(current, answer):
                     await self._heard(answer)
 
@@ -224,7 +227,7 @@ class RunDriver:
 
     def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
         """Whether the device may have a receipt for an update of that attempt; if not, nobody needs to look."""
-        current, shared = self.state.open, self._directory.store.leases.shared
+        current, shared = self.state.open, self._store.leases.shared
         reported = current is None or device in current.reported
         return shared or reported or self._objection(attempt, device) is not None
 
@@ -237,7 +240,7 @@ class RunDriver:
         """What an operator sees of the run."""
         record = replace(self.record, status=self.state.status)
         seen = dict(self._devices.misfits), self._patience.silence()
-        return await asyncio.to_thread(run_view, self._directory.store, record, self.state, *seen)
+        return await asyncio.to_thread(run_view, self._store, record, self.state, *seen)
 
     async def watch(self) -> tuple[RunView, Subscriber]:
         """A snapshot, and a watcher that is told everything after it."""
@@ -274,7 +277,7 @@ class RunDriver:
         self._tempo.follow(state.open)
         for attempt in before - needed_attempts(self.record, state):
             # Only now: whoever begins an upload looks at the state after making a directory, so none is left behind.
-            await asyncio.to_thread(self._directory.forget, attempt)
+            await asyncio.to_thread(self._storage.spool.delete, attempt)
         for command in commands:
             self._perform(command)
         silent = state.open and not state.trouble
@@ -306,7 +309,7 @@ class RunDriver:
         session.offer(build_assignment(id_, command.device, self.record, self.manifest, standing))
 
     async def _reduce(self, command: Reduce) -> None:
-        work = (self._directory, self.record.run, command, self.manifest, self.record.settings)
+        work = (self._storage, self.record.run, command, self.manifest, self.record.settings)
         outcome = await asyncio.to_thread(close_round, *work, standings=self._standings)
         if isinstance(outcome, Reduction):
             attempt, model = attempt_id(self.record.run, command), outcome.blobs[MODEL]
@@ -325,7 +328,7 @@ class RunDriver:
         if self.state.status != "running" or self.state.stopping:
             return
         blobs = self._standings[self.state.committed + 1].blobs
-        if await in_thread(damage, self._directory, blobs):
+        if await in_thread(damage, self._storage.blobs, blobs):
             async with self._lock:
                 self.close(Unavailable(f"run {self.record.run!r} goes on from an earlier model; watch again"))
             await self._begin_anew(self.record.run)
@@ -333,4 +336,4 @@ class RunDriver:
     async def _end(self) -> None:
         view = await self.view()
         self._announcer.ended(view)
-        await announce(view, self._directory.store, self._attendance)
+        await announce(view, self._store, self._attendance)

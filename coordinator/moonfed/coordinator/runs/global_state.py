@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.runs.assignments import GlobalState, load_global_state
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.blobs.blob_store import BlobStore
+from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
 from moonfed.manifest import Manifest
 
@@ -31,17 +32,17 @@ class GlobalStates:
             del self._by_round[round_]
 
 
-def load_global_states(directory: StateDirectory, record: RunRecord, manifest: Manifest) -> GlobalStates:
+def load_global_states(store: Store, blobs: BlobStore, record: RunRecord, manifest: Manifest) -> GlobalStates:
     """From the store; Corrupt if a file of the newest global state is damaged. Blocking."""
-    newest, kept = directory.store.latest_round(record.run, "committed"), record.settings.models_needed
+    newest, kept = store.latest_round(record.run, "committed"), record.settings.models_needed
     begins = newest.id.round + 1 if newest else 1
-    standings = {begins: load_global_state(directory, record, manifest)}
+    standings = {begins: load_global_state(store, blobs, record, manifest)}
     for round_ in range(max(1, begins + 1 - kept), begins):
-        standings[round_] = _earlier(directory, record, round_)
+        standings[round_] = _earlier(store, record, round_)
     return GlobalStates(standings, kept)
 
 
-def _earlier(directory: StateDirectory, record: RunRecord, round_: int) -> GlobalState:
+def _earlier(store: Store, record: RunRecord, round_: int) -> GlobalState:
     """What a round began with whose model is made already."""
-    before = directory.store.round(AttemptId(run=record.run, round=round_ - 1, attempt=1)) if round_ > 1 else None
-    return GlobalState(blobs=before.blobs if before else directory.store.initial_state(record.run))
+    before = store.round(AttemptId(run=record.run, round=round_ - 1, attempt=1)) if round_ > 1 else None
+    return GlobalState(blobs=before.blobs if before else store.initial_state(record.run))

@@ -22,9 +22,8 @@ from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.runs.resume import RunContext, new_run_context, resumed_run_context
 from moonfed.coordinator.runs.suspended import SuspendedRuns
 from moonfed.coordinator.runs.view import run_view
-from moonfed.coordinator.storage.blobs.garbage_collection import discard
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.recovery import recovered_state
-from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.coordinator.storage.transient_errors import as_passing
 from moonfed.coordinator.support.tasks import Background, in_thread
 from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
@@ -37,13 +36,11 @@ TROUBLE_SECONDS = 5.0  # between attempts to go on with a run whose files cannot
 class RunManager:
     """From a run's name to whoever serves it, and the changes between these. Lives on one event loop."""
 
-    def __init__(
-        self, directory: StateDirectory, attendance: Sessions, liveness: Liveness, background: Background
-    ) -> None:
-        self._directory, self._store, self._blobs = directory, directory.store, directory.blobs
+    def __init__(self, storage: Storage, attendance: Sessions, liveness: Liveness, background: Background) -> None:
+        self._storage, self._store, self._blobs = storage, storage.store, storage.blobs
         self._attendance, self._liveness, self._background = attendance, liveness, background
         self._served: dict[str, RunHandle] = {}
-        self.suspended = SuspendedRuns(directory)
+        self.suspended = SuspendedRuns(storage.store, storage.spool)
         self._changing = asyncio.Lock()
         self.dismissed = False
 
@@ -62,7 +59,7 @@ class RunManager:
         running = [record for record in await asyncio.to_thread(self._store.runs) if record.status == "running"]
         states = {record.run: await asyncio.to_thread(recovered_state, self._store, record.run) for record in running}
         attempts = [attempt for record in running for attempt in needed_attempts(record, states[record.run])]
-        await asyncio.to_thread(self._directory.forget_all_but, attempts)
+        await asyncio.to_thread(self._storage.spool.delete_local_except, attempts)
         if not self._store.leases.shared:
             for record in running:
                 await self._resume_or_wait(record, states[record.run])
@@ -129,9 +126,9 @@ class RunManager:
     async def start(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
         """Starts a run: see `moonfed.coordinator.runs.create`."""
         async with self._changing:
-            record = await asyncio.to_thread(add_run, self._directory, name, manifest, model, settings)
+            record = await asyncio.to_thread(add_run, self._storage, name, manifest, model, settings)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
-            driver = await self._drive(record, await asyncio.to_thread(new_run_context, self._directory, record))
+            driver = await self._drive(record, await asyncio.to_thread(new_run_context, self._storage, record))
         self._close_misfits()
         return await driver.view()
 
@@ -147,8 +144,8 @@ class RunManager:
         """Forgets a run that has ended, with its models and all that nothing else refers to; bytes freed."""
         released = await asyncio.to_thread(self._store.delete_run, run)
         self._served.pop(run, None)
-        await asyncio.to_thread(self._directory.forget_run, run)
-        return await asyncio.to_thread(discard, self._directory, released)
+        await asyncio.to_thread(self._storage.spool.delete_run, run)
+        return await asyncio.to_thread(self._storage.garbage_collector.collect, released)
 
     # Who serves a run: moonfed.coordinator.replicas.monitor decides where there are several
 
@@ -173,7 +170,7 @@ class RunManager:
             follower = Follower(
                 record=record,
                 manifest=Manifest.from_bytes(await in_thread(self._blobs.read, record.manifest)),
-                directory=self._directory,
+                storage=self._storage,
                 attendance=self._attendance,
                 liveness=self._liveness,
                 background=self._background,
@@ -229,7 +226,7 @@ class RunManager:
 
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
-            footing = await in_thread(resumed_run_context, self._directory, record, state)
+            footing = await in_thread(resumed_run_context, self._storage, record, state)
         except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
             if as_passing(error):
                 raise
@@ -241,7 +238,7 @@ class RunManager:
         driver = RunDriver(
             record=record,
             footing=footing,
-            directory=self._directory,
+            storage=self._storage,
             attendance=self._attendance,
             liveness=self._liveness,
             background=self._background,

@@ -10,8 +10,8 @@ from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.admission import needed_attempts
 from moonfed.coordinator.runs.global_state import GlobalStates, load_global_states
 from moonfed.coordinator.runs.rollback import roll_back
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.recovery import recovered_state
-from moonfed.coordinator.storage.state_directory import StateDirectory
 from moonfed.errors import Corrupt, NotFound
 from moonfed.manifest import Manifest
 
@@ -25,25 +25,27 @@ class RunContext:
     standings: GlobalStates
 
 
-def new_run_context(directory: StateDirectory, record: RunRecord) -> RunContext:
+def new_run_context(storage: Storage, record: RunRecord) -> RunContext:
     """Of a run that has just been recorded. Blocking."""
-    return _footing(directory, record, kind_of(record.settings).first)
+    return _footing(storage, record, kind_of(record.settings).first)
 
 
-def resumed_run_context(directory: StateDirectory, record: RunRecord, state: State) -> RunContext:
+def resumed_run_context(storage: Storage, record: RunRecord, state: State) -> RunContext:
     """Of a run that stood there when its coordinator ended; a damaged global state gives way to the one before it.
 
     Blocking. Raises Corrupt, NotFound or OSError for a damaged file that nothing can take the place of.
     """
-    directory.forget_shared(record.run, needed_attempts(record, state))
+    storage.spool.delete_shared_except(record.run, needed_attempts(record, state))
     try:
-        return _footing(directory, record, state)
+        return _footing(storage, record, state)
     except (Corrupt, NotFound, OSError):
-        if not roll_back(directory, record):
+        if not roll_back(storage, record):
             raise
-    return _footing(directory, record, recovered_state(directory.store, record.run))
+    return _footing(storage, record, recovered_state(storage.store, record.run))
 
 
-def _footing(directory: StateDirectory, record: RunRecord, state: State) -> RunContext:
-    manifest = Manifest.from_bytes(directory.blobs.read(record.manifest))
-    return RunContext(state=state, manifest=manifest, standings=load_global_states(directory, record, manifest))
+def _footing(storage: Storage, record: RunRecord, state: State) -> RunContext:
+    manifest = Manifest.from_bytes(storage.blobs.read(record.manifest))
+    return RunContext(
+        state=state, manifest=manifest, standings=load_global_states(storage.store, storage.blobs, record, manifest)
+    )

@@ -8,7 +8,8 @@ from dataclasses import replace
 from moonfed.coordinator.records import RunRecord, RunView, attempt_id
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.recovery import recovered_state
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.spool import Spool
+from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
 
 _log = logging.getLogger(__name__)
@@ -17,8 +18,8 @@ _log = logging.getLogger(__name__)
 class SuspendedRuns:
     """The suspended runs with their reasons. What they hold is kept for the day their file has been put back."""
 
-    def __init__(self, directory: StateDirectory) -> None:
-        self._directory, self._store = directory, directory.store
+    def __init__(self, store: Store, spool: Spool) -> None:
+        self._store, self._spool = store, spool
         self._reasons: dict[str, str] = {}
 
     @property
@@ -52,6 +53,6 @@ class SuspendedRuns:
         state = recovered_state(self._store, run)
         if state.open:
             self._store.abandon_round(attempt_id(run, state.open), "the run was stopped")
-            self._directory.forget_run(run)
+            self._spool.delete_run(run)
         self._store.end_run(run, "stopped")
         self._reasons.pop(run, None)

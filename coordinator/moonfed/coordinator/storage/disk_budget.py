@@ -49,8 +49,8 @@ class DiskBudget:
                 raise ResourceExhausted(f"the coordinator's {self._used_up(self._limit, size)}")
             self._used += size
 
-    def freed(self) -> None:
-        """Something was deleted: what is held is to be counted anew."""
+    def invalidate(self) -> None:
+        """Measure again at the next check, since something was deleted."""
         with self._lock:
             self._measured = -MEASURED_SECONDS
 

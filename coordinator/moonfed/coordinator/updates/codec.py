@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import ENCODED_MODEL, PLAIN, Encoding, Encodings
 from moonfed.files import sync_file
@@ -20,7 +20,7 @@ def decoded_bytes(manifest: Manifest, encodings: Encodings) -> int:
 
 
 def decode_update(
-    state: StateDirectory, files: Mapping[str, Path], manifest: Manifest, encodings: Encodings, begun_with: BlobRef
+    blobs: BlobStore, files: Mapping[str, Path], manifest: Manifest, encodings: Encodings, begun_with: BlobRef
 ) -> dict[str, Path]:
     """What an encoded update's files, by role, stand for: the model, durably beside the received file. Blocking.
 
@@ -31,7 +31,7 @@ def decode_update(
     if not encodings.updates_encoded:
         return {}
     decoded = files[MODEL].with_name(f"{files[MODEL].name}.decoded")
-    base = state.blobs.verified_path(begun_with) if encodings.changes else None
+    base = blobs.verified_path(begun_with) if encodings.changes else None
     decode_model(files[MODEL], decoded, manifest.tensors, encodings.up, begun_with=base)
     sync_file(decoded)
     return {MODEL: decoded}

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from moonfed.coordinator.records import Answer, AttemptId
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.receipts import Answers
+from moonfed.coordinator.storage.spool import Spool
 
 Outcome = bool | Exception  # True: it counts from now on; False: it did before
 
@@ -38,8 +39,8 @@ class GroupCommit:
     asynchronous run takes one at a time: each may begin the next round, which may not want the others any more.
     """
 
-    def __init__(self, directory: StateDirectory, is_new: Callable[[Answer], bool], *, asynchronous: bool) -> None:
-        self._directory, self._is_new, self._asynchronous = directory, is_new, asynchronous
+    def __init__(self, answers: Answers, spool: Spool, is_new: Callable[[Answer], bool], *, asynchronous: bool) -> None:
+        self._answers, self._spool, self._is_new, self._asynchronous = answers, spool, is_new, asynchronous
         self._waiting: list[PendingUpdate] = []
 
     def __bool__(self) -> bool:
@@ -81,19 +82,19 @@ class GroupCommit:
         try:
             if not self._is_new(arrival.answer):
                 return False
-            self._directory.put_update(arrival.answer.id, arrival.answer.device, arrival.checked)
+            self._spool.put(arrival.answer.id, arrival.answer.device, arrival.checked)
         except Exception as problem:
             return problem
         return True
 
     def _record(self, placed: Sequence[PendingUpdate]) -> dict[PendingUpdate, Outcome]:
-        store, answers = self._directory.store, [arrival.answer for arrival in placed]
+        answers = [arrival.answer for arrival in placed]
         try:
-            self._directory.sync_updates((answer.id, answer.device) for answer in answers)
+            self._spool.sync((answer.id, answer.device) for answer in answers)
             if self._asynchronous:  # such an answer may come after its round has closed
-                store.answers.put(answers[0])
+                self._answers.put(answers[0])
                 return {}
-            problems = store.answers.take_all(answers)
+            problems = self._answers.take_all(answers)
         except Exception as problem:  # none of these updates is known to be durable
             return dict.fromkeys(placed, problem)
         return {arrival: problem or True for arrival, problem in zip(placed, problems, strict=True)}

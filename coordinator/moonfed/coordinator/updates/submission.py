@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.records import MAX_REASON, Answer
 from moonfed.coordinator.runs.handle import RunHandle
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.transient_errors import as_passing
 from moonfed.coordinator.support.tasks import Background, in_thread
 from moonfed.coordinator.updates.codec import decode_update, decoded_bytes
@@ -50,11 +50,11 @@ class UpdateSession:
                 await self.close()
                 self._upload = None
                 if self._driver.is_over(header.id):  # its spool was deleted, and we have just made it again
-                    await asyncio.to_thread(self._desk.directory.forget_here, header.id)
+                    await asyncio.to_thread(self._desk.spool.delete_local, header.id)
 
     async def _receive(self) -> tuple[Transfer, dict[str, int]]:
         header, uploads = self._header, self._desk.uploads
-        directory = self._desk.directory.incoming(header.id, header.device)
+        directory = self._desk.spool.incoming_directory(header.id, header.device)
         files = {ref: directory / ref.sha256 for ref in header.blobs.values()}
         # One at a time: a device cannot fill the disk with the beginnings of many updates.
         await uploads.drop([other for other in directory.glob("*") if other not in files.values()])
@@ -92,8 +92,9 @@ class UpdateSession:
 class Updates:
     """Receives the updates of all runs."""
 
-    def __init__(self, directory: StateDirectory, uploads: Transfers, background: Background) -> None:
-        self.directory, self.uploads, self.background = directory, uploads, background
+    def __init__(self, storage: Storage, uploads: Transfers, background: Background) -> None:
+        self.spool, self.uploads, self.background = storage.spool, uploads, background
+        self._blobs, self._budget, self._answers = storage.blobs, storage.budget, storage.store.answers
         self.checking = asyncio.Semaphore(CHECKED_AT_ONCE)
         self._quotas: WeakKeyDictionary[RunHandle, ByteQuota] = WeakKeyDictionary()
 
@@ -119,13 +120,13 @@ class Updates:
             await self.background.finish(self._take(admitted, header, files))
 
     async def _take(self, driver: RunHandle, header: UpdateHeader, files: Mapping[str, Path]) -> None:
-        directory = await in_thread(self.directory.new_taking_place, header.id)
+        directory = await in_thread(self.spool.make_staging_directory, header.id)
         try:
             await self.count(driver, header, lambda: link_files(header, files, directory))
         finally:
             await in_thread(shutil.rmtree, directory, ignore_errors=True)
             if driver.is_over(header.id):  # its spool was deleted, and we may have made it again
-                await in_thread(self.directory.forget_here, header.id)
+                await in_thread(self.spool.delete_local, header.id)
 
     async def _admitted(self, driver: RunHandle | None, header: UpdateHeader) -> RunHandle | None:
         """The driver that takes the update; None if the update has its receipt already."""
@@ -139,10 +140,10 @@ class Updates:
         if isinstance(problem, MoonfedError):
             await _refuse(problem, driver, header)
         # No refusal of the update: the device tries again, perhaps when there is room.
-        if self.directory.budget.limited:
+        if self._budget.limited:
             received = sum(ref.size for ref in header.blobs.values())
             room = received + decoded_bytes(driver.manifest, driver.record.settings.encodings)
-            await in_thread(self.directory.budget.require, room)
+            await in_thread(self._budget.require, room)
         return driver
 
     async def count(self, driver: RunHandle, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]) -> None:
@@ -173,7 +174,7 @@ class Updates:
     def _check(self, driver: RunHandle, header: UpdateHeader, files: Mapping[str, Path]) -> dict[str, Path]:
         """The decoded files, by role, that take the place of received ones; raises what is wrong with the update."""
         encodings, begun_with = driver.record.settings.encodings, driver.begun_with(header.id)
-        decoded = decode_update(self.directory, files, driver.manifest, encodings, begun_with)
+        decoded = decode_update(self._blobs, files, driver.manifest, encodings, begun_with)
         check_files({**files, **decoded}, driver.manifest)
         return decoded
 
@@ -181,7 +182,7 @@ class Updates:
         """Whether this very update counts already; AlreadyExists if another one of its device does."""
         if driver and not driver.may_have_receipt(header.id, header.device):
             return False
-        return await asyncio.to_thread(self.directory.store.answers.has_receipt, header.id, header.device, header.blobs)
+        return await asyncio.to_thread(self._answers.has_receipt, header.id, header.device, header.blobs)
 
 
 def _outcome(check: Callable[[], T]) -> T | MoonfedError:

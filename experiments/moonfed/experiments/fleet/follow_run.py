@@ -11,7 +11,7 @@ from contextlib import suppress
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.records import RoundRecord, RunEvent, RunView
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import RUN, Layout
@@ -59,7 +59,7 @@ class Scorer:
         self,
         simulation: Simulation,
         layout: Layout,
-        directory: StateDirectory,
+        directory: Storage,
         federation: Coordinator,
         engine: Engine,
         scored: Callable[[RoundResult], None],

@@ -10,7 +10,7 @@ from pathlib import Path
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.edge_client.agent.assignment import Assignment as Assigned
 from moonfed.edge_client.state.round_store import RunState, StoredRound
@@ -41,7 +41,7 @@ class Fleet:
     """What all parties share. `delivered` is called with each party whose update was counted."""
 
     federation: Coordinator
-    directory: StateDirectory
+    directory: Storage
     engine: Engine
     layout: Layout
     stragglers: float

@@ -21,7 +21,7 @@ from moonfed.bundle import read_bundle
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.rounds.retention import KEEP_ALL
 from moonfed.coordinator.rounds.settings import Amount, Settings
-from moonfed.coordinator.storage.state_directory import StateDirectory, open_state
+from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.edge_client.worker.trainer import require_accelerator
 from moonfed.errors import NotFound
 from moonfed.experiments.fleet.checkpoint import restore_checkpoint
@@ -78,7 +78,7 @@ def run_simulation(
         parties = asyncio.run(_solo(simulation, layout, settings, progress))
         return finish(SimulationResult(simulation=simulation, output=output, parties=parties))
     # Outside the event loop: its end waits for the threads that still use the database.
-    with _one_interrupt(), open_state(layout.coordinator) as directory:
+    with _one_interrupt(), open_storage(layout.coordinator) as directory:
         rounds = asyncio.run(_federated(simulation, layout, directory, settings, progress))
     return finish(SimulationResult(simulation=simulation, output=output, rounds=rounds))
 
@@ -153,7 +153,7 @@ async def _solo(
 
 
 async def _federated(
-    simulation: Simulation, layout: Layout, directory: StateDirectory, settings: EngineSettings, progress: Tell
+    simulation: Simulation, layout: Layout, directory: Storage, settings: EngineSettings, progress: Tell
 ) -> tuple[RoundResult, ...]:
     federation, teller, clock = Coordinator(directory), Teller(progress, simulation.rounds), Clock(layout)
 
@@ -189,9 +189,7 @@ async def _federated(
     return scorer.results
 
 
-async def _start_once(
-    simulation: Simulation, layout: Layout, directory: StateDirectory, federation: Coordinator
-) -> None:
+async def _start_once(simulation: Simulation, layout: Layout, directory: Storage, federation: Coordinator) -> None:
     """Starts the run unless an earlier start of this simulation did. No round opens before all parties attend."""
     if any(record.run == RUN for record in directory.store.runs()):
         return
@@ -231,7 +229,7 @@ async def _until_done(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _keep_model(model: BlobRef | None, directory: StateDirectory, layout: Layout) -> None:
+def _keep_model(model: BlobRef | None, directory: Storage, layout: Layout) -> None:
     """Puts the last global model where a user finds it."""
     assert model is not None  # noqa: S101 - the run has finished
     temporary = layout.model.with_suffix(".new")

@@ -1,7 +1,7 @@
-"""Deletes blobs that nothing refers to any more.
+"""Garbage collection of blobs that nothing refers to any longer.
 
-The rows that refer to a blob go first, in a transaction; the blob goes after it. A kill between the two leaves a blob
-that nobody needs, never a reference without its blob; what was left so is swept when the coordinator starts again.
+The rows that refer to a blob are deleted first, in a transaction, and the blob afterwards. A kill between the two
+leaves an unneeded blob, never a reference without its blob; the next start sweeps up what was left.
 """
 
 from __future__ import annotations
@@ -10,51 +10,58 @@ import logging
 from collections.abc import Iterable
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.storage.state_directory import StateDirectory
+from moonfed.coordinator.storage.blobs.blob_store import BlobStore
+from moonfed.coordinator.storage.blobs.pins import Pins
+from moonfed.coordinator.storage.disk_budget import DiskBudget
+from moonfed.coordinator.storage.store import Store
 from moonfed.errors import MoonfedError
 from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
-UPLOAD_SECONDS = 24 * 3600.0  # after which an uploaded bundle that no run was started from has been given up
+UPLOAD_SECONDS = 24 * 3600.0  # after which an uploaded bundle that no run was started from counts as abandoned
 
 
-def discard(state: StateDirectory, blobs: Iterable[BlobRef]) -> int:
-    """Deletes those of the blobs that nothing refers to; bytes freed. Blocking."""
-    freed = 0
-    for ref in blobs:
+class GarbageCollector:
+    """Deletes unreferenced blobs. Blocking."""
 
-        def delete(ref: BlobRef = ref) -> None:
-            nonlocal freed
-            if not state.store.refers_to(ref.sha256):
-                state.blobs.delete(ref.sha256)
-                freed += ref.size
+    def __init__(self, store: Store, blobs: BlobStore, pins: Pins, budget: DiskBudget) -> None:
+        self._store, self._blobs, self._pins, self._budget = store, blobs, pins, budget
 
+    def collect(self, candidates: Iterable[BlobRef]) -> int:
+        """Delete those of the blobs that nothing refers to, and return the bytes freed."""
+        freed = 0
+        for ref in candidates:
+
+            def delete(ref: BlobRef = ref) -> None:
+                nonlocal freed
+                if not self._store.refers_to(ref.sha256):
+                    self._blobs.delete(ref.sha256)
+                    freed += ref.size
+
+            try:
+                self._pins.unless_pinned(ref.sha256, delete)
+            except Exception as error:  # the next sweep deletes it: nothing depends on it
+                _log.error("blob %s cannot be deleted", ref.sha256[:12], exc_info=error)
+        self._budget.invalidate()
+        return freed
+
+    def sweep(self) -> None:
+        """Delete the blobs that a kill or an abandoned upload left behind.
+
+        Nothing is swept while a run's bundle is unknown because its manifest is damaged: a backup may restore it.
+        """
+        known = [self._complete_bundle(run.run, run.manifest) for run in self._store.runs_without_bundle()]
+        if all(known):
+            freed = self.collect(self._blobs.unused_since(UPLOAD_SECONDS))
+            if freed:
+                _log.info("deleted %d bytes of unreferenced blobs", freed)
+
+    def _complete_bundle(self, run: str, manifest: BlobRef) -> bool:
+        """Record which bundle files a run of an older release needs."""
         try:
-            state.pins.unless_pinned(ref.sha256, delete)
-        except Exception as error:  # it stays for the next sweep: nothing depends on its going
-            _log.error("blob %s cannot be deleted", ref.sha256[:12], exc_info=error)
-    state.budget.freed()
-    return freed
-
-
-def sweep(state: StateDirectory) -> None:
-    """Deletes what a kill or an upload that was given up has left. Blocking.
-
-    Not as long as a run's bundle is unknown because its manifest is damaged: it may be put back from a backup.
-    """
-    known = [_complete(state, run.run, run.manifest) for run in state.store.runs_without_bundle()]
-    if all(known):
-        freed = discard(state, state.blobs.unused_since(UPLOAD_SECONDS))
-        if freed:
-            _log.info("deleted %d bytes of blobs that nothing refers to", freed)
-
-
-def _complete(state: StateDirectory, run: str, manifest: BlobRef) -> bool:
-    """Finds out which bundle files a run needs that an older release has recorded without them."""
-    try:
-        files = Manifest.from_bytes(state.blobs.read(manifest)).files
-    except (MoonfedError, OSError) as error:
-        _log.warning("run %r: its bundle's files are not known (%s); no blobs are swept", run, error)
-        return False
-    state.store.add_bundle(run, files)
-    return True
+            files = Manifest.from_bytes(self._blobs.read(manifest)).files
+        except (MoonfedError, OSError) as error:
+            _log.warning("run %r: its bundle's files are not known (%s); no blobs are swept", run, error)
+            return False
+        self._store.add_bundle(run, files)
+        return True

@@ -1,0 +1,135 @@
+"""The spool: updates of open rounds, from their first byte until the round is committed or abandoned.
+
+RUN/ROUND-ATTEMPT/incoming/DEVICE/SHA256   blobs that are being received
+RUN/ROUND-ATTEMPT/updates/DEVICE/ROLE      checked updates
+RUN/ROUND-ATTEMPT/reduced/                 the next global state while it is computed
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.storage.shared_spool import SharedSpool
+from moonfed.errors import Unavailable
+from moonfed.files import sync_directory, sync_file
+
+_log = logging.getLogger(__name__)
+
+
+class Spool:
+    """The updates of open rounds below `root`. Blocking.
+
+    With `shared`, an update is also copied to an object store before it is acknowledged, so that whichever coordinator
+    reduces the round can fetch it.
+    """
+
+    def __init__(self, root: Path, shared: SharedSpool | None = None) -> None:
+        self._root, self._shared = root, shared
+
+    def attempt_directory(self, attempt: AttemptId) -> Path:
+        """The directory of one attempt; it exists until the attempt is over."""
+        return self._root / attempt.run / f"{attempt.round}-{attempt.attempt}"
+
+    def incoming_directory(self, attempt: AttemptId, device: str) -> Path:
+        """The directory in which a device's blobs are received, each named by its sha256."""
+        return self.attempt_directory(attempt) / "incoming" / device
+
+    def reduced_directory(self, attempt: AttemptId) -> Path:
+        """The directory in which the attempt's global state is computed."""
+        return self.attempt_directory(attempt) / "reduced"
+
+    def make_staging_directory(self, attempt: AttemptId) -> Path:
+        """Create an empty directory in which the files of a local update are checked."""
+        self.attempt_directory(attempt).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="staging-", dir=self.attempt_directory(attempt)))
+
+    def update_file(self, attempt: AttemptId, device: str, role: str) -> Path:
+        """The path of one role's file of a device's checked update, which need not exist."""
+        return self._update_directory(attempt, device) / role
+
+    def holds(self, attempt: AttemptId, device: str, role: str, ref: BlobRef) -> bool:
+        """Check one role's file of an update; fetch it first if another coordinator received it. Raises NotFound."""
+        path = self.update_file(attempt, device, role)
+        if self._shared and not (path.exists() and ref_of_file(path) == ref):
+            self._shared.fetch(attempt, device, path, ref.sha256)
+        return ref_of_file(path) == ref
+
+    def put(self, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
+        """Move an update's checked, fsynced files, by role, into place, replacing an update that has no receipt.
+
+        Their names are durable after `sync`.
+        """
+        directory = self._update_directory(attempt, device)
+        directory.mkdir(parents=True, exist_ok=True)
+        roles = list(checked)
+        for number, role in enumerate(roles):
+            if checked[role] in [checked[later] for later in roles[number + 1 :]]:  # two roles may hold the same bytes
+                shutil.copyfile(checked[role], directory / role)
+                sync_file(directory / role)
+            else:
+                os.replace(checked[role], directory / role)
+        if self._shared:
+            self._shared.put(attempt, device, [directory / role for role in roles])
+
+    def sync(self, updates: Iterable[tuple[AttemptId, str]]) -> None:
+        """Make the file names of (attempt, device) updates durable, fsyncing each directory once."""
+        directories = [self._update_directory(attempt, device) for attempt, device in updates]
+        parents = {parent for directory in directories for parent in list(directory.parents)[:5]}  # up to the state
+        for directory in [*directories, *parents]:
+            sync_directory(directory)
+
+    def delete_update(self, attempt: AttemptId, device: str) -> None:
+        """Delete one device's update."""
+        shutil.rmtree(self._update_directory(attempt, device), ignore_errors=True)
+        if self._shared:
+            with _cleanup_deferred_if_unavailable():
+                self._shared.delete_update(attempt, device)
+
+    def delete_local(self, attempt: AttemptId) -> None:
+        """Delete an attempt's files on this machine."""
+        shutil.rmtree(self.attempt_directory(attempt), ignore_errors=True)
+
+    def delete(self, attempt: AttemptId) -> None:
+        """Delete the updates of an attempt that is over."""
+        self.delete_local(attempt)
+        if self._shared:
+            with _cleanup_deferred_if_unavailable():
+                self._shared.delete(attempt)
+
+    def delete_run(self, run: str) -> None:
+        """Delete all updates of a run."""
+        shutil.rmtree(self._root / run, ignore_errors=True)
+        self.delete_shared_except(run, ())
+
+    def delete_local_except(self, attempts: Collection[AttemptId]) -> None:
+        """Delete the files that a killed coordinator left on this machine, except those of the given attempts."""
+        kept = {self.attempt_directory(attempt) for attempt in attempts}
+        for directory in self._root.glob("*/*"):
+            if directory not in kept:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def delete_shared_except(self, run: str, attempts: Collection[AttemptId]) -> None:
+        """Delete the shared copies that a killed coordinator left of a run, except those of the given attempts."""
+        if self._shared:
+            with _cleanup_deferred_if_unavailable():
+                self._shared.delete_except(run, attempts)
+
+    def _update_directory(self, attempt: AttemptId, device: str) -> Path:
+        return self.attempt_directory(attempt) / "updates" / device
+
+
+@contextmanager
+def _cleanup_deferred_if_unavailable() -> Iterator[None]:
+    """Log an unreachable object store instead of raising: deleting unneeded updates must not hold up a run."""
+    try:
+        yield
+    except Unavailable as error:
+        _log.warning("updates that are no longer needed stay until the next start: %s", error)
