@@ -178,7 +178,7 @@ class Life(RuleBasedStateMachine):
         name, settings = f"run-{next(self.numbers):04}", KINDS[kind % len(KINDS)]
         for content in BUNDLE.contents.values():
             with suppress(OSError):
-                self.coordinator.running.directory.blobs.put_bytes(content)
+                self.coordinator.running.storage.blobs.put_bytes(content)
         self.books[name] = Ledger(name, settings, [model_values(BUNDLE.contents[WEIGHTS_FILE])])
         self.doubtful.add(name)
         self.coordinator.begin(self._start(name, settings))
@@ -268,7 +268,7 @@ class Life(RuleBasedStateMachine):
                 del self.books[name]
                 continue
             records = self.coordinator.ask(self.records(name))
-            book.read(records, self.coordinator.running.directory.blobs.read)
+            book.read(records, self.coordinator.running.storage.blobs.read)
             self.check_run(book, view)
             blobs |= {ref_of_bytes(content).sha256 for content in BUNDLE.contents.values()}
             blobs |= {record.model.sha256 for record in records if record.model}
@@ -294,7 +294,7 @@ class Life(RuleBasedStateMachine):
         for present in self.devices:
             work = present.work.get(book.run)
             if present.attends and work and work.id.round == view.committed + 1:
-                content = self.coordinator.running.directory.blobs.read(work.blobs["model"])
+                content = self.coordinator.running.storage.blobs.read(work.blobs["model"])
                 assert (model_values(content) == self.before(work)).all()
 
     def is_wanted(self, device: SimulatedDevice, work: Assignment) -> bool:
