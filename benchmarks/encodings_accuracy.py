@@ -21,7 +21,7 @@ from benchmarks.report import Figure, Tables, progress
 from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle, read_bundle, write_bundle
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.storage.state_directory import open_state
+from moonfed.coordinator.storage.opening import open_storage
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.preparation import prepare
@@ -110,7 +110,7 @@ def _simulate(recipe: Simulation, case: EncodingCase) -> EncodingOutcome:
             write_bundle(Layout(output).bundle, perturb(read_bundle(Layout(output).bundle), recipe.seed))
         result = run_simulation(simulation, output, engine=EngineSettings(workers=WORKERS))
         plain = file_size(read_bundle(result.bundle).manifest.tensors)
-        with open_state(Layout(output).coordinator) as state:
+        with open_storage(Layout(output).coordinator) as state:
             newest = AttemptId(run=RUN, round=simulation.rounds, attempt=1)
             sent = [answer.blobs[MODEL].size for answer in state.store.answers.of(newest)]
     found = EncodingOutcome(
