@@ -101,6 +101,7 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
             "views is 2; it must be 0, since nothing is augmented: augmentation is false",
         ),
         ({"method": "solo", "server_rule": "fedavgm"}, "server_rule is 'fedavgm'; with method 'solo'"),
+        ({"method": "pooled", "stragglers": 0.5}, "stragglers is 0.5; with method 'pooled'"),
         ({"method": "solo", "cohort": "20%"}, "cohort is '20%'; with method 'solo'"),
         ({"name": ""}, "name is ''"),
     ],

@@ -18,10 +18,13 @@ from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import LOADERS, augmentation
 from moonfed.experiments.partition import Kind, PartitionSettings
 from moonfed.export.bundle_recipe import MethodSettings, read_settings
+from moonfed.export.methods import METHODS
 from moonfed.server_rules import ServerRule, read_server_rule
 
 Value = float | int | str | bool
-SOLO = "solo"  # the method that exchanges nothing
+SOLO = "solo"  # every party trains alone
+POOLED = "pooled"  # all samples in one place, to compare with; no device's method
+ALONE = (SOLO, POOLED)  # the methods that exchange nothing
 OWN_SEED = -1  # partition_seed: the simulation's
 TABLES = ("settings", "server")
 ENCODINGS = ("uplink_encoding", "downlink_encoding")
@@ -64,6 +67,7 @@ class Simulation:
         if not self.name or not self.name.isprintable():
             raise InvalidInput(f"name is {self.name!r}; it must be printable text")
         _one_of("dataset", self.dataset, tuple(LOADERS))
+        _one_of("method", self.method, (*METHODS, POOLED))
         _one_of("sampling", self.sampling, get_args(Sampling))
         _whole("rounds", self.rounds, 1, MAX_NUMBER)
         _whole("parties", self.parties, 1, MAX_NUMBER)
@@ -100,7 +104,7 @@ class Simulation:
                 "sampling is 'samples' and weighting is 'samples', which counts a party's size twice; "
                 "one of them must be 'uniform' (server.weighting for the latter)"
             )
-        if self.method != SOLO:
+        if self.method not in ALONE:
             return
         for key, value, allowed in (
             ("server_rule", self.server_rule, "mean"),
@@ -111,16 +115,30 @@ class Simulation:
             ("downlink_encoding", self.downlink_encoding, str(PLAIN)),
         ):
             if value != allowed:
-                raise InvalidInput(f"{key} is {value!r}; with method 'solo', which exchanges nothing, leave it out")
+                raise InvalidInput(
+                    f"{key} is {value!r}; with method {self.method!r}, which exchanges nothing, leave it out"
+                )
 
     @property
     def method_settings(self) -> MethodSettings:
         """The method with everything that `settings` can change."""
-        return read_settings(self.method, self.settings)
+        return read_settings(self.device_method, self.settings)
+
+    @property
+    def device_method(self) -> str:
+        """The method that devices train with; of pooled samples FedAvg, since they are one device's."""
+        return "fedavg" if self.method == POOLED else self.method
+
+    @property
+    def trained_parties(self) -> int:
+        """How many there are to train: one, if all samples are pooled."""
+        return 1 if self.method == POOLED else self.parties
 
     @property
     def partition_settings(self) -> PartitionSettings:
-        """How the training samples are split."""
+        """How the training samples are split; not at all, if they are pooled."""
+        if self.method == POOLED:
+            return PartitionSettings(kind="iid", devices=1)
         seed = self.seed if self.partition_seed == OWN_SEED else self.partition_seed
         return PartitionSettings(kind=self.partition, devices=self.parties, beta=self.beta, seed=seed)
 
@@ -147,7 +165,7 @@ class Simulation:
     @property
     def names(self) -> list[str]:
         """The parties' names, in order of their parts of the data."""
-        return [f"party-{number}" for number in range(1, self.parties + 1)]
+        return [f"party-{number}" for number in range(1, self.trained_parties + 1)]
 
     def to_document(self) -> dict[str, Any]:
         """The recipe as JSON values, numbers that were text included."""

@@ -172,6 +172,22 @@ def test_solo_is_what_each_party_reaches_alone(tmp_path: Path) -> None:
     assert second.is_file()
 
 
+def test_pooled_samples_are_trained_as_one_partys(tmp_path: Path) -> None:
+    keys = QUICK | {"settings": {"epochs": 3, "batch_size": 16, "learning_rate": 0.005}, "rounds": 1}
+    simulation = Simulation(dataset="digits", method="pooled", **keys)
+    result = run_simulation(simulation, tmp_path / "a", engine=TWO)
+    assert len(result.counts) == 1
+    assert result.counts.sum() == len(load_dataset("digits", None).train_labels)
+    assert [row["round"] for row in rows(tmp_path / "a")] == [1]
+    assert {row["method"] for row in rows(tmp_path / "a")} == {"pooled"}
+    assert result.accuracy == pytest.approx(alone(result.bundle, simulation, 1))
+    single = Simulation(dataset="digits", method="fedavg", partition="iid", **(keys | {"parties": 1}))
+    other = run_simulation(single, tmp_path / "b", engine=TWO)
+    assert result.model is not None
+    assert other.model is not None
+    assert result.model.read_bytes() == other.model.read_bytes()
+
+
 def alone(bundle: Path, simulation: Simulation, number: int) -> float:
     """The party's accuracy, trained here and now from its part of the data."""
     torch.set_num_threads(1)
@@ -187,7 +203,7 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
         previous_models=[],
         received={},
         settings=RoundSettings(
-            epochs=12,
+            epochs=simulation.method_settings.training.epochs,
             batch_size=16,
             hyperparameters=manifest.hyperparameters,
             seed=simulation.seed,

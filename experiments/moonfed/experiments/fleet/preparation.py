@@ -28,7 +28,7 @@ def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Call
     """
     require_ours(simulation, layout)
     if not (layout.data.is_dir() and layout.bundle.is_dir()):
-        say(f"Preparing {simulation.dataset} for {simulation.parties} parties and compiling the plan")
+        say(f"Preparing {simulation.dataset} for {simulation.trained_parties} parties and compiling the plan")
         loaded = _load(simulation, data)
         parts = partition(loaded.train_labels, simulation.partition_settings)
         # A checkpoint brings its own bundle: another release of torch would compile another.
@@ -113,7 +113,7 @@ def bundle_recipe(simulation: Simulation, data: DataSet) -> BundleRecipe:
         model=simulation.model,
         input=data.input,
         classes=data.classes,
-        method=simulation.method,
+        method=simulation.device_method,
         settings=simulation.settings,
         mean=customary.mean,
         deviation=customary.deviation,

@@ -164,7 +164,7 @@ async def _federated(
     def scored(result: RoundResult) -> None:
         teller.scored(result.accuracy)
 
-    async with open_engine(settings, layout.root, simulation.parties) as engine:
+    async with open_engine(settings, layout.root, simulation.trained_parties) as engine:
         scorer = Scorer(simulation, layout, directory, federation, engine, scored)
         fleet = Fleet(
             federation=federation,
@@ -200,7 +200,7 @@ async def _start_once(simulation: Simulation, layout: Layout, directory: Storage
         rounds=simulation.rounds,
         cohort=simulation.cohort_amount,
         sampling=simulation.sampling,
-        minimum_devices=simulation.parties,
+        minimum_devices=simulation.trained_parties,
         quorum=Amount(fraction=1.0),
         deadline_seconds=FOREVER,
         patience_seconds=FOREVER,
