@@ -26,6 +26,7 @@ from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.manifest import InputSpec
 from moonfed.plan import Plan, TorchScriptPlan, load_plan
+from moonfed.training_spec import TrainingSpec
 
 SAMPLE = InputSpec(kind="image", shape=(32, 32, 3))
 CLASSES, EPOCHS = 10, 10
@@ -116,10 +117,7 @@ def _plan_round(contender: Contender, work: Workload, network: Network, data: Sa
 
     def train(epochs: int) -> object:
         settings = RoundSettings(
-            epochs=epochs,
-            batch_size=BATCH,
-            views=contender.views,
-            hyperparameters=HYPERPARAMETERS,
+            training=TrainingSpec(epochs=epochs, batch_size=BATCH, views=contender.views, hyperparameters=HYPERPARAMETERS),
             seed=0,
             round=1,
             device="benchmark",

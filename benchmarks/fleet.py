@@ -96,7 +96,7 @@ def _run_steps(bundle: Path, steps: int, start: Barrier, durations: Queue[float]
     weights = split(np.array(open_model(bundle / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
     plan = load_plan(bundle / PLAN_FILE, "cpu")
     model = [torch.from_numpy(weights[spec.name]) for spec in manifest.tensors]
-    plan.begin_round(model, [], {}, manifest.hyperparameters)
+    plan.begin_round(model, [], {}, manifest.training.hyperparameters)
     inputs = torch.randint(0, 256, (BATCH, *manifest.input.shape), dtype=torch.uint8)
     labels, empty, draws = torch.randint(0, 10, (BATCH,)), torch.empty(0), torch.empty(BATCH, 0)
     for _ in range(WARM_UP):

@@ -7,7 +7,7 @@ on CIFAR-10. int8 is calibrated on the training data; top-1 is measured on held-
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -82,12 +82,10 @@ def _train(bundle: Bundle, data: DataSet, epochs: int, directory: Path) -> Vecto
     samples = Samples(inputs=torch.from_numpy(data.train_inputs), labels=torch.from_numpy(data.train_labels))
     begun = split(np.array(open_model(directory / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
     model = [torch.from_numpy(tensor) for tensor in begun.values()]
+    training = replace(manifest.training, batch_size=BATCH, views=0)
     for number, (rate, count) in enumerate(zip(LEARNING_RATES, (epochs, 1), strict=True), start=1):
         settings = RoundSettings(
-            epochs=count,
-            batch_size=BATCH,
-            views=0,
-            hyperparameters={**manifest.hyperparameters, "learning_rate": rate},
+            training=replace(training.with_hyperparameters({"learning_rate": rate}), epochs=count),
             seed=SEED,
             round=number,
             device="benchmark",

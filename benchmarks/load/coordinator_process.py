@@ -19,8 +19,9 @@ from moonfed.bundle import Bundle
 from moonfed.coordinator.cli.control_client import Console, connect
 from moonfed.experiments.child_processes import Fleet
 from moonfed.identity import load_identity
-from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.tensors import TensorSpec, write_model
+from moonfed.training_spec import TrainingSpec
 from moonfed.v1 import control_pb2
 from moonfed.version import PLAN_INTERFACE
 
@@ -55,9 +56,8 @@ class SyntheticModel:
             name="benchmark",
             model="mlp",
             method="fedavg",
-            hyperparameters={"learning_rate": 0.1},
             previous_models=0,
-            training=LocalTraining(epochs=1, batch_size=8),
+            training=TrainingSpec(epochs=1, batch_size=8, hyperparameters={"learning_rate": 0.1}),
             input=InputSpec(kind="features", shape=(4,)),
             classes=("a", "b"),
             tensors=self.specs,

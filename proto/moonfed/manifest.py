@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput
 from moonfed.schema import FLOAT32, TensorSpec
 from moonfed.server_rules import Mean, ServerRule, read_server_rule
+from moonfed.training_spec import TrainingSpec
 from moonfed.version import PLAN_INTERFACE
 
 FORMAT = "moonfed-bundle/3"
@@ -35,7 +36,6 @@ PROTOTYPES = "prototypes"  # down: `prototypes` [C, D], and `present` [C], 1 for
 CLASS_MEANS = "class_means"  # up: `means` [C, D] of a device's representations, and `counts` [C] of their samples
 DOWNLINK, UPLINK, DEVICE_STATE = (VARIATE, PROTOTYPES), (VARIATE_CHANGE, CLASS_MEANS), (DEVICE_VARIATE,)
 
-LARGEST = 2**32 - 1  # that an assignment can say of the loop over the data
 Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file
 Schedule = tuple[tuple[int, float], ...]  # (round, value): linear between these points, constant outside
 
@@ -63,20 +63,6 @@ class InputSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTraining:
-    """The device's loop over its data in one round."""
-
-    epochs: int
-    batch_size: int
-    views: int = 0  # augmented copies of the data that the epochs take in turn; 0: a fresh one in every epoch
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("views", 0)):
-            value = getattr(self, name)
-            _check(least <= value <= LARGEST, name, value, f"a whole number from {least} to {LARGEST}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpec:
     """What a device needs to know before it opens the plan."""
 
@@ -99,9 +85,8 @@ class Manifest:
     name: str
     model: str
     method: str
-    hyperparameters: Mapping[str, float]  # the plan's: learning_rate, momentum, … and the method's own
     previous_models: int  # k of MOON: previous local models that a round begins with; 0 for most methods
-    training: LocalTraining
+    training: TrainingSpec  # its hyperparameters are the first round's, unless `schedules` says otherwise
     input: InputSpec
     classes: tuple[str, ...]
     tensors: tuple[TensorSpec, ...]
@@ -134,18 +119,16 @@ class Manifest:
             for role, specs in roles.items():
                 _check(role in known, f"role of {field_}", role, f"one of {', '.join(known)}")
                 _check_tensors(f"{field_} {role!r}", specs)
-        for key, value in self.hyperparameters.items():
-            _check(math.isfinite(value), f"hyperparameter {key!r}", value, "a finite number")
         for key, points in self.schedules.items():
             rounds = [round_ for round_, _ in points]
             good = bool(points) and rounds == sorted(set(rounds)) and all(math.isfinite(value) for _, value in points)
             _check(good, f"schedule of {key!r}", points, "(round, finite value) in order of the rounds, each once")
-            _check(key in self.hyperparameters, "name of a schedule", key, "a hyperparameter's")
+            _check(key in self.training.hyperparameters, "name of a schedule", key, "a hyperparameter's")
         _check(sorted(self.files) == sorted(FILES), "files", sorted(self.files), str(sorted(FILES)))
 
-    def hyperparameters_at(self, round_: int) -> dict[str, float]:
-        """The plan's hyperparameters in a round, counted from 1."""
-        return {**self.hyperparameters, **{key: _at(points, round_) for key, points in self.schedules.items()}}
+    def training_at(self, round_: int) -> TrainingSpec:
+        """Return the training of a round, counted from 1, with its scheduled hyperparameters."""
+        return self.training.with_hyperparameters({key: _at(points, round_) for key, points in self.schedules.items()})
 
     @property
     def parameters(self) -> tuple[TensorSpec, ...]:
@@ -159,9 +142,8 @@ class Manifest:
             "name": self.name,
             "model": self.model,
             "method": self.method,
-            "hyperparameters": {key: float(value) for key, value in self.hyperparameters.items()},
             "previous_models": self.previous_models,
-            "training": asdict(self.training),
+            "training": self.training.to_document(),
             "server_rule": self.server_rule.to_document(),
             "prototype_devices": self.prototype_devices,
             "schedules": {key: [[at, float(value)] for at, value in points] for key, points in self.schedules.items()},
@@ -213,9 +195,8 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         name=str(document["name"]),
         model=str(document["model"]),
         method=str(document["method"]),
-        hyperparameters={str(key): float(value) for key, value in document["hyperparameters"].items()},
         previous_models=int(document["previous_models"]),
-        training=LocalTraining(**{key: int(value) for key, value in document["training"].items()}),
+        training=TrainingSpec.from_document(document["training"]),
         server_rule=read_server_rule(document["server_rule"]),
         prototype_devices=int(document["prototype_devices"]),
         schedules={

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.edge_client.agent.connection import Link
 from moonfed.edge_client.agent.enrolment import keep_identity, read_identity
@@ -24,8 +25,9 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.export.optimiser import Sgd
 from moonfed.export.plan_builder import compile_plan, plan_bytes
-from moonfed.manifest import FILES, PLAN_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.tensors import write_model
+from moonfed.training_spec import TrainingSpec
 from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
 from tests.support.authority import DAY, Authority, certified_key
@@ -56,12 +58,15 @@ class Bundle:
         return ref_of_bytes(self.manifest.to_bytes()).sha256
 
     def assignment(self, *, run: str = "tested", **fields: Any) -> fleet_pb2.Assignment:  # noqa: ANN401
-        settings: dict[str, Any] = {"round": 1, "attempt": 1, "epochs": 2, "batch_size": 8, "seed": 7} | fields
+        """An assignment's message; `fields` are its own and those of its training."""
+        spec = replace(self.manifest.training, epochs=2, batch_size=8).to_document()
+        spec |= {name: fields.pop(name) for name in list(spec) if name in fields}
+        settings: dict[str, Any] = {"round": 1, "attempt": 1, "seed": 7} | fields
         return fleet_pb2.Assignment(
             run=run,
             manifest=to_message(ref_of_bytes(self.manifest.to_bytes())),
             blobs={"model": to_message(ref_of_bytes(self.weights))},
-            hyperparameters=self.manifest.hyperparameters,
+            training=fleet_pb2.TrainingSpec(**spec),
             **settings,
         )
 
@@ -99,12 +104,11 @@ def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
         name="tested",
         model="mlp",
         method=name,
-        hyperparameters=hyperparameters,
         previous_models=method.previous_models,
         downlink=method.downlink(shapes),
         uplink=method.uplink(shapes),
         device_state=method.device_state(shapes),
-        training=LocalTraining(epochs=2, batch_size=8),
+        training=TrainingSpec(epochs=2, batch_size=8, hyperparameters=hyperparameters),
         input=FEATURES,
         classes=CLASSES,
         tensors=specs,
@@ -220,17 +224,20 @@ def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
 
 
 def job_maker(bundle: Bundle, blobs: BlobDirectory) -> Callable[..., Job]:
-    """Makes jobs with a bundle; `files` are added to the global model's."""
+    """Makes jobs with a bundle; `files` are added to the global model's.
+
+    `fields` are those of the job, of its id and of its training.
+    """
     manifest = bundle.put_into(blobs)
 
     def make(files: Mapping[str, str] | None = None, **fields: object) -> Job:
+        id_: dict[str, object] = {"run": "tested", "round": 1, "attempt": 1}
+        id_ |= {name: fields.pop(name) for name in list(id_) if name in fields}
+        spec = replace(bundle.manifest.training, epochs=2, batch_size=8).to_document()
+        spec |= {name: fields.pop(name) for name in list(spec) if name in fields}
         usual: dict[str, object] = {
-            "run": "tested",
-            "round": 1,
-            "attempt": 1,
-            "epochs": 2,
-            "batch_size": 8,
-            "hyperparameters": dict(bundle.manifest.hyperparameters),
+            "id": AttemptId(**id_),  # type: ignore[arg-type]
+            "training": TrainingSpec(**spec),
             "seed": 1,
             "digest": TASK,
             "manifest_file": str(blobs.path(manifest.sha256)),

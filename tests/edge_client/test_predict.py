@@ -37,7 +37,7 @@ def finish(state: Path, bundle: Bundle, spec: InputSpec, run: str, seed: int) ->
     """Puts a model that a run could have ended with where the device keeps such; the network itself comes back."""
     kind = "mlp" if spec.kind == "features" else "cnn"
     network = build_network(kind, spec, len(CLASSES), mean=None, deviation=None, seed=seed)
-    hyperparameters = dict(bundle.manifest.hyperparameters)
+    hyperparameters = dict(bundle.manifest.training.hyperparameters)
     method = METHODS["moon"](mu=1.0, tau=0.5, previous_models=1)
     plan = plan_bytes(compile_plan(network, method, list(hyperparameters), model="tested"))
     specs = tensor_specs(network)

@@ -72,7 +72,7 @@ def test_a_bundle_is_written_read_and_says_what_it_holds(pictures: Bundle, tmp_p
         write_bundle(path, pictures)
         assert read_bundle(path) == pictures
     manifest = pictures.manifest
-    assert manifest.hyperparameters == {
+    assert manifest.training.hyperparameters == {
         "learning_rate": 0.01,
         "momentum": 0.9,
         "weight_decay": 1e-5,
@@ -227,7 +227,7 @@ def test_no_method_is_forgotten() -> None:
 def test_fedssc_brings_its_schedule_and_its_number_of_devices() -> None:
     settings: dict[str, float | int | str] = {"decay_start": 3, "decay_end": 13, "mu_end": 0.5, "prototype_devices": 4}
     manifest = build_bundle(dataclasses.replace(TABLE, method="fedssc", settings=settings)).manifest
-    weights = [manifest.hyperparameters_at(round_)["mu_glob"] for round_ in (1, 3, 8, 13, 20)]
+    weights = [manifest.training_at(round_).hyperparameters["mu_glob"] for round_ in (1, 3, 8, 13, 20)]
     assert weights == pytest.approx([1, 1, 0.75, 0.5, 0.5])
     assert manifest.prototype_devices == 4
 
@@ -247,7 +247,7 @@ def test_a_plan_augments_pictures_and_predicts_from_them_as_they_are(tmp_path: P
     model = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
     before = build_network(recipe.model, SMALL_IMAGE, 3, mean=(0.5,), deviation=(0.25,), seed=5).eval()
     previous = [tensor.detach().clone() for tensor in exchanged_tensors(before).values()]
-    plan.begin_round(model, [previous], {}, bundle.manifest.hyperparameters)
+    plan.begin_round(model, [previous], {}, bundle.manifest.training.hyperparameters)
     inputs = torch.from_numpy(random_samples(SMALL_IMAGE, 8))
     assert plan.draws_per_sample() == 3
     shifted = torch.tensor([[8.5 / 9, 0.5 / 9, 0.1]]).expand(8, 3)  # four rows down, four columns left, flipped

@@ -48,7 +48,7 @@ def test_a_users_own_model_in_the_current_directory_becomes_a_bundle(tmp_path: P
     assert done.stdout.startswith("b.zip holds bundle 'b', sha256 ")
     manifest = read_bundle(tmp_path / "b.zip").manifest
     assert (manifest.name, manifest.model, manifest.classes) == ("b", "mine:model", ("0", "1", "2"))
-    assert (manifest.hyperparameters["mu"], manifest.previous_models) == (1.0, 2)
+    assert (manifest.training.hyperparameters["mu"], manifest.previous_models) == (1.0, 2)
 
 
 def test_what_is_wrong_is_one_sentence_on_standard_error_and_an_exit_code(tmp_path: Path) -> None:

@@ -10,16 +10,18 @@ from moonfed.edge_client.training.rng import RoundSettings, epoch_batches
 from moonfed.export.network import Network
 from moonfed.export.optimiser import SgdOptimiser
 from moonfed.plan import TorchScriptPlan
+from moonfed.training_spec import TrainingSpec
 from tests.export.conftest import SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.support.eager_reference import Batch, Model, trained_eagerly, weights_of
 from tests.support.plan_rounds import TOLERANCE, largest_difference, smooth_network
 
 EPOCHS, SAMPLES, BATCH = 3, 40, 8
 VALUES = hyperparameters()
+TRAINING = TrainingSpec(epochs=EPOCHS, batch_size=BATCH, hyperparameters=VALUES)
 
 
 def settings(round_: int) -> RoundSettings:
-    return RoundSettings(epochs=EPOCHS, batch_size=BATCH, hyperparameters=VALUES, seed=5, round=round_, device="device")
+    return RoundSettings(training=TRAINING, seed=5, round=round_, device="device")
 
 
 def trained(plan: TorchScriptPlan, model: Model, data: Samples, round_: int) -> Model:

@@ -20,13 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.assignment import Assignment, AttemptId
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle
 from moonfed.coordinator.storage.store import Store
-from moonfed.edge_client.agent.assignment import Assignment, read_assignment
 from moonfed.edge_client.agent.connection import Link
 from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.errors import MoonfedError, ResourceExhausted, Unavailable
+from moonfed.fleet_messages import read_assignment
 from moonfed.identity import load_identity
 from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.tensors import TensorSpec, Vector, model_size
@@ -208,7 +209,7 @@ class LightDevice:
 
     def __init__(self, directory: Path, name: str, samples: int, address: str, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
-        self.name, self.problems, self.receipts = name, list[str](), dict[tuple[str, int, int], str]()
+        self.name, self.problems, self.receipts = name, list[str](), dict[AttemptId, str]()
         self._directory, self._samples, self._address = directory, samples, address
         self._stopped = threading.Event()
         self._link: Link | None = None
@@ -256,7 +257,7 @@ class LightDevice:
         stored = self._train(assignment, before.read_bytes())
         link.submit(assignment, stored, self._wanted)
         sha256 = stored.update.blobs["model"].sha256
-        if self.receipts.setdefault(assignment.place, sha256) != sha256:
+        if self.receipts.setdefault(assignment.id, sha256) != sha256:
             self.problems.append(f"{assignment}: two different updates have receipts")
         self._last = assignment, stored
         self._pace.delivered(self.name, assignment)
@@ -264,7 +265,7 @@ class LightDevice:
     def _train(self, assignment: Assignment, before: bytes) -> StoredRound:
         header = 8 + int.from_bytes(before[:8], "little")
         content = before[:header]
-        content += trained(self.name, assignment.round, np.frombuffer(before[header:], dtype="<f4")).tobytes()
+        content += trained(self.name, assignment.id.round, np.frombuffer(before[header:], dtype="<f4")).tobytes()
         directory = self._directory / "trained"
         directory.mkdir(exist_ok=True)
         (directory / "model.safetensors").write_bytes(content)
@@ -276,9 +277,9 @@ class LightDevice:
             kept={},
             samples=self._samples,
             steps=1,
-            metrics={"loss": 1.0 / assignment.round},
+            metrics={"loss": 1.0 / assignment.id.round},
         )
-        return StoredRound(directory, assignment.round, assignment.attempt, update)
+        return StoredRound(directory, assignment.id.round, assignment.id.attempt, update)
 
     def _wanted(self) -> bool:
         return not self._stopped.is_set()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from moonfed.edge_client.agent.assignment import Assignment
+from moonfed.assignment import Assignment
 from tests.faults.fleet import Coordinators, LightDevice, Pace, until
 
 RUN = "killed"
@@ -31,7 +31,7 @@ class Reaper(Pace):
 
     def may_train(self, device: str, assignment: Assignment) -> bool:
         """For as many rounds as there were kills for."""
-        return assignment.run != RUN or assignment.round <= self.allowed
+        return assignment.id.run != RUN or assignment.id.round <= self.allowed
 
     def reap(self, devices: Sequence[LightDevice]) -> None:
         """All the kills; afterwards nobody serves, and nothing holds the devices back any more."""
@@ -64,4 +64,4 @@ class Reaper(Pace):
 
 def _begun(devices: Sequence[LightDevice]) -> int:
     """The newest round that has an update."""
-    return max((round_ for device in devices for run, round_, _ in list(device.receipts) if run == RUN), default=0)
+    return max((id_.round for device in devices for id_ in list(device.receipts) if id_.run == RUN), default=0)

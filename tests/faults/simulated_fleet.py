@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from moonfed.assignment import Assignment
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.app import Coordinator
-from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
+from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from moonfed.assignment import Assignment
 from moonfed.coordinator.storage.db import sqlite
-from moonfed.edge_client.agent.assignment import Assignment
 from moonfed.tensors import Vector
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, trained, until
@@ -37,7 +37,7 @@ class Journal(Reaper):
 
     def may_train(self, device: str, assignment: Assignment) -> bool:
         others = max((begun for done, (_, begun) in list(self.entries) if done == "trained"), default=0)
-        may = super().may_train(device, assignment) and (device != SLOW or others >= assignment.round + BEHIND)
+        may = super().may_train(device, assignment) and (device != SLOW or others >= assignment.id.round + BEHIND)
         if may:
             self._note("trained", device, assignment)
         return may
@@ -46,7 +46,7 @@ class Journal(Reaper):
         self._note("delivered", device, assignment)
 
     def _note(self, done: str, device: str, assignment: Assignment) -> None:
-        self.entries.append((done, (device, assignment.round)))
+        self.entries.append((done, (device, assignment.id.round)))
 
     def first(self, done: str) -> dict[Update, int]:
         """When that happened to each update first: after a kill a device may train and deliver the same one again."""

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 from contextlib import closing
 
-from moonfed.edge_client.agent.assignment import Assignment
+from moonfed.assignment import Assignment
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, Pace, bundle_of, devices_at, until
 from tests.support.coordinator import ask
@@ -24,7 +24,7 @@ class Held(Pace):
         self.at = HELD
 
     def may_train(self, device: str, assignment: Assignment) -> bool:
-        return assignment.round < self.at
+        return assignment.id.round < self.at
 
 
 def link_blobs(coordinators: Coordinators) -> None:

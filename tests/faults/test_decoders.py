@@ -21,8 +21,8 @@ from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.rpc import convert_control, convert_fleet
 from moonfed.coordinator.rpc.convert_settings import run_settings, settings_message
 from moonfed.coordinator.updates.validation import check_files, check_header
-from moonfed.edge_client.agent.assignment import read_assignment, read_ended
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
+from moonfed.fleet_messages import read_assignment, read_run_ended
 from moonfed.identity import new_key, signing_request
 from moonfed.join_token import PREFIX, JoinToken, parse_token
 from moonfed.manifest import MODEL, Manifest
@@ -71,12 +71,12 @@ def test_the_settings_of_a_run(message: control_pb2.RunSettings) -> None:
 
 
 @EXAMPLES
-@given(messages(fleet_pb2.Assignment, WORDS), messages(fleet_pb2.Ended, WORDS))
-def test_what_a_device_is_told(assignment: fleet_pb2.Assignment, ended: fleet_pb2.Ended) -> None:
+@given(messages(fleet_pb2.Assignment, WORDS), messages(fleet_pb2.RunEnded, WORDS))
+def test_what_a_device_is_told(assignment: fleet_pb2.Assignment, ended: fleet_pb2.RunEnded) -> None:
     with suppress(MoonfedError):
         assert len(read_assignment(assignment).digest()) == 64
     with suppress(MoonfedError):
-        read_ended(ended)
+        read_run_ended(ended)
 
 
 @EXAMPLES

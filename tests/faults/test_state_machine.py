@@ -24,9 +24,9 @@ from hypothesis import HealthCheck, strategies
 from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from moonfed.assignment import Assignment
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.api.operator_api import OperatorApi
-from moonfed.coordinator.devices.sessions import Assignment
 from moonfed.coordinator.records import RoundRecord, RunView
 from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
 from moonfed.coordinator.rounds.retention import Retention

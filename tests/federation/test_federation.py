@@ -53,9 +53,7 @@ def retrain(
         previous_models=[tensors(vector) for vector in previous],
         received={},
         settings=RoundSettings(
-            epochs=manifest.training.epochs,
-            batch_size=manifest.training.batch_size,
-            hyperparameters=manifest.hyperparameters,
+            training=manifest.training,
             seed=0,
             round=round_number,
             device=device,

@@ -41,7 +41,7 @@ def test_devices_predict_with_the_last_model_of_a_run_that_has_finished(
     weights = split(federation.global_model("digits", 2, bundle), manifest.tensors)
     plan = load_plan(bundle / PLAN_FILE, "cpu")
     plan.begin_round([torch.from_numpy(weights[spec.name]) for spec in manifest.tensors], [], {},
-                     manifest.hyperparameters)  # fmt: skip
+                     manifest.training.hyperparameters)  # fmt: skip
     test = federation.parts / "test.npz"
     with np.load(test) as arrays:
         inputs, labels = arrays["inputs"], arrays["labels"]

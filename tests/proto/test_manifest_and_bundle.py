@@ -10,18 +10,18 @@ import pytest
 from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle, read_bundle, write_bundle
 from moonfed.errors import Corrupt, InvalidInput, NotFound
-from moonfed.manifest import FILES, MANIFEST_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.manifest import FILES, MANIFEST_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.server_rules import FedAvgM
 from moonfed.tensors import TensorSpec
+from moonfed.training_spec import TrainingSpec
 
 CONTENTS = {name: name.encode() for name in FILES}
 MANIFEST = Manifest(
     name="digits",
     model="cnn",
     method="moon",
-    hyperparameters={"mu": 5.0, "tau": 0.5},
     previous_models=1,
-    training=LocalTraining(epochs=10, batch_size=64),
+    training=TrainingSpec(epochs=10, batch_size=64, hyperparameters={"mu": 5.0, "tau": 0.5}),
     input=InputSpec(kind="image", shape=(8, 8, 1)),
     classes=("zero", "ön€"),
     tensors=(TensorSpec("a", (2, 3), "parameter"), TensorSpec("b", (), "statistic")),
@@ -33,8 +33,9 @@ CLASS_MEANS = (TensorSpec("counts", (2,), "statistic"), TensorSpec("means", (2, 
 EVERYTHING = dataclasses.replace(
     MANIFEST,
     method="fedssc",
-    hyperparameters={"mu_glob": 1.0, "stage": 1.0, "tau": 0.5},
-    training=LocalTraining(epochs=10, batch_size=64, views=4),
+    training=TrainingSpec(
+        epochs=10, batch_size=64, views=4, hyperparameters={"mu_glob": 1.0, "stage": 1.0, "tau": 0.5}
+    ),
     server_rule=FedAvgM(server_momentum=0.7, damped=True, weighting="uniform"),
     prototype_devices=3,
     schedules={"mu_glob": ((5, 1.0), (100, 0.0001)), "stage": ((90, 1.0), (91, 2.0))},
@@ -68,9 +69,14 @@ def test_reading_and_writing_gives_the_same_bytes(manifest: Manifest) -> None:
 def test_a_method_that_exchanges_nothing_but_the_model_says_so() -> None:
     document = json.loads(MANIFEST.to_bytes())
     assert document["server_rule"] == {"name": "mean", "weighting": "samples"}
-    assert document["training"] == {"epochs": 10, "batch_size": 64, "views": 0}
+    assert document["training"] == {
+        "epochs": 10,
+        "batch_size": 64,
+        "views": 0,
+        "hyperparameters": {"mu": 5.0, "tau": 0.5},
+    }
     assert [document[key] for key in ("downlink", "uplink", "device_state", "schedules")] == [{}, {}, {}, {}]
-    assert MANIFEST.hyperparameters_at(7) == MANIFEST.hyperparameters
+    assert MANIFEST.training_at(7) == MANIFEST.training
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,7 @@ def test_a_method_that_exchanges_nothing_but_the_model_says_so() -> None:
     ],
 )
 def test_a_schedule_is_linear_between_its_points_and_constant_outside(round_: int, weight: float, stage: int) -> None:
-    found = EVERYTHING.hyperparameters_at(round_)
+    found = EVERYTHING.training_at(round_).hyperparameters
     assert found == {"mu_glob": pytest.approx(weight), "stage": stage, "tau": 0.5}
 
 
@@ -111,7 +117,7 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
         ({"tensors.0.dtype": "F64"}, "dtype of tensor 'a' is 'F64'"),
         ({"tensors.0.kind": "secret"}, "kind of tensor 'a'"),
         ({"tensors.0.name": "z"}, "in order of their names"),
-        ({"hyperparameters.mu": "5"}, "canonical"),
+        ({"training.hyperparameters.mu": "5"}, "canonical"),
         ({"files.plan.pt.sha256": "x"}, "wrong type|sha256"),
         ({"surprise": 1}, "fields that this release does not know"),
         ({"previous_models": -1}, "previous_models is -1"),

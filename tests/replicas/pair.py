@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.assignment import Assignment
 from moonfed.bundle import Bundle
 from moonfed.coordinator.storage.store import Store
-from moonfed.edge_client.agent.assignment import Assignment
 from moonfed.edge_client.state.round_store import StoredRound
 from tests.faults.fleet import SAMPLES, Coordinators, LightDevice, enrol_all, until
 from tests.replicas.balancer import balancer

@@ -16,8 +16,9 @@ from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contributi
 from moonfed.coordinator.aggregation.model_files import SLICE
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.incident_record import Incident
-from moonfed.manifest import FILES, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.manifest import FILES, InputSpec, Manifest, PlanSpec
 from moonfed.tensors import TensorSpec, file_size, header_bytes, model_size
+from moonfed.training_spec import TrainingSpec
 
 SPECS = (
     TensorSpec("a.weight", (17, 5), "parameter"),
@@ -30,14 +31,18 @@ PARAMETERS = np.array([True] * 85 + [False] * 22 + [True])  # by hand: 17 * 5, 2
 Floats = npt.NDArray[np.floating[Any]]
 
 
+def momentum_of(momentum: float) -> TrainingSpec:
+    """Training whose only hyperparameter is the clients' momentum."""
+    return TrainingSpec(epochs=1, batch_size=8, hyperparameters={"momentum": momentum})
+
+
 def make_manifest(**fields: Any) -> Manifest:  # noqa: ANN401
     given: dict[str, Any] = {
         "name": "digits",
         "model": "mlp",
         "method": "fedavg",
-        "hyperparameters": {"learning_rate": 0.1, "momentum": 0.9},
         "previous_models": 0,
-        "training": LocalTraining(epochs=1, batch_size=8),
+        "training": TrainingSpec(epochs=1, batch_size=8, hyperparameters={"learning_rate": 0.1, "momentum": 0.9}),
         "input": InputSpec(kind="features", shape=(4,)),
         "classes": ("x", "y", "z"),
         "tensors": SPECS,

@@ -23,8 +23,9 @@ from moonfed.errors import MoonfedError
 from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.join_token import parse_token
-from moonfed.manifest import MANIFEST_FILE, InputSpec, LocalTraining, Manifest, PlanSpec
+from moonfed.manifest import MANIFEST_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
+from moonfed.training_spec import TrainingSpec
 from moonfed.v1 import (
     blob_pb2,
     control_pb2,
@@ -82,9 +83,8 @@ def make_bundle(
         "name": name,
         "model": "mlp",
         "method": "fedavg",
-        "hyperparameters": {"learning_rate": 0.1},
         "previous_models": 0,
-        "training": LocalTraining(epochs=2, batch_size=8),
+        "training": TrainingSpec(epochs=2, batch_size=8, hyperparameters={"learning_rate": 0.1}),
         "input": InputSpec(kind="features", shape=(4,)),
         "classes": ("a", "b", "c"),
         "tensors": SPECS,
@@ -221,7 +221,7 @@ class Attending:
         assert reply.HasField("assignment")
         return reply.assignment
 
-    def ended(self) -> fleet_pb2.Ended:
+    def ended(self) -> fleet_pb2.RunEnded:
         reply = self.next()
         assert reply.HasField("ended")
         return reply.ended

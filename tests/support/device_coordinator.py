@@ -27,8 +27,8 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
 
     def __init__(self, directory: Path, authority: Authority) -> None:
         self.authority, self.blobs = authority, BlobDirectory(directory)
-        self.assignments: list[fleet_pb2.Assignment | fleet_pb2.Ended] = []
-        self.over: dict[str, fleet_pb2.Ended] = {}  # said to whoever attends and names the run
+        self.assignments: list[fleet_pb2.Assignment | fleet_pb2.RunEnded] = []
+        self.over: dict[str, fleet_pb2.RunEnded] = {}  # said to whoever attends and names the run
         self.attending = 0  # at present
         self.attended: list[fleet_pb2.AttendRequest] = []
         self.fetched: list[tuple[str, int]] = []  # sha256, offset
@@ -85,7 +85,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             self._tell()
             stopped.wait()
 
-    def assign(self, assignment: fleet_pb2.Assignment | fleet_pb2.Ended) -> None:
+    def assign(self, assignment: fleet_pb2.Assignment | fleet_pb2.RunEnded) -> None:
         """Or tells that a run has ended."""
         self._tell(lambda: self.assignments.append(assignment))
 
@@ -124,7 +124,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again
         while self._wait_for_more_than(sent, context):
             told = self.assignments[sent]
-            if isinstance(told, fleet_pb2.Ended):
+            if isinstance(told, fleet_pb2.RunEnded):
                 yield fleet_pb2.AttendReply(ended=told)
             elif _place(told) not in done:
                 yield fleet_pb2.AttendReply(assignment=told)

@@ -8,6 +8,7 @@ import torch
 
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, Trained, train_round
 from moonfed.plan import Plan
+from moonfed.training_spec import TrainingSpec
 
 
 class RecordingPlan:
@@ -92,15 +93,11 @@ def numbered(count: int) -> Samples:
 
 
 def settings(**fields: object) -> RoundSettings:
-    usual: dict[str, object] = {
-        "epochs": 2,
-        "batch_size": 4,
-        "hyperparameters": {"learning_rate": 0.1},
-        "seed": 1,
-        "round": 1,
-        "device": "cam-1",
-    }
-    return RoundSettings(**(usual | fields))  # type: ignore[arg-type]
+    """Settings of a small round; `fields` are those of RoundSettings and of its TrainingSpec."""
+    spec: dict[str, object] = {"epochs": 2, "batch_size": 4, "hyperparameters": {"learning_rate": 0.1}}
+    spec |= {name: fields.pop(name) for name in TrainingSpec.__slots__ if name in fields}
+    usual: dict[str, object] = {"seed": 1, "round": 1, "device": "cam-1"}
+    return RoundSettings(training=TrainingSpec(**spec), **(usual | fields))  # type: ignore[arg-type]
 
 
 def train(plan: Plan, data: Samples, chosen: RoundSettings, **options: object) -> Trained:

@@ -76,7 +76,9 @@ def _train(bundle: Bundle, directory: Path, inputs: npt.NDArray[np.uint8], label
     manifest = bundle.manifest
     plan = load_plan(directory / PLAN_FILE, "cpu")
     initial = split(np.array(open_model(directory / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
-    plan.begin_round([torch.from_numpy(tensor) for tensor in initial.values()], [], {}, manifest.hyperparameters)
+    plan.begin_round(
+        [torch.from_numpy(tensor) for tensor in initial.values()], [], {}, manifest.training.hyperparameters
+    )
     empty, steps = torch.empty(0), 0
     for epoch in range(EPOCHS):
         order = np.random.default_rng(epoch).permutation(len(labels))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from moonfed.assignment import AttemptId as AttemptId
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident_record import Incident
 from moonfed.coordinator.rounds.events import InAttempt
@@ -29,18 +30,6 @@ EventKind = Literal[
     "metrics",
     "ended",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptId:
-    """Names one attempt at one round of one run."""
-
-    run: str
-    round: int
-    attempt: int
-
-    def __str__(self) -> str:
-        return f"round {self.round}, attempt {self.attempt} of run {self.run!r}"
 
 
 def attempt_id(run: str, item: InAttempt | OpenRound) -> AttemptId:

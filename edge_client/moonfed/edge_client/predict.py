@@ -153,7 +153,7 @@ def _loaded(model: Finished, manifest: Manifest, accelerator: str) -> TorchScrip
     weights = np.array(open_model(model.model_file, manifest.tensors))
     plan = load_plan(model.plan_file, accelerator)
     tensors = [torch.from_numpy(values) for values in split(weights, manifest.tensors).values()]
-    plan.begin_round(tensors, [], {}, manifest.hyperparameters)
+    plan.begin_round(tensors, [], {}, manifest.training.hyperparameters)
     return plan
 
 

@@ -11,8 +11,9 @@ from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS, Method
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.export.optimiser import Sgd
-from moonfed.manifest import InputSpec, LocalTraining
+from moonfed.manifest import InputSpec
 from moonfed.server_rules import Mean, ServerRule
+from moonfed.training_spec import TrainingSpec
 
 Settings = Mapping[str, float | int | str]
 DEFAULT_BATCH_SIZE = 64  # Li, He, Song (CVPR 2021), section 4.1
@@ -43,7 +44,7 @@ class MethodSettings:
 
     method: Method
     optimiser: Sgd
-    training: LocalTraining
+    training: TrainingSpec
 
     @property
     def hyperparameters(self) -> dict[str, float]:
@@ -60,9 +61,12 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
     if method not in METHODS:
         raise InvalidInput(f"method is {method!r}; it must be one of {', '.join(METHODS)}; {ADVICE}")
     owners: dict[str, type[Any]] = {
-        item.name: owner for owner in (METHODS[method], Sgd, LocalTraining) for item in fields(owner)
+        item.name: owner
+        for owner in (METHODS[method], Sgd, TrainingSpec)
+        for item in fields(owner)
+        if item.name != "hyperparameters"
     }
-    values: dict[type[Any], dict[str, float | int]] = {METHODS[method]: {}, Sgd: {}, LocalTraining: {}}
+    values: dict[type[Any], dict[str, float | int]] = {METHODS[method]: {}, Sgd: {}, TrainingSpec: {}}
     for key, value in {**default_training(method), **settings}.items():
         if key not in owners:
             known = ", ".join(sorted(owners))
@@ -71,7 +75,7 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
     return MethodSettings(
         method=METHODS[method](**values[METHODS[method]]),
         optimiser=Sgd(**values[Sgd]),
-        training=LocalTraining(**values[LocalTraining]),  # type: ignore[arg-type]
+        training=TrainingSpec(**values[TrainingSpec]),  # type: ignore[arg-type]
     )
 
 

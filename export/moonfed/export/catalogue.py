@@ -9,8 +9,8 @@ from typing import Any
 from moonfed.export.bundle_recipe import default_training
 from moonfed.export.methods import METHODS
 from moonfed.export.optimiser import Sgd
-from moonfed.manifest import LocalTraining
 from moonfed.server_rules import SERVER_RULES
+from moonfed.training_spec import TrainingSpec
 
 Defaults = dict[str, Any]
 
@@ -34,7 +34,7 @@ def catalogue() -> dict[str, Any]:
 
 def training_defaults(method: str) -> Defaults:
     """The settings that every method has: the optimiser's and those of the device's loop over its data."""
-    return _defaults(Sgd) | _defaults(LocalTraining) | default_training(method)
+    return _defaults(Sgd) | _defaults(TrainingSpec) | default_training(method)
 
 
 def table() -> str:

@@ -44,7 +44,7 @@ def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
     """How a bundle learns: the method and its settings, local training and the server rule, as names and values."""
     return [
         ("method", _method(manifest)),
-        *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.hyperparameters)),
+        *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.training.hyperparameters)),
         ("training", f"{manifest.training.epochs} epochs a round, batches of {manifest.training.batch_size}"),
         ("augmentation", _augmentation(manifest)),
         ("server rule", _server_rule(manifest)),
@@ -59,7 +59,7 @@ def _method(manifest: Manifest) -> str:
 
 def _hyperparameter(manifest: Manifest, name: str) -> str:
     if name not in manifest.schedules:
-        return f"{name} = {manifest.hyperparameters[name]:g}"
+        return f"{name} = {manifest.training.hyperparameters[name]:g}"
     (first, value), *others = manifest.schedules[name]
     return f"{name} = {value:g} until round {first}" + "".join(
         f", linearly to {then:g} in round {at}" for at, then in others

@@ -49,4 +49,4 @@ def give_model(
 ) -> None:
     """Begins a round of the plan with a model, so that it predicts with it."""
     tensors = [torch.from_numpy(np.array(tensor)) for tensor in split(model, manifest.tensors).values()]
-    plan.begin_round(tensors, [], {}, hyperparameters or manifest.hyperparameters)
+    plan.begin_round(tensors, [], {}, hyperparameters or manifest.training.hyperparameters)

@@ -67,7 +67,7 @@ def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manife
     """
     model, previous, received = list(initial), list[Model](), dict[str, Model]()
     for round_ in _rounds(manifest):
-        results = _short_round(plan, model, previous, received, manifest.hyperparameters_at(round_), manifest)
+        results = _short_round(plan, model, previous, received, manifest.training_at(round_).hyperparameters, manifest)
         _require_results(results, manifest)
         model, previous = results[MODEL], [model, *previous][: manifest.previous_models]
         received = _received(results, manifest)

@@ -127,13 +127,13 @@ class AttendReply(_message.Message):
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
-    def ended(self) -> Global___Ended: ...
+    def ended(self) -> Global___RunEnded: ...
     def __init__(
         self,
         *,
         welcome: Global___Welcome | None = ...,
         assignment: Global___Assignment | None = ...,
-        ended: Global___Ended | None = ...,
+        ended: Global___RunEnded | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "ended", b"ended", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -169,7 +169,7 @@ class Welcome(_message.Message):
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
-class Ended(_message.Message):
+class RunEnded(_message.Message):
     """A run in which this device took part is over: it may drop its state, and fetch the finished model to use it."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -203,7 +203,7 @@ class Ended(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Ended: _TypeAlias = Ended  # noqa: Y015
+Global___RunEnded: _TypeAlias = RunEnded  # noqa: Y015
 
 @_typing.final
 class Assignment(_message.Message):
@@ -232,6 +232,73 @@ class Assignment(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    RUN_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    COUNTED_ROUND_FIELD_NUMBER: _builtins.int
+    COUNTED_ATTEMPT_FIELD_NUMBER: _builtins.int
+    DOWNLINK_ENCODING_FIELD_NUMBER: _builtins.int
+    UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    round: _builtins.int
+    """from 1; takes global model round-1 to global model round"""
+    attempt: _builtins.int
+    """from 1; an abandoned round is tried again under its number"""
+    seed: _builtins.int
+    """the run's"""
+    counted_round: _builtins.int
+    """the latest round whose model includes this device's update; 0: none yet"""
+    counted_attempt: _builtins.int
+    """that round's attempt; the device continues from the state it kept of it"""
+    downlink_encoding: _builtins.str
+    """of the blob "model"; empty: float32; see moonfed.encodings"""
+    uplink_encoding: _builtins.str
+    """The encoding of the update's "model"; empty: float32. If either encoding is bfloat16 or int8, the update's
+    parameters are the change from those received, not the trained values; statistics are the trained values.
+    """
+    @_builtins.property
+    def manifest(self) -> _blob_pb2.Blob:
+        """everything else of the bundle is reached through it"""
+
+    @_builtins.property
+    def blobs(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]:
+        """by role; "model": the round's global weights; see moonfed.manifest"""
+
+    @_builtins.property
+    def training(self) -> Global___TrainingSpec: ...
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        round: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        manifest: _blob_pb2.Blob | None = ...,
+        blobs: _abc.Mapping[_builtins.str, _blob_pb2.Blob] | None = ...,
+        training: Global___TrainingSpec | None = ...,
+        seed: _builtins.int = ...,
+        counted_round: _builtins.int = ...,
+        counted_attempt: _builtins.int = ...,
+        downlink_encoding: _builtins.str = ...,
+        uplink_encoding: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "training", b"training"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+
+@_typing.final
+class TrainingSpec(_message.Message):
+    """Local training in one round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
     @_typing.final
     class HyperparametersEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
@@ -252,49 +319,14 @@ class Assignment(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    RUN_FIELD_NUMBER: _builtins.int
-    ROUND_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    MANIFEST_FIELD_NUMBER: _builtins.int
-    BLOBS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
-    HYPERPARAMETERS_FIELD_NUMBER: _builtins.int
-    SEED_FIELD_NUMBER: _builtins.int
     VIEWS_FIELD_NUMBER: _builtins.int
-    COUNTED_ROUND_FIELD_NUMBER: _builtins.int
-    COUNTED_ATTEMPT_FIELD_NUMBER: _builtins.int
-    DOWNLINK_ENCODING_FIELD_NUMBER: _builtins.int
-    UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
-    run: _builtins.str
-    round: _builtins.int
-    """from 1; takes global model round-1 to global model round"""
-    attempt: _builtins.int
-    """from 1; an abandoned round is tried again under its number"""
+    HYPERPARAMETERS_FIELD_NUMBER: _builtins.int
     epochs: _builtins.int
     batch_size: _builtins.int
-    seed: _builtins.int
-    """the run's"""
     views: _builtins.int
-    """augmented copies of the data that epochs take in turn; 0: always fresh"""
-    counted_round: _builtins.int
-    """the latest round with this device's update in its model; 0: none yet"""
-    counted_attempt: _builtins.int
-    """that round's attempt; what the device kept of it is its state now"""
-    downlink_encoding: _builtins.str
-    """of the blob "model"; empty: float32; see moonfed.encodings"""
-    uplink_encoding: _builtins.str
-    """That the update's "model" is wanted in; empty: float32. If this or the former is bfloat16 or int8, the update's
-    parameters are the change from those that were received, not the trained ones; statistics are the trained ones.
-    """
-    @_builtins.property
-    def manifest(self) -> _blob_pb2.Blob:
-        """everything else of the bundle is reached through it"""
-
-    @_builtins.property
-    def blobs(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]:
-        """by role; "model": the round's global weights; see moonfed.manifest"""
-
+    """augmented copies of the data that epochs cycle through; 0: always fresh"""
     @_builtins.property
     def hyperparameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """the plan's, for this round"""
@@ -302,28 +334,18 @@ class Assignment(_message.Message):
     def __init__(
         self,
         *,
-        run: _builtins.str = ...,
-        round: _builtins.int = ...,
-        attempt: _builtins.int = ...,
-        manifest: _blob_pb2.Blob | None = ...,
-        blobs: _abc.Mapping[_builtins.str, _blob_pb2.Blob] | None = ...,
         epochs: _builtins.int = ...,
         batch_size: _builtins.int = ...,
-        hyperparameters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        seed: _builtins.int = ...,
         views: _builtins.int = ...,
-        counted_round: _builtins.int = ...,
-        counted_attempt: _builtins.int = ...,
-        downlink_encoding: _builtins.str = ...,
-        uplink_encoding: _builtins.str = ...,
+        hyperparameters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "batch_size", b"batch_size", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "epochs", b"epochs", "hyperparameters", b"hyperparameters", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "uplink_encoding", b"uplink_encoding", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "hyperparameters", b"hyperparameters", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+Global___TrainingSpec: _TypeAlias = TrainingSpec  # noqa: Y015
 
 @_typing.final
 class ReportRequest(_message.Message):

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from moonfed.assignment import Assignment
 from moonfed.blobs import ref_of_file
-from moonfed.coordinator.devices.sessions import Assignment
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.server_rules import FedAdam, FedAvgM, FedNova, Mean, ServerRule
 from tests.coordinator.updates.test_local_files import NAMES, introduction, opened, play, started, watched
+from tests.support.aggregation_rounds import momentum_of
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, make_bundle, model_bytes, model_values
 
 F64 = npt.NDArray[np.float64]
@@ -104,7 +105,7 @@ def trained(work: Assignment, device: int, directory: Path) -> tuple[UpdateHeade
 def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
     tmp_path: Path, rule: ServerRule, expected: Callable[[F64], F64]
 ) -> None:
-    bundle = make_bundle(start=0.5, server_rule=rule, **{**SCAFFOLD, "hyperparameters": {"momentum": RHO}})
+    bundle = make_bundle(start=0.5, server_rule=rule, **{**SCAFFOLD, "training": momentum_of(RHO)})
 
     async def scenario() -> None:
         async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:

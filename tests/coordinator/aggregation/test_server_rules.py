@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean, ServerRule
-from tests.support.aggregation_rounds import PARAMETERS, SIZE, Rounds, make_manifest
+from tests.support.aggregation_rounds import PARAMETERS, SIZE, Rounds, make_manifest, momentum_of
 
 F64 = npt.NDArray[np.float64]
 RULES: list[ServerRule] = [
@@ -110,7 +110,7 @@ def fednova_by_simulation(steps: int, rho: float) -> float:
 def test_fednova_normalises_by_effective_steps(tmp_path: Path, rho: float, weighting: str) -> None:
     steps, samples = [1, 4, 25], [50, 20, 30]
     rule = FedNova(weighting="samples") if weighting == "samples" else FedNova(weighting="uniform")
-    manifest = make_manifest(server_rule=rule, hyperparameters={"momentum": rho})
+    manifest = make_manifest(server_rule=rule, training=momentum_of(rho))
     w, models = np.full(SIZE, 0.5), updates(4)
     found = Rounds(tmp_path, manifest, w).next(models, samples, steps)
     p = np.array(samples) / 100 if weighting == "samples" else np.full(3, 1 / 3)
@@ -121,7 +121,7 @@ def test_fednova_normalises_by_effective_steps(tmp_path: Path, rho: float, weigh
 
 
 def test_fednova_takes_the_momentum_of_the_round(tmp_path: Path) -> None:
-    fields = {"hyperparameters": {"momentum": 0.0}, "schedules": {"momentum": ((1, 0.0), (2, 0.9))}}
+    fields = {"training": momentum_of(0.0), "schedules": {"momentum": ((1, 0.0), (2, 0.9))}}
     played = Rounds(tmp_path, make_manifest(server_rule=FedNova(), **fields), np.full(SIZE, 0.5))
     w, steps = np.full(SIZE, 0.5), [1, 25]
     for number, rho in enumerate((0.0, 0.9)):

@@ -15,7 +15,7 @@ from moonfed.errors import InvalidInput
 from moonfed.manifest import Manifest
 from moonfed.server_rules import FedAvgM, FedNova
 from moonfed.tensors import TensorSpec
-from tests.support.aggregation_rounds import SIZE, SPECS, Rounds, make_manifest
+from tests.support.aggregation_rounds import SIZE, SPECS, Rounds, make_manifest, momentum_of
 
 PARAMETER_SPECS = (SPECS[0], SPECS[3])
 CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
@@ -154,7 +154,7 @@ def test_the_draw_depends_on_seed_and_round_and_on_nothing_else(tmp_path: Path) 
         (scaffold(uplink={"variate_change": SPECS}), r"uplink 'variate_change' has the tensors"),
         (fedssc(1, classes=("x", "y")), r"downlink 'prototypes' has the tensors"),
         (fedssc(1, uplink={"class_means": CLASS_MEANS[:1]}), r"uplink 'class_means' has the tensors"),
-        (make_manifest(server_rule=FedNova(), hyperparameters={"momentum": 1.0}), r"momentum is 1\.0"),
+        (make_manifest(server_rule=FedNova(), training=momentum_of(1.0)), r"momentum is 1\.0"),
     ],
 )
 def test_what_could_not_be_aggregated_is_refused_by_name(manifest: Manifest, told: str) -> None:

@@ -56,11 +56,11 @@ def test_a_run_that_is_stopped_names_no_model_even_if_it_has_one(fleet: Fleet) -
     device.submit(attending.assignment(), model_bytes(3.0))
     assert attending.assignment().round == 2
     stop(fleet, "run")
-    assert attending.ended() == fleet_pb2.Ended(run="run")
+    assert attending.ended() == fleet_pb2.RunEnded(run="run")
 
 
 def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_restart(tmp_path: Path) -> None:
-    def told(device: Device) -> tuple[Attending, list[fleet_pb2.Ended]]:
+    def told(device: Device) -> tuple[Attending, list[fleet_pb2.RunEnded]]:
         """In the order of the names; the runs that go on, or may go on, come first."""
         attending = device.attend(runs=["running", "damaged", "finished", "stopped", "unknown"])
         return attending, [attending.ended() for _ in range(3)]
@@ -78,9 +78,9 @@ def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_rest
         stop(fleet, "stopped")
         finished = fleet.operator.run("finished")
         expected = [
-            fleet_pb2.Ended(run="finished", manifest=finished.manifest, model=finished.model, rounds=1),
-            fleet_pb2.Ended(run="stopped"),
-            fleet_pb2.Ended(run="unknown"),
+            fleet_pb2.RunEnded(run="finished", manifest=finished.manifest, model=finished.model, rounds=1),
+            fleet_pb2.RunEnded(run="stopped"),
+            fleet_pb2.RunEnded(run="unknown"),
         ]
         assert told(fleet.device("cam-2"))[1] == expected
         BlobDirectory(fleet.state / "blobs").path(bundle.ref.sha256).write_bytes(b"damaged")
@@ -89,7 +89,7 @@ def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_rest
         attending, heard = told(fleet.device("cam-3"))
         assert heard == expected
         stop(fleet, "damaged")
-        assert attending.ended() == fleet_pb2.Ended(run="damaged")
+        assert attending.ended() == fleet_pb2.RunEnded(run="damaged")
         expect_only_work(fleet, attending)
 
 

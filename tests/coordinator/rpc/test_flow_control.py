@@ -13,8 +13,9 @@ from typing import TypeVar
 
 import pytest
 
+from moonfed.assignment import Assignment, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef, Incoming, ref_of_bytes
-from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo, RunEnded, Sessions
+from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunEvent
 from moonfed.coordinator.rounds.events import DeadlinePassed, RetryTimePassed, StartTimer, TimedEvent
 from moonfed.coordinator.rpc import flow_control as turns_module
@@ -26,6 +27,7 @@ from moonfed.coordinator.runs.subscribers import PROGRESS_LENGTH, QUEUE_LENGTH, 
 from moonfed.coordinator.runs.timers import Timers
 from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.errors import InvalidInput, Unavailable, WrongState
+from moonfed.training_spec import TrainingSpec
 from moonfed.transport import PART_SIZE
 from moonfed.v1 import blob_pb2
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
@@ -80,12 +82,8 @@ def assignment(attempt: int) -> Assignment:
         id=AttemptId(run="r", round=1, attempt=attempt),
         manifest=ref,
         blobs={"model": ref},
-        epochs=1,
-        batch_size=1,
-        views=0,
-        hyperparameters={},
+        training=TrainingSpec(epochs=1, batch_size=1),
         seed=0,
-        counted=None,
     )
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import InvalidInput, SchemaMismatch
-from moonfed.manifest import LocalTraining
 from moonfed.server_rules import FedAvgM, Mean
+from moonfed.training_spec import TrainingSpec
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import (
@@ -119,16 +119,15 @@ def test_whose_prototypes_are_shared_is_drawn_by_the_runs_seed_and_anew_in_each_
 def test_what_changes_by_the_round_and_the_views_are_in_the_assignment(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     bundle = make_bundle(
-        hyperparameters={"learning_rate": 0.1, "mu": 1.0},
         schedules={"mu": ((1, 1.0), (3, 0.5))},
-        training=LocalTraining(epochs=2, batch_size=8, views=4),
+        training=TrainingSpec(epochs=2, batch_size=8, views=4, hyperparameters={"learning_rate": 0.1, "mu": 1.0}),
     )
     fleet.start(rounds=3, bundle=bundle)
     attending, seen = device.attend(), []
     for _ in range(3):
         work = attending.assignment()
-        assert work.views == 4
-        seen.append(dict(work.hyperparameters))
+        assert work.training.views == 4
+        seen.append(dict(work.training.hyperparameters))
         device.submit(work, model_bytes(1.0))
     assert seen == [{"learning_rate": 0.1, "mu": mu} for mu in (1.0, 0.75, 0.5)]
 

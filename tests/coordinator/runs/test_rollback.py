@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.assignment import Assignment
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.app import Coordinator
-from moonfed.coordinator.devices.sessions import Assignment
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.opening import open_storage

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moonfed.assignment import Assignment
 from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.coordinator.app import Coordinator
-from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
+from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import AttemptId, RunEvent, RunView
 from moonfed.coordinator.rounds.settings import Amount, Settings
 from moonfed.coordinator.storage.opening import open_storage

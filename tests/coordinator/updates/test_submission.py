@@ -98,8 +98,8 @@ def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Attendi
 def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
     devices, attending = two_devices(fleet, rounds=2)
     work = [one.assignment() for one in attending]
-    assert work[0].hyperparameters["learning_rate"] == 0.1
-    assert (work[0].epochs, work[0].batch_size, work[0].seed) == (2, 8, 7)
+    assert work[0].training.hyperparameters["learning_rate"] == 0.1
+    assert (work[0].training.epochs, work[0].training.batch_size, work[0].seed) == (2, 8, 7)
     devices[0].submit(work[0], model_bytes(1.0), samples=30, metrics={"loss": 2.0, "holdout_accuracy": 0.5})
     held_out = {"loss": 4.0, "holdout_accuracy": 0.9, "holdout_samples": 20.0}
     devices[1].submit(work[1], model_bytes(5.0), samples=10, metrics=held_out)

@@ -8,19 +8,22 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.edge_client.agent import connection as link_module
 from moonfed.edge_client.agent import stream_timeout
-from moonfed.edge_client.agent.assignment import Assignment, Inbox, read_assignment, read_ended
 from moonfed.edge_client.agent.connection import Link
 from moonfed.edge_client.agent.enrolment import read_identity
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.upload import Sending, submit
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.encodings import Encoding, Encodings
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
+from moonfed.fleet_messages import read_assignment, read_run_ended
 from moonfed.identity import new_key
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
@@ -183,7 +186,7 @@ def test_an_assignment_names_what_is_wrong(field: str, bundle: Bundle) -> None:
 
 def test_an_assignment_needs_a_model_and_finite_hyperparameters(bundle: Bundle) -> None:
     wrong = bundle.assignment()
-    wrong.hyperparameters["mu"] = float("nan")
+    wrong.training.hyperparameters["mu"] = float("nan")
     with pytest.raises(InvalidInput, match="hyperparameter 'mu' is nan"):
         read_assignment(wrong)
     wrong = bundle.assignment()
@@ -201,18 +204,23 @@ def test_an_assignment_needs_a_model_and_finite_hyperparameters(bundle: Bundle) 
 
 def test_the_digest_of_an_assignment_covers_all_that_a_trained_model_depends_on(bundle: Bundle) -> None:
     assigned = read_assignment(bundle.assignment(round=4))
+    values = assigned.training.hyperparameters
+
+    def training(**fields: Any) -> Assignment:  # noqa: ANN401
+        return replace(assigned, training=replace(assigned.training, **fields))
+
     others = [
         replace(assigned, manifest=ref_of_bytes(b"other")),
         replace(assigned, blobs={"model": ref_of_bytes(b"other")}),
         replace(assigned, blobs={**assigned.blobs, "variate": ref_of_bytes(b"c")}),
         replace(assigned, blobs={**assigned.blobs, "prototypes": ref_of_bytes(b"c")}),
-        replace(assigned, epochs=assigned.epochs + 1),
-        replace(assigned, batch_size=assigned.batch_size + 1),
-        replace(assigned, hyperparameters={**assigned.hyperparameters, "mu": 9.0}),
+        training(epochs=assigned.training.epochs + 1),
+        training(batch_size=assigned.training.batch_size + 1),
+        training(hyperparameters={**values, "mu": 9.0}),
         replace(assigned, seed=assigned.seed + 1),
-        replace(assigned, views=2),
-        replace(assigned, counted_round=2, counted_attempt=1),
-        replace(assigned, counted_round=2, counted_attempt=2),
+        training(views=2),
+        replace(assigned, counted=replace(assigned.id, round=2, attempt=1)),
+        replace(assigned, counted=replace(assigned.id, round=2, attempt=2)),
         replace(assigned, encodings=Encodings(down=Encoding("int8"))),
         replace(assigned, encodings=Encodings(up=Encoding("int8"))),
     ]
@@ -220,8 +228,8 @@ def test_the_digest_of_an_assignment_covers_all_that_a_trained_model_depends_on(
     budgets += [(None, 3.0, ""), (None, 4.0, ""), (None, None, "22:00-06:00"), (None, None, "23:00-06:00")]
     digests = {*(assigned.digest(*budget) for budget in budgets), *(other.digest() for other in others)}
     assert len(digests) == len(budgets) + len(others)
-    backwards = dict(sorted(assigned.hyperparameters.items(), reverse=True))
-    assert replace(assigned, hyperparameters=backwards).digest() == assigned.digest()
+    backwards = dict(sorted(values.items(), reverse=True))
+    assert training(hyperparameters=backwards).digest() == assigned.digest()
 
 
 def test_the_inbox_keeps_the_newest_of_each_run(bundle: Bundle) -> None:
@@ -254,7 +262,7 @@ def test_an_ended_run_takes_its_turn_and_supersedes_its_own_work_only(bundle: Bu
         inbox.put(task)
     assert not inbox.idle()
     assert inbox.take(0.0) == assignment("a", 1)
-    over = [read_ended(fleet_pb2.Ended(run=run)) for run in ("b", "a")]
+    over = [read_run_ended(fleet_pb2.RunEnded(run=run)) for run in ("b", "a")]
     inbox.put(over[0])
     assert not inbox.superseded()
     inbox.put(over[1])
@@ -265,6 +273,6 @@ def test_an_ended_run_takes_its_turn_and_supersedes_its_own_work_only(bundle: Bu
 
 def test_a_model_without_its_manifest_is_none(bundle: Bundle) -> None:
     model = to_message(ref_of_bytes(bundle.weights))
-    assert read_ended(fleet_pb2.Ended(run="a", model=model, rounds=3)).model is None
-    whole = read_ended(fleet_pb2.Ended(run="a", manifest=model, model=model, rounds=3))
+    assert read_run_ended(fleet_pb2.RunEnded(run="a", model=model, rounds=3)).model is None
+    whole = read_run_ended(fleet_pb2.RunEnded(run="a", manifest=model, model=model, rounds=3))
     assert whole.model == whole.manifest == ref_of_bytes(bundle.weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import sys
@@ -13,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.assignment import AttemptId
 from moonfed.edge_client.agent import enrolment, main, transfers
-from moonfed.edge_client.agent.assignment import Inbox, read_assignment
 from moonfed.edge_client.agent.connection import Link
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.executor import Work
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
 from moonfed.edge_client.agent.training_window import Window
 from moonfed.edge_client.agent.worker_process import Child
 from moonfed.edge_client.state.round_store import StoredRound
-from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import (
     AlreadyExists,
     Corrupt,
@@ -35,6 +37,7 @@ from moonfed.errors import (
     Unavailable,
     Untrusted,
 )
+from moonfed.fleet_messages import read_assignment
 from moonfed.transport import Backoff
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.authority import DAY, certified_key
@@ -123,15 +126,18 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
 def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
     link: Link, settings: WorkerSettings, bundle: Bundle
 ) -> None:
-    told = {"round": 4, "attempt": 2, "epochs": 3, "batch_size": 5, "seed": 9, "views": 2, "counted_round": 3,
-            "counted_attempt": 6}  # fmt: skip
-    assignment = read_assignment(bundle.assignment(run="tested", **told))
+    fields = {"round": 4, "attempt": 2, "seed": 9, "counted_round": 3, "counted_attempt": 6}
+    training = {"epochs": 3, "batch_size": 5, "views": 2}
+    assignment = read_assignment(bundle.assignment(run="tested", **fields, **training))
     job = Work(replace(settings, max_steps=7), link, Child(settings), Inbox())._prepare(assignment)
-    assert {key: getattr(job, key) for key in told} == told
+    assert job.id == AttemptId(run="tested", round=4, attempt=2)
+    assert job.counted == AttemptId(run="tested", round=3, attempt=6)
+    assert job.training == replace(bundle.manifest.training, **training)  # type: ignore[arg-type]
+    assert job.seed == 9
+    assert Job.from_document(json.loads(json.dumps(job.to_document()))) == job
     assert job.began is not None
     assert time.monotonic() - 60 < job.began <= time.monotonic()
-    assert (job.run, job.max_steps, job.max_seconds, job.digest) == ("tested", 7, None, assignment.digest(7))
-    assert job.hyperparameters == bundle.manifest.hyperparameters
+    assert (job.max_steps, job.max_seconds, job.digest) == (7, None, assignment.digest(7))
     assert Path(job.files["model"]).read_bytes() == bundle.weights
     assert Path(job.plan_file).read_bytes() == bundle.plan
 

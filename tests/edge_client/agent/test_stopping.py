@@ -12,8 +12,8 @@ import pytest
 
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent import progress as watch_module
-from moonfed.edge_client.agent.assignment import Inbox, read_assignment
 from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import Watch
 from moonfed.edge_client.agent.transfers import Superseded, Transfers
 from moonfed.edge_client.settings import DeviceSettings
@@ -22,6 +22,7 @@ from moonfed.edge_client.worker.ipc import Parent
 from moonfed.edge_client.worker.main import Worker
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import InvalidInput, TooLate
+from moonfed.fleet_messages import read_assignment
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 

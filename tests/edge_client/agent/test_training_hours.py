@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.assignment import RunEnded
 from moonfed.blobs import BlobDirectory
-from moonfed.edge_client.agent.assignment import Ended, Inbox
 from moonfed.edge_client.agent.connection import Link
 from moonfed.edge_client.agent.executor import Work
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
 from moonfed.edge_client.agent.training_window import Window
 from moonfed.edge_client.agent.transfers import Closed, Transfers
@@ -166,7 +167,7 @@ def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
     state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
     coordinator.blobs.put_bytes(bundle.plan)
     (state / "runs" / "tested" / "2.1").mkdir(parents=True)
-    ended = Ended(run="tested", manifest=manifest, model=coordinator.blobs.put_bytes(bundle.weights), rounds=2)
+    ended = RunEnded(run="tested", manifest=manifest, model=coordinator.blobs.put_bytes(bundle.weights), rounds=2)
     link.attending.set()
     Work(settings, link, Child(settings), Inbox(), window(-60, -30))._end_run(ended)
     assert kept_runs(state / "runs") == ["tested"]

@@ -231,12 +231,12 @@ def test_a_child_ends_when_its_parent_is_killed(
         "holdout": 0.0,
         "threads": 1,
     }
-    job = {name: getattr(new_job(), name) for name in Job.__slots__}
+    job = new_job().to_document()
     script = (
         "import json, sys; from moonfed.edge_client.agent.worker_process import Child\n"
         "from moonfed.edge_client.worker.messages import Job, WorkerSettings\n"
         "child = Child(WorkerSettings(**json.loads(sys.argv[1])))\n"
-        "child.train(Job(**json.loads(sys.argv[2])), lambda _: print('sign', flush=True) or True)\n"
+        "child.train(Job.from_document(json.loads(sys.argv[2])), lambda _: print('sign', flush=True) or True)\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", script, json.dumps(settings), json.dumps(job)], cwd=tmp_path, stdout=subprocess.PIPE

@@ -21,7 +21,8 @@ from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import InputSpec, LocalTraining, Manifest
+from moonfed.manifest import InputSpec, Manifest
+from moonfed.training_spec import TrainingSpec
 from tests.edge_client.conftest import PROGRAM
 from tests.edge_client.conftest import Bundle as SmallBundle
 
@@ -212,7 +213,7 @@ def test_a_round_is_foretold_from_its_steps_and_its_references(bundle: SmallBund
     assert foretold(plain) == pytest.approx(30 * 0.010 + 4 * 0.005 + 4 * 0.002)
     fresh = replace(plain, augmentation="crop-flip")
     assert foretold(fresh) == pytest.approx(30 * 0.016 + 4 * 0.002)
-    views = replace(fresh, training=LocalTraining(epochs=10, batch_size=32, views=3))
+    views = replace(fresh, training=TrainingSpec(epochs=10, batch_size=32, views=3))
     assert foretold(views) == pytest.approx(30 * 0.010 + 3 * 4 * 0.005 + 4 * 0.002)
     assert foretold(views, epochs=3) == pytest.approx(9 * 0.016 + 4 * 0.002)  # each view once: left to the step
     assert foretold(plain, epochs=1) == pytest.approx(3 * 0.016 + 4 * 0.002)

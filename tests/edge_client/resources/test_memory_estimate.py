@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent.worker_process import Child
 from moonfed.edge_client.resources.available_memory import (
@@ -262,7 +263,7 @@ from moonfed.edge_client.worker.trainer import Trainer
 settings, jobs = json.loads(sys.stdin.read())
 trainer = Trainer(WorkerSettings(**settings), lambda: None, lambda _: None)
 for job in jobs:
-    trainer.train(Job(**job))
+    trainer.train(Job.from_document(job))
 print(peak_memory() - bare)
 """
 PICTURES = InputSpec(kind="image", shape=(32, 32, 3))
@@ -300,12 +301,8 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
     rounds = manifest.previous_models + 1  # the last of them begins with all previous models
     jobs = [
         Job(
-            run="measured",
-            round=number,
-            attempt=1,
-            epochs=2,
-            batch_size=batch_size,
-            hyperparameters=manifest.hyperparameters,
+            id=AttemptId(run="measured", round=number, attempt=1),
+            training=replace(manifest.training, epochs=2, batch_size=batch_size),
             seed=1,
             digest="0" * 64,
             manifest_file=files["manifest.json"],
@@ -317,7 +314,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
     ]
     done = subprocess.run(
         [sys.executable, "-c", MEASURE],
-        input=json.dumps([asdict(worker), [asdict(job) for job in jobs]]),
+        input=json.dumps([asdict(worker), [job.to_document() for job in jobs]]),
         capture_output=True,
         text=True,
         check=True,

@@ -27,12 +27,16 @@ from tests.support.device_coordinator import Coordinator
 LONG = 10_000_000  # epochs that no test waits for
 
 
-def ended(bundle: Bundle | None = None, model: bytes = b"", *, run: str = "tested", rounds: int = 2) -> fleet_pb2.Ended:
+def ended(
+    bundle: Bundle | None = None, model: bytes = b"", *, run: str = "tested", rounds: int = 2
+) -> fleet_pb2.RunEnded:
     """A run that finished with that model; without a bundle, one that was stopped."""
     if bundle is None:
-        return fleet_pb2.Ended(run=run)
+        return fleet_pb2.RunEnded(run=run)
     manifest = ref_of_bytes(bundle.manifest.to_bytes())
-    return fleet_pb2.Ended(run=run, manifest=to_message(manifest), model=to_message(ref_of_bytes(model)), rounds=rounds)
+    return fleet_pb2.RunEnded(
+        run=run, manifest=to_message(manifest), model=to_message(ref_of_bytes(model)), rounds=rounds
+    )
 
 
 def files(directory: Path) -> list[str]:
@@ -126,7 +130,7 @@ def test_nonsense_about_an_ended_run_removes_nothing(
 ) -> None:
     train_once(coordinator, device, bundle, samples)
     (tmp_path / "precious").mkdir()
-    coordinator.assign(fleet_pb2.Ended(run="../../precious"))
+    coordinator.assign(fleet_pb2.RunEnded(run="../../precious"))
     device.wait_for_log("run is '../../precious'; it must be 1 to 128 letters")
     nonsense = ended(bundle, b"x")
     nonsense.model.sha256 = "../../etc/passwd"

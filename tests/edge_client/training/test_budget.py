@@ -179,7 +179,7 @@ def test_partial_work_is_less_exact(fedprox: tuple[Bundle, TorchScriptPlan, list
                 clock.now += 1.0
                 return plan.step(*batch)
 
-        chosen = settings(epochs=10, batch_size=8, hyperparameters=bundle.manifest.hyperparameters, **fields)
+        chosen = settings(epochs=10, batch_size=8, hyperparameters=bundle.manifest.training.hyperparameters, **fields)
         trained = train_round(
             Slow(), data, model=model, previous_models=[], received={}, settings=chosen, clock=clock  # type: ignore[arg-type]
         )  # fmt: skip

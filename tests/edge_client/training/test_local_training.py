@@ -63,7 +63,7 @@ def test_the_order_repeats_and_differs_by_seed_round_device_and_epoch() -> None:
 def test_the_order_is_the_same_in_another_process() -> None:
     script = (
         "import torch; from moonfed.edge_client.training.rng import *;"
-        "s = RoundSettings(epochs=2, batch_size=4, hyperparameters={}, seed=1, round=1, device='cam-1');"
+        "s = RoundSettings(training=TrainingSpec(epochs=2, batch_size=4), seed=1, round=1, device='cam-1');"
         "print(torch.cat(list(epoch_batches(50, s, 1))).tolist())"
     )
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -287,11 +287,11 @@ def clouds(count: int = 40) -> Samples:
 
 
 def test_a_real_plan_learns(bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]) -> None:
-    chosen = settings(epochs=10, batch_size=8, hyperparameters=bundle.manifest.hyperparameters)
+    chosen = settings(epochs=10, batch_size=8, hyperparameters=bundle.manifest.training.hyperparameters)
     data = clouds()
     trained = train_round(plan, data, model=model, previous_models=[], received={}, settings=chosen, holdout=data)
     assert trained.holdout
-    plan.begin_round(trained.results["model"], [], {}, bundle.manifest.hyperparameters)
+    plan.begin_round(trained.results["model"], [], {}, bundle.manifest.training.hyperparameters)
     after = evaluate(plan, data, 8)
     assert after.loss < trained.holdout.loss / 2
     assert after.accuracy > 0.9
@@ -304,10 +304,10 @@ def test_a_real_plan_learns(bundle: Bundle, plan: TorchScriptPlan, model: list[t
 def test_references_computed_once_train_like_references_computed_in_every_step(
     bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]
 ) -> None:
-    chosen = settings(batch_size=8, hyperparameters=bundle.manifest.hyperparameters)
+    chosen = settings(batch_size=8, hyperparameters=bundle.manifest.training.hyperparameters)
     data, previous = clouds(), [[tensor + 0.1 for tensor in model]]
     cached = train_round(plan, data, model=model, previous_models=previous, received={}, settings=chosen)
-    plan.begin_round(model, previous, {}, chosen.hyperparameters)
+    plan.begin_round(model, previous, {}, chosen.training.hyperparameters)
     none = torch.empty(len(data), 0)
     assert compute_references(plan, data, none, 8).shape[:2] == (40, 1)
     for epoch in (1, 2):
@@ -322,7 +322,7 @@ def test_references_computed_once_train_like_references_computed_in_every_step(
 def test_references_without_room_are_left_to_the_step_which_trains_the_same(
     batch_size: int, bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = settings(epochs=3, batch_size=batch_size, hyperparameters=bundle.manifest.hyperparameters)
+    chosen = settings(epochs=3, batch_size=batch_size, hyperparameters=bundle.manifest.training.hyperparameters)
     previous = [[tensor + 0.1 for tensor in model]]
 
     def trained() -> Trained:
@@ -349,7 +349,7 @@ class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def test_the_loss_is_read_back_once_per_epoch(bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]) -> None:
-    chosen = settings(epochs=3, batch_size=8, hyperparameters=bundle.manifest.hyperparameters)
+    chosen = settings(epochs=3, batch_size=8, hyperparameters=bundle.manifest.training.hyperparameters)
     with HostReads() as reads:  # type: ignore[no-untyped-call]
         trained = train_round(plan, clouds(), model=model, previous_models=[model], received={}, settings=chosen)
     assert (trained.steps, reads.count) == (15, 3)
@@ -359,11 +359,11 @@ def test_a_device_with_fewer_samples_than_a_batch_trains_a_real_plan(
     bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]
 ) -> None:
     """Held against the plan's own steps on all samples at once."""
-    chosen = settings(epochs=3, batch_size=8, hyperparameters=bundle.manifest.hyperparameters)
+    chosen = settings(epochs=3, batch_size=8, hyperparameters=bundle.manifest.training.hyperparameters)
     data = clouds(5)
     trained = train_round(plan, data, model=model, previous_models=[], received={}, settings=chosen)
     assert (trained.samples, trained.steps) == (5, 3)
-    plan.begin_round(model, [], {}, chosen.hyperparameters)
+    plan.begin_round(model, [], {}, chosen.training.hyperparameters)
     for _ in range(3):
         plan.step(data.inputs, data.labels, torch.empty(0), torch.empty(5, 0))
     for left, right in zip(trained.results["model"], plan.end_round(3)["model"], strict=True):

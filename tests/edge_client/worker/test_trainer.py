@@ -58,7 +58,7 @@ def test_data_that_do_not_fit_are_named(
 def test_training_that_diverges_is_a_failure_and_leaves_no_model(
     new_job: Callable[..., Job], samples: Path, bundle: Bundle, tmp_path: Path
 ) -> None:
-    wild = {**bundle.manifest.hyperparameters, "learning_rate": 1e30}
+    wild = {**bundle.manifest.training.hyperparameters, "learning_rate": 1e30}
     with pytest.raises(TrainingFailed, match=r"local training diverged: tensor '.*' of 'model' holds NaN"):
         trainer(tmp_path, samples).train(new_job(hyperparameters=wild))
     assert RunState(tmp_path / "runs", "tested", manifest=bundle.digest, seed=1).previous(9, 9, 9) == []
@@ -77,7 +77,7 @@ def test_device_state_is_promoted_only_when_its_round_was_counted(
     scaffold: Bundle, scaffold_job: Callable[..., Job], samples: Path, tmp_path: Path
 ) -> None:
     """Held against c_i⁺ = c_i − c + (w − w_i)/(K·lr), with the c_i that must have been at hand."""
-    parameters, rate = scaffold.manifest.parameters, scaffold.manifest.hyperparameters["learning_rate"]
+    parameters, rate = scaffold.manifest.parameters, scaffold.manifest.training.hyperparameters["learning_rate"]
     device = trainer(tmp_path, samples)
     (tmp_path / "w").write_bytes(scaffold.weights)
     start = split(np.array(open_model(tmp_path / "w", scaffold.manifest.tensors)), scaffold.manifest.tensors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from moonfed.export.scoring import Predictor
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
 from moonfed.tensors import open_model, split
+from moonfed.training_spec import TrainingSpec
 
 QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties": 3, "rounds": 2, "seed": 1}
 TWO = EngineSettings(workers=2)
@@ -203,9 +205,7 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
         previous_models=[],
         received={},
         settings=RoundSettings(
-            epochs=simulation.method_settings.training.epochs,
-            batch_size=16,
-            hyperparameters=manifest.hyperparameters,
+            training=replace(manifest.training, epochs=simulation.method_settings.training.epochs, batch_size=16),
             seed=simulation.seed,
             round=1,
             device=f"party-{number}",
@@ -308,9 +308,14 @@ class Recorder:
 
 def test_the_largest_party_goes_first_and_scoring_last() -> None:
     job = Job(
-        run="r", round=1, attempt=1, epochs=1, batch_size=1, hyperparameters={}, seed=0, digest="",
-        manifest_file="", plan_file="", files={},
-    )  # fmt: skip
+        id=AttemptId(run="r", round=1, attempt=1),
+        training=TrainingSpec(epochs=1, batch_size=1),
+        seed=0,
+        digest="",
+        manifest_file="",
+        plan_file="",
+        files={},
+    )
 
     async def order() -> list[int]:
         worker = Recorder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def trained(plan: Plan, manifest: Manifest, path: Path, device: str, round_: int
     pixels = torch.randint(0, 100 if device == "a" else 256, (SAMPLES[device], 16, 16, 1), generator=generator)
     labels = torch.randint(0, 10, (SAMPLES[device],), generator=generator)
     settings = RoundSettings(
-        epochs=2, batch_size=8, hyperparameters=manifest.hyperparameters, seed=0, round=round_, device=device
+        training=replace(manifest.training, epochs=2, batch_size=8), seed=0, round=round_, device=device
     )
     return train_round(
         plan,

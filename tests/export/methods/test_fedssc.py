@@ -8,7 +8,8 @@ import torch
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.methods import METHODS, ExchangeShapes, Method
-from moonfed.manifest import FILES, LocalTraining, Manifest, PlanSpec
+from moonfed.manifest import FILES, Manifest, PlanSpec
+from moonfed.training_spec import TrainingSpec
 from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.support.eager_reference import (
     Batch,
@@ -187,9 +188,10 @@ def test_a_round_without_survey_has_no_class_means(new_plan: NewPlan) -> None:
 
 
 def manifest(method: Method) -> Manifest:
+    training = TrainingSpec(epochs=1, batch_size=1, hyperparameters=hyperparameters(**method.coefficients()))
     return Manifest(
-        name="n", model="cnn", method="m", hyperparameters=hyperparameters(**method.coefficients()),
-        previous_models=1, training=LocalTraining(epochs=1, batch_size=1), input=IMAGE, classes=("a", "b"), tensors=(),
+        name="n", model="cnn", method="m", training=training,
+        previous_models=1, input=IMAGE, classes=("a", "b"), tensors=(),
         plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", activation_bytes=0), schedules=method.schedules(),
         files={name: BlobRef("0" * 64, 0) for name in FILES},
     )  # fmt: skip
@@ -197,17 +199,17 @@ def manifest(method: Method) -> Manifest:
 
 def test_mu_glob_falls_linearly_from_t_0_to_t() -> None:
     for method in (METHODS["fedssc"](), METHODS["fedproc"](), METHODS["fedssc-local-contrast"]()):
-        found = [manifest(method).hyperparameters_at(round_)["mu_glob"] for round_ in (1, 5, 6, 99, 100, 101)]
+        found = [manifest(method).training_at(round_).hyperparameters["mu_glob"] for round_ in (1, 5, 6, 99, 100, 101)]
         slope = (1 - 0.0001) / 95
         assert found == pytest.approx([1, 1, 1 - slope, 0.0001 + slope, 0.0001, 0.0001], abs=1e-9)
     own = manifest(METHODS["fedssc"](mu_start=2.0, mu_end=1.0, decay_start=10, decay_end=20))
-    assert [own.hyperparameters_at(round_)["mu_glob"] for round_ in (10, 15, 20)] == [2.0, 1.5, 1.0]
+    assert [own.training_at(round_).hyperparameters["mu_glob"] for round_ in (10, 15, 20)] == [2.0, 1.5, 1.0]
 
 
 def test_the_plan_follows_the_rounds_mu_glob(new_plan: NewPlan) -> None:
     plan, steps, (received, by_class) = new_plan(SMOOTH, "fedssc"), batches(SMALL_IMAGE, 3, 8), prototypes()
     for round_ in (5, 60, 100):
-        values = manifest(METHODS["fedssc"]()).hyperparameters_at(round_)
+        values = manifest(METHODS["fedssc"]()).training_at(round_).hyperparameters
         found = run_round(plan, weights_of(SMOOTH), steps, values, received=received)
         check_against_eager(found, steps, [prototype_term(by_class, values["mu_glob"], TAU)])
 

@@ -81,9 +81,16 @@ def test_stage_two_moves_the_output_layer_alone(new_plan: NewPlan) -> None:
 
 
 def test_the_stage_changes_after_the_first_stages_rounds(new_plan: NewPlan) -> None:
-    assert [manifest(METHODS[METHOD]()).hyperparameters_at(r)["stage"] for r in (1, 90, 91, 100)] == [1, 1, 2, 2]
+    assert [manifest(METHODS[METHOD]()).training_at(r).hyperparameters["stage"] for r in (1, 90, 91, 100)] == [
+        1,
+        1,
+        2,
+        2,
+    ]
     plan, steps = new_plan(SMOOTH, METHOD), batches(SMALL_IMAGE, 2, 8)
     short = manifest(METHODS[METHOD](first_stage_rounds=2))
     for round_, expected in ((2, set(exchanged_tensors(SMOOTH)) - output_layer(SMOOTH)), (3, output_layer(SMOOTH))):
-        found = run_round(plan, weights_of(SMOOTH), steps, short.hyperparameters_at(round_), received=prototypes()[0])
+        found = run_round(
+            plan, weights_of(SMOOTH), steps, short.training_at(round_).hyperparameters, received=prototypes()[0]
+        )
         assert moved(SMOOTH, found.model) == expected

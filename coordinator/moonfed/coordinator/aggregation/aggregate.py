@@ -91,7 +91,7 @@ def _nova_coefficients(closed: ClosedRound, rule: FedNova) -> list[float]:
 
 def local_momentum(closed: ClosedRound) -> float:
     """ρ of the round's local training."""
-    return closed.manifest.hyperparameters_at(closed.round).get("momentum", 0.0)
+    return closed.manifest.training_at(closed.round).hyperparameters.get("momentum", 0.0)
 
 
 def _remembered(closed: ClosedRound, role: str, before: float, start: int, stop: int) -> Slice:

@@ -27,7 +27,10 @@ def require_consistent(manifest: Manifest) -> None:
         table = (*per_class, width)
         _require("downlink 'prototypes'", manifest.downlink[PROTOTYPES], {PRESENT: per_class, PROTOTYPES: table})
         _require("uplink 'class_means'", manifest.uplink[CLASS_MEANS], {COUNTS: per_class, MEANS: table})
-    for _, momentum in ((0, manifest.hyperparameters.get("momentum", 0.0)), *manifest.schedules.get("momentum", ())):
+    for _, momentum in (
+        (0, manifest.training.hyperparameters.get("momentum", 0.0)),
+        *manifest.schedules.get("momentum", ()),
+    ):
         if isinstance(manifest.server_rule, FedNova) and not 0 <= momentum < 1:
             raise InvalidInput(f"momentum is {momentum}; with server_rule 'fednova' it must be from 0, below 1")
 

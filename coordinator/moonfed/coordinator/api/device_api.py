@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 
+from moonfed.assignment import RunEnded
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import ending
-from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RunEnded, Sessions, require_contract
+from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, Sessions, require_contract
 from moonfed.coordinator.records import MAX_REASON, Answer, AttemptId
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.opening import Storage

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from moonfed.coordinator.devices.sessions import RunEnded, Sessions
+from moonfed.assignment import RunEnded
+from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import RunView
 from moonfed.coordinator.storage.store import Store
 

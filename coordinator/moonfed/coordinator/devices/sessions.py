@@ -7,9 +7,8 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
-from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import MAX_SAMPLES, AttemptId
-from moonfed.encodings import Encodings
+from moonfed.assignment import Assignment, AttemptId, RunEnded
+from moonfed.coordinator.records import MAX_SAMPLES
 from moonfed.errors import InvalidInput, MoonfedError, VersionMismatch, WrongState
 from moonfed.labels import check_labels
 from moonfed.version import CONTRACT_VERSION
@@ -53,32 +52,6 @@ class DeviceInfo:
         """Whether the device can be told that a run has ended; one from before would not know what that is."""
         minor = re.match(r"[0-9]+\.([0-9]{1,9})(?![0-9])", self.contract_version)
         return minor is not None and int(minor[1]) >= ENDED_SINCE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """One device's work in one round."""
-
-    id: AttemptId
-    manifest: BlobRef
-    blobs: Mapping[str, BlobRef]  # by role
-    epochs: int
-    batch_size: int
-    views: int
-    hyperparameters: Mapping[str, float]
-    seed: int
-    counted: AttemptId | None  # the latest attempt whose model has this device's update; None: none, or nobody asks
-    encodings: Encodings = field(default_factory=Encodings)  # of the model on its way down, and of the update's
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnded:
-    """A run in which a device took part is over."""
-
-    run: str
-    manifest: BlobRef | None = None  # absent, as is the model, unless the run has finished
-    model: BlobRef | None = None  # the last global model
-    rounds: int = 0  # that made it
 
 
 @dataclass(slots=True, eq=False)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moonfed.blobs import BlobRef
-from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo, RunEnded
+from moonfed.assignment import Assignment, RunEnded
+from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.encodings import parse_encoding
 from moonfed.errors import TooLate, WrongState
-from moonfed.transport import from_message, to_message
+from moonfed.fleet_messages import write_assignment, write_run_ended
+from moonfed.transport import from_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from moonfed.version import CONTRACT_VERSION, RELEASE
 
@@ -61,36 +62,9 @@ def welcome() -> fleet_pb2.AttendReply:
 
 def attend_reply(told: Assignment | RunEnded) -> fleet_pb2.AttendReply:
     """What an attending device is told after that."""
-    return assignment(told) if isinstance(told, Assignment) else ended(told)
-
-
-def ended(told: RunEnded) -> fleet_pb2.AttendReply:
-    """The end of a run."""
-    return fleet_pb2.AttendReply(
-        ended=fleet_pb2.Ended(run=told.run, manifest=_blob(told.manifest), model=_blob(told.model), rounds=told.rounds)
-    )
-
-
-def assignment(work: Assignment) -> fleet_pb2.AttendReply:
-    """One device's work in one round."""
-    return fleet_pb2.AttendReply(
-        assignment=fleet_pb2.Assignment(
-            run=work.id.run,
-            round=work.id.round,
-            attempt=work.id.attempt,
-            manifest=to_message(work.manifest),
-            blobs={role: to_message(ref) for role, ref in work.blobs.items()},
-            epochs=work.epochs,
-            batch_size=work.batch_size,
-            hyperparameters=dict(work.hyperparameters),
-            seed=work.seed,
-            views=work.views,
-            downlink_encoding=str(work.encodings.down),
-            uplink_encoding=str(work.encodings.up),
-            counted_round=work.counted.round if work.counted else 0,
-            counted_attempt=work.counted.attempt if work.counted else 0,
-        )
-    )
+    if isinstance(told, Assignment):
+        return fleet_pb2.AttendReply(assignment=write_assignment(told))
+    return fleet_pb2.AttendReply(ended=write_run_ended(told))
 
 
 def report_reply(problem: WrongState | None) -> fleet_pb2.ReportReply:
@@ -114,7 +88,3 @@ def receipt(header: UpdateHeader) -> fleet_pb2.SubmitReply:
             sha256={role: ref.sha256 for role, ref in header.blobs.items()},
         )
     )
-
-
-def _blob(ref: BlobRef | None) -> blob_pb2.Blob | None:
-    return to_message(ref) if ref else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from moonfed.assignment import Assignment
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.devices.sessions import Assignment
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.rounds.settings import Settings
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
@@ -46,7 +46,6 @@ def build_assignment(
     id_: AttemptId, device: str, record: RunRecord, manifest: Manifest, standing: GlobalState
 ) -> Assignment:
     """One device's work in one round."""
-    training = manifest.training
     blobs = {role: standing.blobs[role] for role in (MODEL, *manifest.downlink) if role in standing.blobs}
     if ENCODED_MODEL in standing.blobs:
         blobs[MODEL] = standing.blobs[ENCODED_MODEL]
@@ -54,10 +53,7 @@ def build_assignment(
         id=id_,
         manifest=record.manifest,
         blobs=blobs,
-        epochs=training.epochs,
-        batch_size=training.batch_size,
-        views=training.views,
-        hyperparameters=manifest.hyperparameters_at(id_.round),
+        training=manifest.training_at(id_.round),
         seed=record.settings.seed,
         encodings=record.settings.encodings,
         counted=standing.counted.get(device),

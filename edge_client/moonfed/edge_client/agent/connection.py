@@ -11,9 +11,9 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from moonfed import transport
+from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.connection_diagnosis import explain_unavailable
-from moonfed.edge_client.agent.assignment import Assignment
 from moonfed.edge_client.agent.stream_timeout import while_wanted
 from moonfed.edge_client.agent.throttle import Throttle, slowed
 from moonfed.edge_client.agent.upload import Sending, submit
@@ -122,30 +122,29 @@ class Link:
 
     def report(self, assignment: Assignment, fraction: float) -> TooLate | None:
         """Tells how far training is; returns why, and when to come back, if the coordinator says stop."""
-        run, round_number, attempt = assignment.place
+        id_ = assignment.id
         request = fleet_pb2.ReportRequest(
-            device=self.device, run=run, round=round_number, attempt=attempt, fraction=fraction
+            device=self.device, run=id_.run, round=id_.round, attempt=id_.attempt, fraction=fraction
         )
         reply = transport.call(self._method(lambda fleet: fleet.Report), request, timeout=REPORT_TIMEOUT)
         return TooLate(reply.reason or "no reason given", reply.come_back_seconds) if reply.stop else None
 
     def decline(self, assignment: Assignment, reason: str) -> None:
         """Says that there will be no update."""
-        run, round_number, attempt = assignment.place
+        id_ = assignment.id
         request = fleet_pb2.DeclineRequest(
-            device=self.device, run=run, round=round_number, attempt=attempt, reason=reason
+            device=self.device, run=id_.run, round=id_.round, attempt=id_.attempt, reason=reason
         )
         transport.call(self._method(lambda fleet: fleet.Decline), request, attempts=DECLINE_ATTEMPTS)
 
     def submit(self, assignment: Assignment, stored: StoredRound, wanted: Callable[[], bool]) -> None:
         """Hands in an update; returns when the coordinator has it for good. Unavailable soon after `wanted` says no."""
-        run, round_number, attempt = assignment.place
-        update = stored.update
+        id_, update = assignment.id, stored.update
         header = fleet_pb2.SubmitHeader(
             device=self.device,
-            run=run,
-            round=round_number,
-            attempt=attempt,
+            run=id_.run,
+            round=id_.round,
+            attempt=id_.attempt,
             blobs={role: transport.to_message(ref) for role, (ref, _) in stored.outgoing.items()},
             samples=update.samples,
             steps=update.steps,

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from moonfed.assignment import Assignment, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.edge_client.agent.assignment import Assignment, Ended, Inbox
 from moonfed.edge_client.agent.compatibility import require_runnable
 from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import Watch, when_to_come_back
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.training_window import Window
@@ -82,7 +83,7 @@ class Work:
             if task is None:
                 self._child.end()
                 self._tidy()
-            elif isinstance(task, Ended):
+            elif isinstance(task, RunEnded):
                 self._end_run(task)
             else:
                 self._take_part(task)
@@ -99,7 +100,7 @@ class Work:
                 log.exception("%s: unexpected trouble on this device", assignment)
             self._decline(assignment, f"unexpected trouble on the device: {type(error).__name__}")
 
-    def _end_run(self, ended: Ended) -> None:
+    def _end_run(self, ended: RunEnded) -> None:
         """The state goes last: until then the device names the run when it attends, and is told again that it ended."""
         try:
             run_directory(self._runs, ended.run)
@@ -116,7 +117,7 @@ class Work:
             "run %s has ended%s", ended.run, "; its model is kept for predictions" if kept else "; nothing is kept"
         )
 
-    def _keep_finished(self, ended: Ended, manifest: BlobRef, model: BlobRef) -> None:
+    def _keep_finished(self, ended: RunEnded, manifest: BlobRef, model: BlobRef) -> None:
         manifest_file = self._transfers.fetch(manifest, self._blobs, needed=False)
         plan = Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE]
         self._keep_globals([model])
@@ -135,8 +136,8 @@ class Work:
             log.warning("what run %s left cannot be removed from the disk: %s", run, error)
 
     def _deliver(self, assignment: Assignment) -> None:
-        run = RunState(self._runs, assignment.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
-        run.forget_others(assignment.round, assignment.attempt)
+        run = RunState(self._runs, assignment.id.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
+        run.forget_others(assignment.id.round, assignment.id.attempt)
         stored = self._find(assignment, run)
         if stored:
             log.info("%s: assigned again; it is already trained", assignment)
@@ -146,7 +147,7 @@ class Work:
         self._submit(assignment, stored)
 
     def _find(self, assignment: Assignment, run: RunState) -> StoredRound | None:
-        return run.find(assignment.round, assignment.attempt, self._digest(assignment))
+        return run.find(assignment.id.round, assignment.id.attempt, self._digest(assignment))
 
     def _digest(self, assignment: Assignment) -> str:
         return assignment.digest(self._settings.max_steps, self._settings.max_seconds, self._between)
@@ -182,25 +183,18 @@ class Work:
             role: self._transfers.fetch(ref, self._globals, wanted=wanted) for role, ref in assignment.blobs.items()
         }
         return Job(
-            run=assignment.run,
-            round=assignment.round,
-            attempt=assignment.attempt,
-            epochs=assignment.epochs,
-            batch_size=assignment.batch_size,
-            hyperparameters=assignment.hyperparameters,
+            id=assignment.id,
+            training=assignment.training,
             seed=assignment.seed,
             digest=self._digest(assignment),
             manifest_file=str(manifest_file),
             plan_file=str(plan_file),
             files={role: str(file) for role, file in files.items()},
-            views=assignment.views,
+            counted=assignment.counted,
+            encodings=assignment.encodings,
             max_steps=self._settings.max_steps,
             max_seconds=self._seconds_left(),
             began=time.monotonic(),
-            counted_round=assignment.counted_round,
-            counted_attempt=assignment.counted_attempt,
-            downlink_encoding=str(assignment.encodings.down),
-            uplink_encoding=str(assignment.encodings.up),
         )
 
     def _seconds_left(self) -> float | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 
-from moonfed.edge_client.agent.assignment import Assignment, Inbox
+from moonfed.assignment import Assignment
 from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.worker_process import Sign
 from moonfed.errors import MoonfedError, NotFound, TooLate, WrongState
 
@@ -42,7 +43,7 @@ class Watch:
         if sign.epoch > self._epoch:
             self._epoch = sign.epoch
             loss = "" if sign.loss is None else f", loss {sign.loss:.4f}"
-            log.info("%s: epoch %d of %d%s", self._assignment, sign.epoch, self._assignment.epochs, loss)
+            log.info("%s: epoch %d of %d%s", self._assignment, sign.epoch, self._assignment.training.epochs, loss)
         return self._report(sign.fraction, REPORT_SECONDS)
 
     def _report(self, fraction: float, pause_seconds: float) -> bool:

@@ -7,17 +7,18 @@ import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from moonfed.edge_client.agent.assignment import Inbox, read_assignment, read_ended
 from moonfed.edge_client.agent.compatibility import describe_platform
 from moonfed.edge_client.agent.connection import Link
 from moonfed.edge_client.agent.enrolment import keep_identity, pending_key
 from moonfed.edge_client.agent.executor import Work
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.training_window import Window, now
 from moonfed.edge_client.agent.worker_process import Child
 from moonfed.edge_client.state.gc import kept_runs
 from moonfed.edge_client.state.round_store import newest_samples
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch
+from moonfed.fleet_messages import read_assignment, read_run_ended
 from moonfed.identity import Identity, key_bytes
 from moonfed.transport import Backoff
 from moonfed.v1 import fleet_pb2
@@ -105,7 +106,9 @@ class Session:
             return
         what = "an ended run" if reply.HasField("ended") else "an assignment"
         try:
-            self._inbox.put(read_ended(reply.ended) if reply.HasField("ended") else read_assignment(reply.assignment))
+            self._inbox.put(
+                read_run_ended(reply.ended) if reply.HasField("ended") else read_assignment(reply.assignment)
+            )
         except InvalidInput as error:
             log.warning("%s makes no sense and is ignored: %s", what, error)
 

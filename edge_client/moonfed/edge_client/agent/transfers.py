@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.edge_client.agent.assignment import Assignment, Inbox
 from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.training_window import Window, now
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.errors import (

@@ -59,7 +59,7 @@ class Child:
         `wanted` is called for each sign of life, and with None now and then. Raises TrainingFailed if the child
         crashed, hung or could not train, or the child's own MoonfedError; the next job then gets a new child.
         """
-        return self._answer(encode("train", **asdict(job)), wanted) == "trained"
+        return self._answer(encode("train", **job.to_document()), wanted) == "trained"
 
     def end(self) -> None:
         """Kills the child and whatever it started; its files are whole at every moment."""

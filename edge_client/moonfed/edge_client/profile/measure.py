@@ -226,7 +226,9 @@ def _begun_plan(bundle: Bundle, settings: ProfileSettings, directory: Path) -> P
     plan = load_plan(
         directory / PLAN_FILE, settings.accelerator, precision=settings.precision, memory_format=settings.memory_format
     )
-    plan.begin_round(model, [model] * bundle.manifest.previous_models, {}, bundle.manifest.hyperparameters_at(1))
+    plan.begin_round(
+        model, [model] * bundle.manifest.previous_models, {}, bundle.manifest.training_at(1).hyperparameters
+    )
     return plan
 
 

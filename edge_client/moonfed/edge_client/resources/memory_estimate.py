@@ -154,7 +154,7 @@ def _anchors(manifest: Manifest) -> int:
     SCAFFOLD keeps where the round began; FedProx does, and sums two gradients. A method that has neither coefficients
     nor roles, such as FedAvg, keeps nothing.
     """
-    if set(manifest.hyperparameters) - OPTIMISER:
+    if set(manifest.training.hyperparameters) - OPTIMISER:
         return 3
     return 1 if manifest.downlink or manifest.device_state else 0
 

@@ -93,17 +93,17 @@ class _Copies:
         self._memory, self._in_time = memory, in_time
         self._per_sample = plan.draws_per_sample()
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        samples, batch_size = len(data), settings.batch_size
+        samples, batch_size = len(data), settings.training.batch_size
         steps = steps_in_round(samples, settings)
         epochs = -(-steps // steps_per_epoch(samples, batch_size))
-        self._count = min(epochs, settings.views) if self._per_sample else 1  # of copies that the round uses
+        self._count = min(epochs, settings.training.views) if self._per_sample else 1  # of copies that the round uses
         self._come_back = steps * min(batch_size, samples) > self._count * samples
 
     def of(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Draws and references for an epoch, counted from 1; references are empty if the step is to compute them."""
-        if self._per_sample and not self._settings.views:
+        if self._per_sample and not self._settings.training.views:
             return self._draws(epoch), torch.empty(len(self._data), 0)
-        view = (epoch - 1) % self._settings.views if self._per_sample else 0
+        view = (epoch - 1) % self._settings.training.views if self._per_sample else 0
         if view not in self._kept:
             draws = self._draws(view)
             self._kept[view] = draws, self._references(draws)
@@ -112,7 +112,7 @@ class _Copies:
     def _references(self, draws: torch.Tensor) -> torch.Tensor:
         if not self._come_back:
             return torch.empty(len(self._data), 0)
-        size = self._settings.batch_size
+        size = self._settings.training.batch_size
         return compute_references(self._plan, self._data, draws, size, self._sign, self._home, self._in_time)
 
     def _draws(self, number: int) -> torch.Tensor:

@@ -84,24 +84,24 @@ def train_round(
         raise InvalidInput("the data have no samples; at least one is needed")
     accelerator = accelerator or data.device
     budget = Budget(steps_in_round(len(data), settings), settings.max_seconds, clock, started)
-    total = 0.0
+    spec, total = settings.training, 0.0
 
     def sign() -> None:
         progress(Progress(fraction=budget.fraction()))
 
     with own_stream(accelerator):
         # What the round begins with: the global model, scored and looked at before its first step.
-        plan.begin_round(model, previous_models, received, settings.hyperparameters)
-        score = evaluate(plan, holdout, settings.batch_size, sign) if holdout else None
+        plan.begin_round(model, previous_models, received, spec.hyperparameters)
+        score = evaluate(plan, holdout, spec.batch_size, sign) if holdout else None
         if plan.wants_survey(False):
-            survey(plan, data, settings.batch_size, budget.taken, sign)
+            survey(plan, data, spec.batch_size, budget.taken, sign)
         # Steps: whole epochs, until the device's budget is spent.
         memory = free_memory(accelerator, data.bytes_on(accelerator))
         feed = Feed(plan, data, settings, accelerator, memory, sign, budget.in_time)
         losses = torch.zeros((), device=accelerator)
         timed = settings.max_seconds is not None
         launch = launcher(lambda: losses.add_(plan.step(*feed.batch)), budget.steps, accelerator, graphs, timed)
-        for epoch in range(1, settings.epochs + 1):
+        for epoch in range(1, spec.epochs + 1):
             if not budget.allows_step():
                 break
             before = budget.taken
@@ -123,7 +123,7 @@ def train_round(
                 progress(Progress(fraction=budget.fraction(), epoch=epoch, loss=loss / (budget.taken - before)))
         # What the round leaves: the trained model, looked at once more if the method asks for it.
         if plan.wants_survey(True):
-            survey(plan, data, settings.batch_size, budget.taken, sign)
+            survey(plan, data, spec.batch_size, budget.taken, sign)
         return Trained(
             results=plan.end_round(budget.taken),
             samples=len(data),

@@ -7,38 +7,31 @@ Legend: N samples, B a batch's samples, R random draws per sample.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from moonfed.errors import InvalidInput
+from moonfed.training_spec import TrainingSpec
+from moonfed.validate import require_positive, require_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSettings:
-    """What a device is told for one round, and who it is."""
+    """One device's local training in one round, with the device's own budget."""
 
-    epochs: int
-    batch_size: int
-    hyperparameters: Mapping[str, float]
+    training: TrainingSpec
     seed: int  # the run's
     round: int
     device: str  # the device's name, not its accelerator
-    views: int = 0  # augmented copies of the data that the epochs take in turn; 0: a fresh one in every epoch
-    max_steps: int | None = None  # a device's work budget: optimiser steps in all epochs together; None: all of them
-    max_seconds: float | None = None  # its budget of time, from the round's start on; None: as long as it takes
+    max_steps: int | None = None  # optimiser steps in all epochs together; None: all of them
+    max_seconds: float | None = None  # from the start of the round; None: unlimited
 
     def __post_init__(self) -> None:
-        for field in ("epochs", "batch_size", "round", "max_steps"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise InvalidInput(f"{field} is {value}; it must be a whole number from 1")
-        if self.views < 0:
-            raise InvalidInput(f"views is {self.views}; it must be a whole number from 0")
-        if self.max_seconds is not None and not (self.max_seconds > 0 and math.isfinite(self.max_seconds)):
-            raise InvalidInput(f"max_seconds is {self.max_seconds:g}; it must be a finite number greater than 0")
+        require_whole("round", self.round, 1)
+        if self.max_steps is not None:
+            require_whole("max_steps", self.max_steps, 1)
+        if self.max_seconds is not None:
+            require_positive("max_seconds", self.max_seconds)
 
 
 def steps_per_epoch(samples: int, batch_size: int) -> int:
@@ -48,7 +41,7 @@ def steps_per_epoch(samples: int, batch_size: int) -> int:
 
 def steps_in_round(samples: int, settings: RoundSettings) -> int:
     """All epochs' steps, or as many as the device's budget allows."""
-    steps = settings.epochs * steps_per_epoch(samples, settings.batch_size)
+    steps = settings.training.epochs * steps_per_epoch(samples, settings.training.batch_size)
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 
@@ -56,14 +49,14 @@ def epoch_batches(samples: int, settings: RoundSettings, epoch: int) -> torch.Te
     """The epoch's batches as indices [steps, B]: the same for the same (seed, round, device, epoch), else others."""
     generator = torch.Generator().manual_seed(derived_seed(settings, epoch))
     order = torch.randperm(samples, generator=generator)
-    steps = steps_per_epoch(samples, settings.batch_size)
-    width = min(samples, settings.batch_size)
+    steps = steps_per_epoch(samples, settings.training.batch_size)
+    width = min(samples, settings.training.batch_size)
     return order[: steps * width].view(steps, width)
 
 
 def sample_draws(samples: int, per_sample: int, settings: RoundSettings, number: int) -> torch.Tensor:
     """[N, R], uniform in [0, 1), in the order of the samples; `number` is the epoch's from 1, or the view's from 0."""
-    kind = "view" if settings.views else "epoch"
+    kind = "view" if settings.training.views else "epoch"
     generator = torch.Generator().manual_seed(derived_seed(settings, f"draws of {kind} {number}"))
     return torch.rand(samples, per_sample, generator=generator)  # on the CPU: the same for every accelerator
 

@@ -75,15 +75,12 @@ def train_job(
 
 def _settings(job: Job, device: str) -> RoundSettings:
     return RoundSettings(
-        epochs=job.epochs,
-        batch_size=job.batch_size,
-        views=job.views,
+        training=job.training,
+        seed=job.seed,
+        round=job.id.round,
+        device=device,
         max_steps=job.max_steps,
         max_seconds=job.max_seconds,
-        hyperparameters=job.hyperparameters,
-        seed=job.seed,
-        round=job.round,
-        device=device,
     )
 
 
@@ -94,7 +91,7 @@ def _load(file: Path, specs: Sequence[TensorSpec]) -> Model:
 
 
 def _previous_models(state: RunState, job: Job, manifest: Manifest) -> list[Model]:
-    stored = state.previous(job.round, job.attempt, manifest.previous_models)
+    stored = state.previous(job.id.round, job.id.attempt, manifest.previous_models)
     return [_load(entry.model_file, manifest.tensors) for entry in stored]
 
 
@@ -103,7 +100,7 @@ def _global_state(job: Job, manifest: Manifest) -> dict[str, Model]:
 
 
 def _device_state(state: RunState, job: Job, manifest: Manifest) -> dict[str, Model]:
-    files = state.device_state(job.counted_round, job.counted_attempt, list(manifest.device_state))
+    files = state.device_state(*job.counted_place, list(manifest.device_state))
     return {role: _load(file, manifest.device_state[role]) for role, file in files.items()}
 
 
@@ -131,8 +128,8 @@ def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Ma
 
 def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained, files: Mapping[str, Write]) -> StoredRound:
     return state.save(
-        job.round,
-        job.attempt,
+        job.id.round,
+        job.id.attempt,
         files=files,
         kept=[*manifest.device_state, MODEL_ERROR, *([MODEL] if ENCODED_MODEL in files else [])],
         assignment=job.digest,
@@ -140,7 +137,7 @@ def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained, files
         steps=trained.steps,
         metrics=_metrics(trained),
         keep=manifest.previous_models + 1,
-        counted=(job.counted_round, job.counted_attempt),
+        counted=job.counted_place,
     )
 
 

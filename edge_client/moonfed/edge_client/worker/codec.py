@@ -47,7 +47,7 @@ def encoded_update(
 
 
 def _error(state: RunState, job: Job) -> Path | None:
-    return state.device_state(job.counted_round, job.counted_attempt, [MODEL_ERROR]).get(MODEL_ERROR)
+    return state.device_state(*job.counted_place, [MODEL_ERROR]).get(MODEL_ERROR)
 
 
 def _moves(file: Path) -> Write:

@@ -94,7 +94,7 @@ def main() -> None:
                 worker.check()
                 parent.say("ready")
             else:
-                parent.say(worker.train(Job(**fields)))
+                parent.say(worker.train(Job.from_document(fields)))
         except MoonfedError as error:
             parent.say("failed", error=type(error).__name__, reason=str(error))
         except Exception as error:  # of the plan or of user code: it must not pass for silence

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from moonfed.encodings import Encodings, parse_encodings
+from moonfed.assignment import AttemptId
+from moonfed.encodings import Encodings
+from moonfed.training_spec import TrainingSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,33 +39,42 @@ class Job:
     """One round of local training; the files were checked by whoever made the job.
 
     `files`, by role: the global `model`, and what else the round begins with of the manifest's downlink.
-    `counted_round` and `counted_attempt`: the stored round whose device state counts; 0: none.
+    `counted`: the stored attempt whose device state counts.
     """
 
-    run: str
-    round: int
-    attempt: int
-    epochs: int
-    batch_size: int
-    hyperparameters: Mapping[str, float]
+    id: AttemptId
+    training: TrainingSpec
     seed: int
     digest: str  # the assignment's
     manifest_file: str
     plan_file: str
     files: Mapping[str, str]
-    views: int = 0
+    counted: AttemptId | None = None
+    encodings: Encodings = field(default_factory=Encodings)  # of the global model's file, and of the update's model
     max_steps: int | None = None
-    max_seconds: float | None = None  # what was left as the job was made: of the device's budget, and of its window
-    began: float | None = None  # when that was, by the machine's monotonic clock, which all its processes share
-    counted_round: int = 0
-    counted_attempt: int = 0
-    downlink_encoding: str = ""  # of the global model's file; see moonfed.encodings
-    uplink_encoding: str = ""  # that the update's model is handed in with
+    max_seconds: float | None = None  # what was left of the device's budget and window when the job was made
+    began: float | None = None  # that moment, by the monotonic clock, which all processes of the machine share
 
     @property
-    def encodings(self) -> Encodings:
-        """Both, as values."""
-        return parse_encodings(self.downlink_encoding, self.uplink_encoding)
+    def counted_place(self) -> tuple[int, int]:
+        """The round and attempt whose stored device state counts; (0, 0): none."""
+        return (self.counted.round, self.counted.attempt) if self.counted else (0, 0)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self) | {"training": self.training.to_document(), "encodings": self.encodings.to_document()}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Job:
+        """Read what `to_document` wrote."""
+        counted = document["counted"]
+        read = {
+            "id": AttemptId(**document["id"]),
+            "training": TrainingSpec.from_document(document["training"]),
+            "counted": AttemptId(**counted) if counted else None,
+            "encodings": Encodings.from_document(document["encodings"]),
+        }
+        return cls(**(dict(document) | read))
 
 
 def encode(kind: str, **fields: object) -> bytes:

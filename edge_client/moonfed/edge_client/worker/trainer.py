@@ -62,7 +62,7 @@ class Trainer:
         self._require_memory(manifest, job, len(data), len(holdout))
         plan = self._loaded_plan(job.plan_file)
         sha256 = ref_of_bytes(content).sha256
-        state = RunState(Path(self._settings.state, "runs"), job.run, manifest=sha256, seed=job.seed)
+        state = RunState(Path(self._settings.state, "runs"), job.id.run, manifest=sha256, seed=job.seed)
         return train_job(
             plan,
             self._residence.of(data),
@@ -93,9 +93,9 @@ class Trainer:
             manifest,
             samples=samples,
             held_out=held_out,
-            batch_size=job.batch_size,
-            epochs=job.epochs,
-            views=job.views,
+            batch_size=job.training.batch_size,
+            epochs=job.training.epochs,
+            views=job.training.views,
             precision=settings.precision,
             accelerator=settings.accelerator,
             runtime=self._runtime,

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -82,7 +82,7 @@ class Pool:
 
     async def train(self, party: int, job: Job, size: int) -> float:
         """See `Engine`."""
-        return (await self._ask(size, "train", {"party": party, "job": asdict(job)}))["seconds"]
+        return (await self._ask(size, "train", {"party": party, "job": job.to_document()}))["seconds"]
 
     async def evaluate(self, model_file: Path) -> Mapping[str, float]:
         """See `Engine`; it comes last, and so overlaps the end of the next round."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.assignment import Assignment
 from moonfed.coordinator.app import Coordinator
-from moonfed.coordinator.devices.sessions import Assignment, DeviceInfo
+from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.updates.validation import UpdateHeader
-from moonfed.edge_client.agent.assignment import Assignment as Assigned
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.training.rng import steps_per_epoch
 from moonfed.edge_client.worker.messages import Job
@@ -65,7 +65,7 @@ class Fleet:
     async def _deliver(self, party: Party, assignment: Assignment) -> None:
         files = {role: self.directory.blobs.local(ref) for role, ref in assignment.blobs.items()}
         budget = self._max_steps(party, assignment)
-        stored, _ = await trained(self.engine, self.layout, party, _assigned(assignment), files, budget)
+        stored, _ = await trained(self.engine, self.layout, party, assignment, files, budget)
         update = stored.update
         header = UpdateHeader(
             id=assignment.id,
@@ -83,7 +83,7 @@ class Fleet:
         """A straggler's work budget in this round."""
         if not self.stragglers or party.name not in self._stragglers(assignment.id):
             return None
-        steps = assignment.epochs * steps_per_epoch(party.samples, assignment.batch_size)
+        steps = assignment.training.epochs * steps_per_epoch(party.samples, assignment.training.batch_size)
         return partial_steps(steps, self.seed, assignment.id.round, party.name)
 
     def _stragglers(self, attempt: AttemptId) -> list[str]:
@@ -114,7 +114,7 @@ async def trained(
     engine: Engine,
     layout: Layout,
     party: Party,
-    assigned: Assigned,
+    assigned: Assignment,
     files: Mapping[str, Path],
     max_steps: int | None = None,
 ) -> tuple[StoredRound, float]:
@@ -122,54 +122,27 @@ async def trained(
 
     `files`: the global state that the round begins with, by role.
     """
-    state = RunState(layout.runs(party.name), assigned.run, manifest=assigned.manifest.sha256, seed=assigned.seed)
+    state = RunState(layout.runs(party.name), assigned.id.run, manifest=assigned.manifest.sha256, seed=assigned.seed)
     digest = assigned.digest(max_steps)
     # Without a thread on the way to the engine: the round's jobs then arrive together, and the largest goes first.
-    if stored := state.find(assigned.round, assigned.attempt, digest):
+    if stored := state.find(assigned.id.round, assigned.id.attempt, digest):
         return stored, 0.0
     job = Job(
-        run=assigned.run,
-        round=assigned.round,
-        attempt=assigned.attempt,
-        epochs=assigned.epochs,
-        batch_size=assigned.batch_size,
-        hyperparameters=assigned.hyperparameters,
+        id=assigned.id,
+        training=assigned.training,
         seed=assigned.seed,
         digest=digest,
         manifest_file=str(layout.manifest),
         plan_file=str(layout.plan),
         files={role: str(file) for role, file in files.items()},
-        views=assigned.views,
         max_steps=max_steps,
-        counted_round=assigned.counted_round,
-        counted_attempt=assigned.counted_attempt,
-        downlink_encoding=str(assigned.encodings.down),
-        uplink_encoding=str(assigned.encodings.up),
+        counted=assigned.counted,
+        encodings=assigned.encodings,
     )
     try:
         seconds = await engine.train(party.number, job, party.samples)
     except MoonfedError as error:
         raise type(error)(f"{party.name}: {error}") from error
-    if stored := state.find(assigned.round, assigned.attempt, digest):
+    if stored := state.find(assigned.id.round, assigned.id.attempt, digest):
         return stored, seconds
     raise Corrupt(f"{party.name}'s trained model cannot be read back; the disk may be damaged")
-
-
-def _assigned(assignment: Assignment) -> Assigned:
-    """The coordinator's assignment as a device reads it."""
-    counted = assignment.counted
-    return Assigned(
-        run=assignment.id.run,
-        round=assignment.id.round,
-        attempt=assignment.id.attempt,
-        manifest=assignment.manifest,
-        blobs=assignment.blobs,
-        epochs=assignment.epochs,
-        batch_size=assignment.batch_size,
-        hyperparameters=assignment.hyperparameters,
-        seed=assignment.seed,
-        views=assignment.views,
-        counted_round=counted.round if counted else 0,
-        counted_attempt=counted.attempt if counted else 0,
-        encodings=assignment.encodings,
-    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from moonfed.assignment import Assignment, AttemptId
 from moonfed.blobs import ref_of_bytes
-from moonfed.edge_client.agent.assignment import Assignment
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.parties import Party, trained
@@ -25,16 +25,11 @@ async def simulate_solo(
     content = layout.manifest.read_bytes()
     manifest = Manifest.from_bytes(content)
     assigned = Assignment(
-        run=RUN,
-        round=1,
-        attempt=1,
+        id=AttemptId(run=RUN, round=1, attempt=1),
         manifest=ref_of_bytes(content),
         blobs={MODEL: manifest.files[WEIGHTS_FILE]},
-        epochs=manifest.training.epochs,
-        batch_size=manifest.training.batch_size,
-        hyperparameters=manifest.hyperparameters_at(1),
+        training=manifest.training_at(1),
         seed=simulation.seed,
-        views=manifest.training.views,
     )
     results = {result.party: result for result in read_rows(layout)[1]}
 

@@ -54,13 +54,13 @@ class Worker:
         if kind == "evaluate":
             return self.evaluate(Path(fields["model_file"]))
         started = time.monotonic()
-        self.train(fields["party"], Job(**fields["job"]))
+        self.train(fields["party"], Job.from_document(fields["job"]))
         return {"seconds": time.monotonic() - started}
 
     def train(self, party: int, job: Job) -> None:
         """Trains a party, counted from 1, and stores its update in the party's state."""
         name = f"party-{party}"
-        state = RunState(self._layout.runs(name), job.run, manifest=self._sha256, seed=job.seed)
+        state = RunState(self._layout.runs(name), job.id.run, manifest=self._sha256, seed=job.seed)
         train_job(self._plan, self._samples(self._parts.of(party)), None, state, job, self._manifest, name)
 
     def evaluate(self, model_file: Path) -> dict[str, float]:
@@ -68,7 +68,7 @@ class Worker:
         specs = self._manifest.tensors
         weights = tensors.split(tensors.open_model(model_file, specs).copy(), specs)
         model = [torch.from_numpy(weights[spec.name]) for spec in specs]
-        self._plan.begin_round(model, [], {}, self._manifest.hyperparameters)
+        self._plan.begin_round(model, [], {}, self._manifest.training.hyperparameters)
         score = evaluate(self._plan, self._samples(self._parts.test), EVALUATION_BATCH)
         return {"accuracy": score.accuracy, "loss": score.loss}
 

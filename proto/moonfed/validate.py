@@ -1,0 +1,44 @@
+"""Validation of settings and messages: every check raises InvalidInput, "NAME is VALUE; it must be …"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from moonfed.errors import InvalidInput
+
+
+def require(valid: bool, name: str, value: object, allowed: str) -> None:
+    """Raise InvalidInput unless `valid`; `allowed` completes "it must be"."""
+    if not valid:
+        raise InvalidInput(f"{name} is {value!r}; it must be {allowed}")
+
+
+def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Require an int (not a bool) from `least`, up to `most` if given."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    valid = whole and least <= value and (most is None or value <= most)  # type: ignore[operator]
+    require(valid, name, value, f"a whole number from {least}{'' if most is None else f' to {most}'}")
+
+
+def require_positive(name: str, value: float) -> None:
+    """Require a finite number above 0."""
+    require(math.isfinite(value) and value > 0, name, value, "a number above 0")
+
+
+def require_at_least(name: str, value: float, least: float, *, below: float = math.inf) -> None:
+    """Require a finite number from `least`, below the limit if there is one."""
+    limit = "" if math.isinf(below) else f" and below {below:g}"
+    valid = math.isfinite(value) and least <= value < below
+    require(valid, name, value, f"a number from {least:g}{limit}")
+
+
+def require_finite(name: str, value: float) -> None:
+    """Require a finite number."""
+    require(math.isfinite(value), name, value, "a finite number")
+
+
+def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
+    """Require one of a few values."""
+    choices = list(allowed)
+    require(value in choices, name, value, f"one of {', '.join(map(str, choices))}")
