@@ -230,7 +230,7 @@ def job_maker(bundle: Bundle, blobs: BlobDirectory) -> Callable[..., Job]:
     """
     manifest = bundle.put_into(blobs)
 
-    def make(files: Mapping[str, str] | None = None, **fields: object) -> Job:
+    def make(files: Mapping[str, str] | None = None, counted_round: int = 0, **fields: object) -> Job:
         id_: dict[str, object] = {"run": "tested", "round": 1, "attempt": 1}
         id_ |= {name: fields.pop(name) for name in list(id_) if name in fields}
         spec = replace(bundle.manifest.training, epochs=2, batch_size=8).to_document()
@@ -243,6 +243,8 @@ def job_maker(bundle: Bundle, blobs: BlobDirectory) -> Callable[..., Job]:
             "manifest_file": str(blobs.path(manifest.sha256)),
             "plan_file": str(blobs.path(bundle.manifest.files["plan.pt"].sha256)),
         }
+        if counted_round:
+            usual["counted"] = AttemptId(run=str(id_["run"]), round=counted_round, attempt=1)
         model = {"model": str(blobs.path(ref_of_bytes(bundle.weights).sha256))}
         return Job(**(usual | fields), files={**model, **(files or {})})  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ from moonfed.edge_client.training.local_training import Samples
 from moonfed.edge_client.training.round_files import train_job
 from moonfed.edge_client.worker.messages import Job
 from moonfed.encoded_models import encode_model
-from moonfed.encodings import parse_encoding
+from moonfed.encodings import parse_encoding, parse_encodings
 from moonfed.errors import SchemaMismatch
 from moonfed.manifest import Manifest
 from moonfed.tensors import TensorSpec, Vector, open_model, write_model
@@ -83,7 +83,7 @@ def error(stored: StoredRound) -> Vector:
 
 
 def test_what_is_handed_in_is_the_change_and_the_model_stays(train: Train) -> None:
-    stored = train(after(1), uplink_encoding="int8")
+    stored = train(after(1), encodings=parse_encodings("", "int8"))
     assert sorted(stored.outgoing) == ["model"]
     ref, file = stored.outgoing["model"]
     assert ref_of_file(file) == ref
@@ -97,9 +97,9 @@ def test_what_is_handed_in_is_the_change_and_the_model_stays(train: Train) -> No
 
 
 def test_what_was_lost_of_a_counted_update_is_added_to_the_next_change(train: Train) -> None:
-    first = train(after(1), uplink_encoding="int8")
+    first = train(after(1), encodings=parse_encodings("", "int8"))
     np.testing.assert_allclose(error(first), after(1)[3:] - START[3:] - sent(first), atol=1e-9)
-    second = train(after(2), uplink_encoding="int8", round=2, counted_round=1, counted_attempt=1)
+    second = train(after(2), encodings=parse_encodings("", "int8"), round=2, counted_round=1)
     wanted = (after(1)[3:] - START[3:]) + (after(2)[3:] - START[3:])
     np.testing.assert_allclose(sent(first) + sent(second) + error(second), wanted, atol=1e-7)
     assert abs(sent(second) + error(second) - (after(2)[3:] - START[3:])).max() > 1e-6, "it is not the change alone"
@@ -107,22 +107,22 @@ def test_what_was_lost_of_a_counted_update_is_added_to_the_next_change(train: Tr
 
 def test_what_was_lost_of_an_update_that_did_not_count_is_forgotten(train: Train) -> None:
     """Such as of an abandoned round, which is tried again: its change has not arrived, so neither has its error."""
-    first = train(after(1), uplink_encoding="int8")
-    train(after(2), uplink_encoding="int8", round=2, counted_round=1, counted_attempt=1)
-    again = train(after(2), uplink_encoding="int8", round=2, attempt=2, counted_round=1, counted_attempt=1)
+    first = train(after(1), encodings=parse_encodings("", "int8"))
+    train(after(2), encodings=parse_encodings("", "int8"), round=2, counted_round=1)
+    again = train(after(2), encodings=parse_encodings("", "int8"), round=2, attempt=2, counted_round=1)
     np.testing.assert_allclose(sent(again) + error(again), after(2)[3:] - START[3:] + error(first), atol=1e-7)
-    alone = train(after(3), uplink_encoding="int8", round=3)
+    alone = train(after(3), encodings=parse_encodings("", "int8"), round=3)
     np.testing.assert_allclose(sent(alone) + error(alone), after(3)[3:] - START[3:], atol=1e-7)
 
 
 def test_a_lost_error_is_told_and_leaves_the_methods_state_alone(
     train: Train, state: RunState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = train(after(1), uplink_encoding="int8")
+    first = train(after(1), encodings=parse_encodings("", "int8"))
     first.file(MODEL_ERROR).write_bytes(b"damaged")
     plan = RecordingPlan()
     with caplog.at_level(logging.WARNING):
-        second = train(after(2), plan, uplink_encoding="int8", round=2, counted_round=1, counted_attempt=1)
+        second = train(after(2), plan, encodings=parse_encodings("", "int8"), round=2, counted_round=1)
     assert "its model_error is not what was written" in caplog.text
     np.testing.assert_allclose(sent(second) + error(second), after(2)[3:] - START[3:], atol=1e-7)
     _, _, received, _ = plan.began
@@ -136,7 +136,7 @@ def test_a_round_begins_with_the_decoded_model_and_the_change_is_from_there(
     write_model(tmp_path / "start", SPECS, [START])
     encode_model(tmp_path / "start", tmp_path / "encoded", SPECS, parse_encoding("down", encoding))
     plan = RecordingPlan()
-    stored = train(after(1), plan, tmp_path / "encoded", downlink_encoding=encoding, uplink_encoding="int8")
+    stored = train(after(1), plan, tmp_path / "encoded", encodings=parse_encodings(encoding, "int8"))
     begun = START if encoding.startswith("float32") else torch.from_numpy(START).bfloat16().float().numpy()
     model, *_ = plan.began
     assert torch.equal(torch.cat(list(model)), torch.from_numpy(begun))  # type: ignore[call-overload]
@@ -146,7 +146,7 @@ def test_a_round_begins_with_the_decoded_model_and_the_change_is_from_there(
 def test_a_rounded_model_is_answered_with_a_change_even_in_float32(train: Train, tmp_path: Path) -> None:
     write_model(tmp_path / "start", SPECS, [START])
     encode_model(tmp_path / "start", tmp_path / "encoded", SPECS, parse_encoding("down", "bfloat16"))
-    stored = train(after(1), None, tmp_path / "encoded", downlink_encoding="bfloat16")
+    stored = train(after(1), None, tmp_path / "encoded", encodings=parse_encodings("bfloat16", ""))
     begun = torch.from_numpy(START).bfloat16().float().numpy()
     change = np.concatenate([after(1)[:3], after(1)[3:] - begun[3:]])
     assert np.array_equal(open_model(stored.outgoing["model"][1], SPECS), change)
@@ -154,7 +154,7 @@ def test_a_rounded_model_is_answered_with_a_change_even_in_float32(train: Train,
 
 
 def test_a_plain_run_hands_in_the_models_own_file(train: Train) -> None:
-    stored = train(after(1), downlink_encoding="float32", uplink_encoding="float32")
+    stored = train(after(1), encodings=parse_encodings("float32", "float32"))
     assert stored.outgoing["model"][1] == stored.model_file
     assert sorted(path.name for path in stored.directory.iterdir()) == [
         "device_variate.safetensors",
@@ -167,12 +167,12 @@ def test_a_model_in_another_encoding_than_assigned_is_refused_before_training(tr
     plan = RecordingPlan()
     write_model(tmp_path / "start", SPECS, [START])
     with pytest.raises(SchemaMismatch, match=r"tensor 'norm\.var' is not part of the model"):
-        train(after(1), plan, tmp_path / "start", downlink_encoding="int8")
+        train(after(1), plan, tmp_path / "start", encodings=parse_encodings("int8", ""))
     assert plan.calls == []
 
 
 def test_a_round_that_was_trained_before_is_found_with_its_encoded_file(train: Train, state: RunState) -> None:
-    stored = train(after(1), uplink_encoding="int8")
+    stored = train(after(1), encodings=parse_encodings("", "int8"))
     assert state.find(1, 1, TASK) == stored
     assert [kept.place for kept in state.previous(2, 1, 1)] == [(1, 1)]
     stored.outgoing["model"][1].write_bytes(b"damaged")

@@ -101,10 +101,10 @@ def test_device_state_is_promoted_only_when_its_round_was_counted(
     zeros = {spec.name: np.zeros(spec.shape, np.float32) for spec in parameters}
     files = {"variate": str(tmp_path / "c")}
     first = check(device.train(scaffold_job(round=1)), zeros, zeros)
-    counted = {"counted_round": 1, "counted_attempt": 1}
+    counted = {"counted_round": 1}
     second = check(device.train(scaffold_job(round=2, files=files, **counted)), first, variate)
     third = check(device.train(scaffold_job(round=3, files=files, **counted)), first, variate)  # 2 was not counted
-    counted = {"counted_round": 3, "counted_attempt": 1}
+    counted = {"counted_round": 3}
     check(trainer(tmp_path, samples).train(scaffold_job(round=4, files=files, **counted)), third, variate)
     assert any(not np.allclose(first[name], second[name], atol=1e-3) for name in first)
     assert sorted(path.name for path in (tmp_path / "runs" / "tested").iterdir()) == ["3-1", "4-1"]
@@ -119,7 +119,7 @@ def test_lost_device_state_counts_as_zeros_with_a_warning(
 ) -> None:
     device = trainer(tmp_path, samples)
     kept = device.train(scaffold_job(round=1)).file("device_variate").read_bytes()
-    counted = {"counted_round": 1, "counted_attempt": 1}
+    counted = {"counted_round": 1}
     with_state = device.train(scaffold_job(round=2, **counted)).file("device_variate").read_bytes()
     without = trainer(tmp_path / "other", samples).train(scaffold_job(round=2)).file("device_variate").read_bytes()
     assert len({kept, with_state, without}) == 3
