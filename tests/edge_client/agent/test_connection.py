@@ -179,7 +179,8 @@ def test_a_stream_that_ends_without_a_receipt_may_be_tried_again() -> None:
 @pytest.mark.parametrize("field", ["epochs", "batch_size", "round", "attempt"])
 def test_an_assignment_names_what_is_wrong(field: str, bundle: Bundle) -> None:
     wrong = bundle.assignment()
-    wrong.ClearField(field)  # type: ignore[arg-type]
+    owner = wrong.training if field in ("epochs", "batch_size") else wrong
+    owner.ClearField(field)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=f"{field} is 0; it must be a whole number from 1"):
         read_assignment(wrong)
 
