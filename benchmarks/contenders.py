@@ -117,7 +117,9 @@ def _plan_round(contender: Contender, work: Workload, network: Network, data: Sa
 
     def train(epochs: int) -> object:
         settings = RoundSettings(
-            training=TrainingSpec(epochs=epochs, batch_size=BATCH, views=contender.views, hyperparameters=HYPERPARAMETERS),
+            training=TrainingSpec(
+                epochs=epochs, batch_size=BATCH, views=contender.views, hyperparameters=HYPERPARAMETERS
+            ),
             seed=0,
             round=1,
             device="benchmark",
