@@ -1,4 +1,4 @@
-"""The plan interface, version torchscript/3: what a device can ask of a compiled plan (docs/plan-interface.md).
+"""The plan interface, torchscript/3: the calls that a device makes to a compiled plan (docs/plan-interface.md).
 
 `Plan` is free of TorchScript's own types, so that another compiled format can stand beside it.
 Legend: B samples, D width of a representation, C classes, k previous models, R random draws per sample.
