@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput
+from moonfed.registry import Selection
 from moonfed.schema import FLOAT32, TensorSpec
-from moonfed.server_rules import Mean, ServerRule, read_server_rule
+from moonfed.server_rules import DEFAULT_RULE, MEAN
 from moonfed.training_spec import TrainingSpec
 from moonfed.version import PLAN_INTERFACE
 
@@ -93,7 +94,7 @@ class Manifest:
     plan: PlanSpec
     files: Mapping[str, BlobRef]
     format: str = FORMAT
-    server_rule: ServerRule = field(default_factory=Mean)
+    server_rule: Selection = DEFAULT_RULE  # for the coordinator: `moonfed.server_rules`
     prototype_devices: int = 0  # whose class means make a class's prototype, drawn anew each round; 0: all
     schedules: Mapping[str, Schedule] = field(default_factory=dict)  # of hyperparameters that change by the round
     downlink: Roles = field(default_factory=dict)  # global state that a round begins with, beside the model
@@ -197,7 +198,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         method=str(document["method"]),
         previous_models=int(document["previous_models"]),
         training=TrainingSpec.from_document(document["training"]),
-        server_rule=read_server_rule(document["server_rule"]),
+        server_rule=Selection.from_document(document["server_rule"], MEAN),
         prototype_devices=int(document["prototype_devices"]),
         schedules={
             str(key): tuple((int(at), float(value)) for at, value in points)

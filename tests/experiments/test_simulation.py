@@ -11,6 +11,7 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.experiments.simulation import TABLES, Simulation, from_document, read_simulation
+from moonfed.registry import selection_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -27,7 +28,7 @@ def test_a_recipe_is_read_with_its_changes(tmp_path: Path) -> None:
     assert (simulation.rounds, simulation.beta, simulation.augmentation) == (3, 2.0, False)
     assert simulation.method_settings.hyperparameters["mu"] == 1.0
     assert simulation.method_settings.hyperparameters["tau"] == 0.1
-    assert simulation.rule.to_document()["server_momentum"] == 0.7
+    assert selection_of(simulation.rule).settings["server_momentum"] == 0.7
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)

@@ -24,7 +24,8 @@ from moonfed.export.scoring import Predictor
 from moonfed.export.self_checks import check_training, random_samples
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.plan import Tensors, TorchScriptPlan, load_plan
-from moonfed.server_rules import FedAvgM
+from moonfed.registry import selection_of
+from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.tensors import TensorSpec, open_model, split, write_model
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, another_model
 
@@ -234,7 +235,7 @@ def test_fedssc_brings_its_schedule_and_its_number_of_devices() -> None:
 
 def test_a_bundle_carries_its_server_rule() -> None:
     rule = FedAvgM(server_momentum=0.7, damped=True, weighting="uniform")
-    assert build_bundle(dataclasses.replace(TABLE, server_rule=rule)).manifest.server_rule == rule
+    assert build_bundle(dataclasses.replace(TABLE, server_rule=rule)).manifest.server_rule == selection_of(rule)
 
 
 def test_a_plan_augments_pictures_and_predicts_from_them_as_they_are(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from moonfed.errors import InvalidInput
 from moonfed.export.bundle_recipe import read_settings
 from moonfed.export.cli.program import app
 from moonfed.export.methods import METHODS
-from moonfed.server_rules import SERVER_RULES, FedAvgM, read_server_rule
+from moonfed.server_rules import SERVER_RULES, read_server_rule
+from moonfed.server_rules.fedavgm import FedAvgM
 
 TABLE = ("bundle", "--model", "mlp", "--input", "features:4", "--classes", "no,yes")
 
@@ -106,7 +107,7 @@ def test_a_bundles_rule_augmentation_and_head_can_be_chosen_and_inspected(tmp_pa
     pictures = ("bundle", "--input", "8x8x1", "--classes", "10", "--output", path)
     runner.invoke(app, [*pictures, *options, *rule], catch_exceptions=False)
     manifest = read_bundle(Path(path)).manifest
-    assert manifest.server_rule == FedAvgM(damped=True, server_momentum=0.7)
+    assert SERVER_RULES.build(manifest.server_rule) == FedAvgM(damped=True, server_momentum=0.7)
     assert (manifest.augmentation, manifest.training.views) == ("crop-flip", 3)
     assert manifest.downlink["prototypes"][1].shape == (10, 84)  # without a head z is the encoder's
     lines = runner.invoke(app, ["inspect", path], catch_exceptions=False).output.splitlines()

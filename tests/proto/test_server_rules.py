@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from moonfed.errors import InvalidInput
-from moonfed.server_rules import SERVER_RULES, FedAdagrad, FedAvgM, Mean, read_server_rule
+from moonfed.registry import selection_of
+from moonfed.server_rules import SERVER_RULES, read_server_rule
+from moonfed.server_rules.fedadagrad import FedAdagrad
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.mean import Mean
 
 
 def test_a_rule_without_a_name_is_the_mean_by_samples() -> None:
@@ -18,7 +22,7 @@ def test_a_rule_without_a_name_is_the_mean_by_samples() -> None:
 @pytest.mark.parametrize("name", sorted(SERVER_RULES))
 def test_every_rule_survives_json(name: str) -> None:
     rule = SERVER_RULES[name](weighting="uniform")
-    assert read_server_rule(json.loads(json.dumps(rule.to_document()))) == rule
+    assert read_server_rule(json.loads(json.dumps(selection_of(rule).to_document()))) == rule
 
 
 def test_text_is_read_as_a_command_line_gives_it() -> None:
@@ -34,7 +38,7 @@ def test_adagrad_has_no_first_moment_by_default() -> None:
     ("document", "message"),
     [
         ({"name": "median"}, "server_rule is 'median'; it must be one of mean, fedavgm"),
-        ({"name": "mean", "beta1": 1}, r"server setting 'beta1' \(= 1\) is unknown; mean has weighting"),
+        ({"name": "mean", "beta1": 1}, r"server_rule setting 'beta1' \(= 1\) is unknown; mean has weighting"),
         ({"weighting": "loss"}, "weighting is 'loss'; it must be 'samples' or 'uniform'"),
         ({"name": "fedavgm", "server_momentum": 1.0}, "server_momentum is 1.0; it must be a number from 0, below 1"),
         ({"name": "fedavgm", "server_momentum": "much"}, "server_momentum is 'much'; it must be a number"),

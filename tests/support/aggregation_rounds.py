@@ -13,10 +13,12 @@ import numpy.typing as npt
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
-from moonfed.coordinator.aggregation.model_files import SLICE
+from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
 from moonfed.manifest import FILES, InputSpec, Manifest, PlanSpec
+from moonfed.registry import Selection, Value, selection_of, setting_types
 from moonfed.tensors import TensorSpec, file_size, header_bytes, model_size
 from moonfed.training_spec import TrainingSpec
 
@@ -49,7 +51,32 @@ def make_manifest(**fields: Any) -> Manifest:  # noqa: ANN401
         "plan": PlanSpec(minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
         "files": {file: ref_of_bytes(file.encode()) for file in FILES},
     }
+    if rule := fields.get("server_rule"):
+        fields["server_rule"] = selection_of(rule)
     return Manifest(**{**given, **fields})
+
+
+def robust_settings(
+    reducer: str = "mean",
+    *,
+    weight_cap: float = 0.0,
+    clip_norm: float = 0.0,
+    clip_factor: float = 0.0,
+    **settings: Value,
+) -> RobustSettings:
+    """Robust settings; `settings` are the reducer's."""
+    return RobustSettings(
+        weight_cap=weight_cap, clip_norm=clip_norm, clip_factor=clip_factor, reducer=Selection(reducer, settings)
+    )
+
+
+def robust_reducers(byzantine: int) -> list[RobustSettings]:
+    """Every reducer but the mean, each with the number of bad devices if that is one of its settings."""
+    return [
+        robust_settings(name, **({"byzantine": byzantine} if "byzantine" in setting_types(reducer) else {}))
+        for name, reducer in REDUCERS.items()
+        if name != DEFAULT_REDUCER.name
+    ]
 
 
 def write(path: Path, values: Floats, specs: Sequence[TensorSpec] = SPECS, padding: int = 0) -> Path:
@@ -75,9 +102,9 @@ class Rounds:
     directory: Path
     manifest: Manifest
     start: Floats
-    admitted: int = 0
+    enrolled: int = 0
     seed: int = 7
-    slice_elements: int = SLICE
+    slice_elements: int = SLICE_ELEMENTS
     done: int = 0
     robust: RobustSettings = field(default_factory=RobustSettings)
     state: Mapping[str, Path] = field(init=False)
@@ -124,8 +151,8 @@ class Rounds:
             manifest=self.manifest,
             round=self.done,
             seed=self.seed,
-            admitted=self.admitted or len(models),
-            begun_with=self.state,
+            enrolled=self.enrolled or len(models),
+            global_state=self.state,
             contributions=contributions,
             robust=self.robust,
         )

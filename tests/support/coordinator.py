@@ -24,6 +24,7 @@ from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.join_token import parse_token
 from moonfed.manifest import MANIFEST_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.registry import selection_of
 from moonfed.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
 from moonfed.training_spec import TrainingSpec
 from moonfed.v1 import (
@@ -91,6 +92,8 @@ def make_bundle(
         "plan": PlanSpec(interface=interface, minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
         "files": {file: ref_of_bytes(content) for file, content in contents.items()},
     }
+    if rule := fields.get("server_rule"):
+        fields["server_rule"] = selection_of(rule)
     manifest = Manifest(**{**given, **fields})
     return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
 

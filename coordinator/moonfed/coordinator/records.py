@@ -8,7 +8,7 @@ from typing import Literal
 
 from moonfed.assignment import AttemptId as AttemptId
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.rounds.events import InAttempt
 from moonfed.coordinator.rounds.settings import Settings
 from moonfed.coordinator.rounds.state import OpenRound, Status

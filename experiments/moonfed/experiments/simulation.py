@@ -19,7 +19,8 @@ from moonfed.experiments.datasets import LOADERS, augmentation
 from moonfed.experiments.partition import Kind, PartitionSettings
 from moonfed.export.bundle_recipe import MethodSettings, read_settings
 from moonfed.export.methods import METHODS
-from moonfed.server_rules import ServerRule, read_server_rule
+from moonfed.server_rules import read_server_rule
+from moonfed.server_rules.base import ServerRule
 
 Value = float | int | str | bool
 SOLO = "solo"  # every party trains alone

@@ -24,6 +24,7 @@ from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.export.self_checks import check_forward, check_training, minimum_samples, random_samples
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
 from moonfed.plan import Plan, load_plan
+from moonfed.registry import selection_of
 from moonfed.tensors import TensorSpec, Vector, write_model
 
 MINIMUM_TORCH = "2.4"  # the first with torch.ops.aten._fused_sgd_ on the CPU
@@ -108,7 +109,7 @@ def _manifest(
         downlink=method.downlink(shapes),
         uplink=method.uplink(shapes),
         device_state=method.device_state(shapes),
-        server_rule=recipe.server_rule,
+        server_rule=selection_of(recipe.server_rule),
         training=settings.training.with_hyperparameters(settings.hyperparameters),
         augmentation=recipe.augmentation,
         input=recipe.input,

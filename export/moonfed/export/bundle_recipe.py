@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -12,7 +12,8 @@ from moonfed.export.methods import METHODS, Method
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.export.optimiser import Sgd
 from moonfed.manifest import InputSpec
-from moonfed.server_rules import Mean, ServerRule
+from moonfed.server_rules.base import ServerRule
+from moonfed.server_rules.mean import Mean
 from moonfed.training_spec import TrainingSpec
 
 Settings = Mapping[str, float | int | str]
@@ -130,17 +131,6 @@ def read_projection(text: str) -> int | None:
     if text.isdecimal() and int(text) >= 1:
         return int(text)
     raise InvalidInput(f"projection is {text!r}; it must be a whole number from 1, or none")
-
-
-def read_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE`, as often as the option was given."""
-    pairs = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise InvalidInput(f"{option} is {text!r}; it must be KEY=VALUE")
-        pairs[key.strip()] = value.strip()
-    return pairs
 
 
 def _number(key: str, value: float | int | str, owner: type[Any]) -> float | int:

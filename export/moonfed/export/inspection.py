@@ -74,9 +74,8 @@ def _augmentation(manifest: Manifest) -> str:
 
 
 def _server_rule(manifest: Manifest) -> str:
-    rule = manifest.server_rule.to_document()
-    name = rule.pop("name")
-    return ", ".join([name, *(f"{key} = {str(value).lower()}" for key, value in sorted(rule.items()))])
+    rule = manifest.server_rule
+    return ", ".join([rule.name, *(f"{key} = {str(value).lower()}" for key, value in sorted(rule.settings.items()))])
 
 
 def _exchanged(manifest: Manifest) -> list[tuple[str, str]]:

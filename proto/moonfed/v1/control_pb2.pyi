@@ -370,11 +370,31 @@ class RobustSettings(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ReducerSettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     WEIGHT_CAP_FIELD_NUMBER: _builtins.int
     CLIP_NORM_FIELD_NUMBER: _builtins.int
     CLIP_FACTOR_FIELD_NUMBER: _builtins.int
     REDUCER_FIELD_NUMBER: _builtins.int
-    BYZANTINE_FIELD_NUMBER: _builtins.int
+    REDUCER_SETTINGS_FIELD_NUMBER: _builtins.int
     weight_cap: _builtins.float
     """the most that one device may weigh, as a share of all"""
     clip_norm: _builtins.float
@@ -382,9 +402,11 @@ class RobustSettings(_message.Message):
     clip_factor: _builtins.float
     """the same bound, as a multiple of the median of the round's norms"""
     reducer: _builtins.str
-    """what takes the place of the weighted mean"""
-    byzantine: _builtins.int
-    """devices of a round that the reducer must cope with"""
+    """what takes the place of the weighted mean; empty: the mean"""
+    @_builtins.property
+    def reducer_settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """the reducer's own, as text"""
+
     def __init__(
         self,
         *,
@@ -392,11 +414,11 @@ class RobustSettings(_message.Message):
         clip_norm: _builtins.float = ...,
         clip_factor: _builtins.float = ...,
         reducer: _builtins.str = ...,
-        byzantine: _builtins.int = ...,
+        reducer_settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byzantine", b"byzantine", "clip_factor", b"clip_factor", "clip_norm", b"clip_norm", "reducer", b"reducer", "weight_cap", b"weight_cap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip_factor", b"clip_factor", "clip_norm", b"clip_norm", "reducer", b"reducer", "reducer_settings", b"reducer_settings", "weight_cap", b"weight_cap"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

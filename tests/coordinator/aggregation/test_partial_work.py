@@ -13,7 +13,11 @@ import pytest
 from moonfed.assignment import Assignment
 from moonfed.blobs import ref_of_file
 from moonfed.coordinator.updates.validation import UpdateHeader
-from moonfed.server_rules import FedAdam, FedAvgM, FedNova, Mean, ServerRule
+from moonfed.server_rules.base import ServerRule
+from moonfed.server_rules.fedadam import FedAdam
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.fednova import FedNova
+from moonfed.server_rules.mean import Mean
 from tests.coordinator.updates.test_local_files import NAMES, introduction, opened, play, started, watched
 from tests.support.aggregation_rounds import momentum_of
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, make_bundle, model_bytes, model_values

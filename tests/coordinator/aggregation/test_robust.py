@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,22 @@ import pytest
 from hypothesis import given, strategies
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
-from moonfed.coordinator.aggregation.robust.weight_cap import capped
+from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
+from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
+from moonfed.coordinator.aggregation.robust.weight_cap import cap_weights
 from moonfed.errors import InvalidInput
-from moonfed.server_rules import FedAvgM, Mean, ServerRule
+from moonfed.registry import find_problem
+from moonfed.server_rules.base import ServerRule
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.mean import Mean
 from moonfed.tensors import TensorSpec
-from tests.support.aggregation_rounds import PARAMETERS, SIZE, Rounds, make_manifest
+from tests.support.aggregation_rounds import PARAMETERS, SIZE, Rounds, make_manifest, robust_reducers, robust_settings
 
 F64 = npt.NDArray[np.float64]
 START = 0.5
 SLICES = [5, 50, 1 << 20]  # elements: of one device's coordinate, of a few, of everything
-ROBUST = [
-    RobustSettings(reducer="median"),
-    RobustSettings(reducer="trimmed_mean", byzantine=2),
-    RobustSettings(reducer="multi_krum", byzantine=2),
-    RobustSettings(reducer="geometric_median"),
-]
-NAMES = [robust.reducer for robust in ROBUST]
+ROBUST = robust_reducers(byzantine=2)
+NAMES = [robust.reducer.name for robust in ROBUST]
 
 
 def rounds(
@@ -65,7 +66,7 @@ def by_kind(expected: Any) -> F64:  # noqa: ANN401 - a function of some columns
 @pytest.mark.parametrize("slice_elements", SLICES)
 def test_the_median_is_taken_in_every_coordinate(tmp_path: Path, devices: int, slice_elements: int) -> None:
     models = updates(devices, devices)
-    played = rounds(tmp_path, RobustSettings(reducer="median"), slice_elements=slice_elements)
+    played = rounds(tmp_path, robust_settings(reducer="median"), slice_elements=slice_elements)
     found = played.next(models, list(range(1, devices + 1)))
     assert_close(found, np.median(models, axis=0))
 
@@ -74,10 +75,45 @@ def test_the_median_is_taken_in_every_coordinate(tmp_path: Path, devices: int, s
 @pytest.mark.parametrize("slice_elements", SLICES)
 def test_the_trimmed_mean_leaves_out_both_ends(tmp_path: Path, devices: int, f: int, slice_elements: int) -> None:
     models = updates(devices, devices)
-    played = rounds(tmp_path, RobustSettings(reducer="trimmed_mean", byzantine=f), slice_elements=slice_elements)
+    played = rounds(tmp_path, robust_settings(reducer="trimmed_mean", byzantine=f), slice_elements=slice_elements)
     found = played.next(models, [1000, *[1] * (devices - 1)])
     expected = [sum(sorted(column)[f:-f]) / (devices - 2 * f) for column in models.T.tolist()]
     assert_close(found, np.array(expected))
+
+
+@pytest.mark.parametrize(("devices", "share", "f"), [(5, 0.2, 1), (9, 0.2, 1), (10, 0.2, 2), (10, 0.4, 4)])
+def test_a_trimmed_share_is_of_the_rounds_devices(tmp_path: Path, devices: int, share: float, f: int) -> None:
+    models = updates(devices, devices)
+    found = rounds(tmp_path, robust_settings("trimmed_mean", share=share)).next(models, [1] * devices)
+    expected = [sum(sorted(column)[f:-f]) / (devices - 2 * f) for column in models.T.tolist()]
+    assert_close(found, np.array(expected))
+
+
+def test_the_geometric_median_stops_after_its_iterations(tmp_path: Path) -> None:
+    models = updates(3, 5)
+    one, few, many = (
+        rounds(tmp_path / str(count), robust_settings("geometric_median", iterations=count)).next(models, [1] * 5)
+        for count in (1, 3, 1000)
+    )
+    assert np.linalg.norm(few - many) < np.linalg.norm(one - many)
+
+
+# The registry
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_a_reducers_entry_is_complete(name: str) -> None:
+    assert find_problem(name, REDUCERS[name], Reducer) == ""
+
+
+def test_no_two_reducers_give_the_same_model(tmp_path: Path) -> None:
+    """One that falls through to the mean, or to another, would."""
+    models, settings = updates(4, 9), [robust_settings(), *ROBUST]
+    found = [rounds(tmp_path / robust.reducer.name, robust).next(models, [1] * 9) for robust in settings]
+    for number, model in enumerate(found):
+        for other in found[number + 1 :]:
+            assert np.abs(model - other)[PARAMETERS].max() > 1e-3
+            assert np.abs(model - other)[~PARAMETERS].max() > 1e-3
 
 
 def krum_by_hand(models: F64, f: int) -> tuple[F64, set[int]]:
@@ -98,7 +134,7 @@ def test_multi_krum_averages_those_near_their_neighbours(
     tmp_path: Path, devices: int, f: int, slice_elements: int
 ) -> None:
     models = updates(devices + f, devices)
-    played = rounds(tmp_path, RobustSettings(reducer="multi_krum", byzantine=f), slice_elements=slice_elements)
+    played = rounds(tmp_path, robust_settings(reducer="multi_krum", byzantine=f), slice_elements=slice_elements)
     found = played.next(models, list(range(1, devices + 1)))
     assert_close(found, by_kind(lambda columns: krum_by_hand(models[:, columns], f)[0]))
     left_out = [krum_by_hand(models[:, columns], f)[1] for columns in (PARAMETERS, ~PARAMETERS)]
@@ -115,7 +151,7 @@ def test_multi_krum_averages_those_near_their_neighbours(
 
 def test_of_updates_with_equal_scores_multi_krum_takes_the_first(tmp_path: Path) -> None:
     models = np.repeat(updates(1, 1), 5, axis=0)
-    played = rounds(tmp_path, RobustSettings(reducer="multi_krum", byzantine=1))
+    played = rounds(tmp_path, robust_settings(reducer="multi_krum", byzantine=1))
     assert_close(played.next(models, [1] * 5), models[0])
     assert {told.device for told in played.incidents} == {"cam-4"}
 
@@ -133,7 +169,7 @@ def test_nothing_is_nearer_than_the_geometric_median(
     """Where the sum of weighted distances is smallest, the weighted unit vectors to the updates cancel out."""
     models, samples = updates(devices, devices), [10 + number for number in range(devices)]
     rule = Mean(weighting="samples") if weighting == "samples" else Mean(weighting="uniform")
-    found = rounds(tmp_path, RobustSettings(reducer="geometric_median"), rule, slice_elements).next(models, samples)
+    found = rounds(tmp_path, robust_settings(reducer="geometric_median"), rule, slice_elements).next(models, samples)
     weights = np.array(samples if weighting == "samples" else [1] * devices, np.float64)
     weights /= weights.sum()
     for columns in (PARAMETERS, ~PARAMETERS):
@@ -150,7 +186,7 @@ def test_the_geometric_median_is_where_a_majority_agrees(tmp_path: Path) -> None
     models = updates(3, 5)
     models[:3] = models[0]
     assert_close(
-        rounds(tmp_path, RobustSettings(reducer="geometric_median")).next(models, [1] * 5), models[0], rtol=1e-5
+        rounds(tmp_path, robust_settings(reducer="geometric_median")).next(models, [1] * 5), models[0], rtol=1e-5
     )
 
 
@@ -159,7 +195,7 @@ def test_updates_that_agree_are_kept_and_nobody_is_reported(tmp_path: Path, robu
     models = np.repeat(updates(1, 1), 7, axis=0)
     played = rounds(tmp_path, robust)
     assert_close(played.next(models, [3, 1, 4, 1, 5, 9, 2]), models[0])
-    if robust.reducer != "multi_krum":  # which leaves out as many as it is told to
+    if robust.reducer.name != "multi_krum":  # which leaves out as many as it is told to
         assert played.incidents == ()
 
 
@@ -186,7 +222,7 @@ def test_two_poisoned_updates_do_not_move_a_robust_reducer(
     farthest = np.linalg.norm(honest - centre, axis=1).max()
     assert np.linalg.norm(found - centre) < farthest, "no farther from the honest mean than an honest device"
     assert {"cam-1", "cam-4"} <= {told.device for told in played.incidents}
-    without = rounds(tmp_path / "mean", RobustSettings()).next(models, [100] * devices)
+    without = rounds(tmp_path / "mean", robust_settings()).next(models, [100] * devices)
     assert np.linalg.norm(without - centre) > 20 * farthest or poison == "opposite"
 
 
@@ -206,7 +242,7 @@ def test_statistics_are_poisoned_in_vain_behind_honest_parameters(tmp_path: Path
 
 def test_a_server_rule_moves_by_what_the_reducer_says(tmp_path: Path) -> None:
     models = updates(9, 5)
-    played = rounds(tmp_path, RobustSettings(reducer="median"), FedAvgM(server_momentum=0.5))
+    played = rounds(tmp_path, robust_settings(reducer="median"), FedAvgM(server_momentum=0.5))
     played.next(models, [1] * 5)
     second = updates(10, 5)
     found = played.next(second, [1] * 5)
@@ -216,10 +252,12 @@ def test_a_server_rule_moves_by_what_the_reducer_says(tmp_path: Path) -> None:
     assert_close(found, np.where(PARAMETERS, moved, medians[1]))
 
 
-@pytest.mark.parametrize("robust", ROBUST[1:3], ids=NAMES[1:3])
+@pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 def test_too_few_updates_make_no_model(tmp_path: Path, robust: RobustSettings) -> None:
-    few = robust.updates_needed - 1
-    with pytest.raises(InvalidInput, match=f"the round has {few} updates; reducer '{robust.reducer}' needs {few + 1}"):
+    few = robust.build_reducer().updates_needed - 1
+    with pytest.raises(
+        InvalidInput, match=f"the round has {few} updates; reducer '{robust.reducer.name}' needs {few + 1}"
+    ):
         rounds(tmp_path, robust).next(updates(1, few), [1] * few)
 
 
@@ -250,10 +288,10 @@ def clipped_by_hand(models: F64, robust: RobustSettings) -> F64:
 @pytest.mark.parametrize(
     "robust",
     [
-        RobustSettings(clip_norm=9.0),
-        RobustSettings(clip_factor=1.0),
-        RobustSettings(clip_factor=0.5),
-        RobustSettings(clip_norm=3, clip_factor=2),
+        robust_settings(clip_norm=9.0),
+        robust_settings(clip_factor=1.0),
+        robust_settings(clip_factor=0.5),
+        robust_settings(clip_norm=3, clip_factor=2),
     ],
 )
 @pytest.mark.parametrize("slice_elements", SLICES)
@@ -268,27 +306,27 @@ def test_a_change_that_is_too_long_is_scaled_down(tmp_path: Path, robust: Robust
     assert_close(found, np.average(expected, axis=0, weights=samples))
 
 
-@pytest.mark.parametrize("reducer", ["median", "trimmed_mean", "multi_krum", "geometric_median"])
+@pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 @pytest.mark.parametrize("slice_elements", SLICES)
-def test_reducers_see_the_changes_as_they_were_clipped(tmp_path: Path, reducer: Any, slice_elements: int) -> None:  # noqa: ANN401
-    byzantine = {"trimmed_mean": 2, "multi_krum": 2}.get(reducer, 0)
+def test_reducers_see_the_changes_as_they_were_clipped(
+    tmp_path: Path, robust: RobustSettings, slice_elements: int
+) -> None:
     lengths = np.array([0.5, 0.9, 1.0, 1.1, 2.0, 8.0, 30.0])
     models = (START + lengths[:, None] * (updates(6, 7) - START)).astype(np.float32).astype(np.float64)
-    found = rounds(
-        tmp_path, RobustSettings(clip_factor=1.2, reducer=reducer, byzantine=byzantine), slice_elements=slice_elements
-    ).next(models, [1] * 7)
-    by_hand = clipped_by_hand(models, RobustSettings(clip_factor=1.2))
+    clipping = replace(robust, clip_factor=1.2)
+    found = rounds(tmp_path, clipping, slice_elements=slice_elements).next(models, [1] * 7)
+    by_hand = clipped_by_hand(models, clipping)
     # the same reducer on files that hold the clipped models
-    plain = rounds(tmp_path / "plain", RobustSettings(reducer=reducer, byzantine=byzantine)).next(by_hand, [1] * 7)
+    plain = rounds(tmp_path / "plain", robust).next(by_hand, [1] * 7)
     assert_close(found, plain, rtol=1e-5)
-    unclipped = rounds(tmp_path / "un", RobustSettings(reducer=reducer, byzantine=byzantine)).next(models, [1] * 7)
+    unclipped = rounds(tmp_path / "un", robust).next(models, [1] * 7)
     assert np.abs(found - unclipped).max() > 1e-2
 
 
 def test_who_is_clipped_is_told_with_the_figures(tmp_path: Path) -> None:
     models = np.full((3, SIZE), START)
     models[1, PARAMETERS] += 10.0  # 86 parameters: the norm is 10·√86
-    played = rounds(tmp_path, RobustSettings(clip_norm=2.0))
+    played = rounds(tmp_path, robust_settings(clip_norm=2.0))
     found = played.next(models, [1, 1, 2])
     np.testing.assert_allclose(found[PARAMETERS], START + 2 / np.sqrt(86) / 4, rtol=1e-6)
     (incident,) = played.incidents
@@ -301,7 +339,7 @@ def test_the_hundred_gravest_incidents_of_a_round_are_kept(tmp_path: Path) -> No
     lengths[7] = 50.0
     models = np.full((130, SIZE), START)
     models[:, PARAMETERS] += lengths[:, None]
-    played = rounds(tmp_path, RobustSettings(clip_norm=0.1))
+    played = rounds(tmp_path, robust_settings(clip_norm=0.1))
     played.next(models, [1] * 130)
     kept = {int(told.device.removeprefix("cam-")) for told in played.incidents}
     assert len(played.incidents) == 100
@@ -313,7 +351,7 @@ def test_a_variance_is_never_clipped_below_zero(tmp_path: Path) -> None:
     models = np.full((5, SIZE), START)
     models[:, 96:107] = 1e-3
     models[4] = START + 1e6
-    played = rounds(tmp_path, RobustSettings(clip_norm=1e-3, clip_factor=1.0))
+    played = rounds(tmp_path, robust_settings(clip_norm=1e-3, clip_factor=1.0))
     found = played.next(models, [1] * 5)
     assert (found[96:107] > 0).all()
 
@@ -324,7 +362,7 @@ def test_a_variance_is_never_clipped_below_zero(tmp_path: Path) -> None:
 @given(strategies.lists(strategies.integers(1, 10_000_000), min_size=1, max_size=30), strategies.floats(0.01, 1))
 def test_nobody_weighs_more_than_the_cap(samples: list[int], cap: float) -> None:
     """Against the naive way: cut to the cap of the sum, again and again, until nothing changes."""
-    found = np.array(capped(samples, cap))
+    found = np.array(cap_weights(samples, cap))
     if cap * len(samples) <= 1:
         np.testing.assert_array_equal(found, found[0])
         return
@@ -346,21 +384,21 @@ def test_a_device_that_claims_ten_million_samples_is_capped(tmp_path: Path) -> N
     """Fault 12."""
     models = np.concatenate([np.zeros((9, SIZE)), np.ones((1, SIZE))])
     samples = [100] * 9 + [10_000_000]
-    assert rounds(tmp_path, RobustSettings()).next(models, samples).min() > 0.999
-    played = rounds(tmp_path / "capped", RobustSettings(weight_cap=0.2))
+    assert rounds(tmp_path, robust_settings()).next(models, samples).min() > 0.999
+    played = rounds(tmp_path / "capped", robust_settings(weight_cap=0.2))
     np.testing.assert_allclose(played.next(models, samples), 0.2, rtol=1e-6)
     assert played.incidents == (), "a large honest device has done nothing"
-    few = rounds(tmp_path / "few", RobustSettings(weight_cap=0.2)).next(models[-3:], samples[-3:])
+    few = rounds(tmp_path / "few", robust_settings(weight_cap=0.2)).next(models[-3:], samples[-3:])
     np.testing.assert_allclose(few, 1 / 3, rtol=1e-6)
 
 
 def test_the_geometric_median_weighs_by_capped_weights(tmp_path: Path) -> None:
     """Nine tenths of the samples are one device's: its model is the geometric median, unless it is capped."""
     models, samples = updates(8, 5), [1, 1, 1, 1, 36]
-    uncapped = rounds(tmp_path / "a", RobustSettings(reducer="geometric_median")).next(models, samples)
+    uncapped = rounds(tmp_path / "a", robust_settings(reducer="geometric_median")).next(models, samples)
     assert_close(uncapped, models[4], rtol=1e-5)
-    capped_ = rounds(tmp_path / "b", RobustSettings(reducer="geometric_median", weight_cap=0.2)).next(models, samples)
-    alike = rounds(tmp_path / "c", RobustSettings(reducer="geometric_median")).next(models, [1] * 5)
+    capped_ = rounds(tmp_path / "b", robust_settings(reducer="geometric_median", weight_cap=0.2)).next(models, samples)
+    alike = rounds(tmp_path / "c", robust_settings(reducer="geometric_median")).next(models, [1] * 5)
     assert_close(capped_, alike)
 
 
@@ -368,7 +406,7 @@ def test_the_geometric_median_weighs_by_capped_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "robust", [RobustSettings(), RobustSettings(clip_factor=1.0), *ROBUST], ids=["mean", "clip", *NAMES]
+    "robust", [robust_settings(), robust_settings(clip_factor=1.0), *ROBUST], ids=["mean", "clip", *NAMES]
 )
 def test_memory_does_not_grow_with_the_fleet(tmp_path: Path, robust: RobustSettings) -> None:
     size, slice_elements = 200_000, 1 << 15
@@ -411,19 +449,24 @@ def peak_of_a_round(
         ({"clip_norm": -1.0}, "clip_norm is -1.0; it must be a positive number, or 0"),
         ({"clip_factor": float("inf")}, "clip_factor is inf"),
         ({"reducer": "krum"}, "reducer is 'krum'; it must be one of mean, median, trimmed_mean, multi_krum"),
-        ({"byzantine": -1}, "byzantine is -1; it must be a whole number from 0"),
-        ({"byzantine": 1}, "byzantine is 1 with reducer 'mean', which copes with none"),
+        ({"reducer": "median", "byzantine": -1}, "byzantine is -1; it must be a whole number from 0"),
+        ({"reducer": "median", "byzantine": 1.5}, "byzantine is 1.5; it must be a whole number"),
+        ({"byzantine": 1}, r"reducer setting 'byzantine' \(= 1\) is unknown; mean has none"),
+        ({"reducer": "multi_krum", "share": 0.2}, "reducer setting 'share' .* is unknown; multi_krum has byzantine"),
+        ({"reducer": "trimmed_mean", "byzantine": 1, "share": 0.2}, "byzantine is 1 and share is 0.2 with"),
+        ({"reducer": "trimmed_mean", "share": 0.5}, "share is 0.5; it must be a number from 0, below 0.5"),
+        ({"reducer": "geometric_median", "iterations": 0}, "iterations is 0; it must be a whole number from 1"),
         ({"reducer": "multi_krum"}, "byzantine is 0 with reducer 'multi_krum'; it must say how many"),
-        ({"reducer": "trimmed_mean"}, "byzantine is 0 with reducer 'trimmed_mean'"),
+        ({"reducer": "trimmed_mean"}, "byzantine is 0 and share is 0 with reducer 'trimmed_mean'"),
         ({"reducer": "median", "weight_cap": 0.2}, "weight_cap is 0.2 with reducer 'median'.* count the same"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        RobustSettings(**fields)
+        robust_settings(**fields).build_reducer()
 
 
 @pytest.mark.parametrize("reducer", ["median", "geometric_median"])
 @pytest.mark.parametrize("f", [0, 1, 3])
 def test_a_majority_must_be_honest(reducer: Any, f: int) -> None:  # noqa: ANN401
-    assert RobustSettings(reducer=reducer, byzantine=f).updates_needed == 2 * f + 1
+    assert robust_settings(reducer=reducer, byzantine=f).build_reducer().updates_needed == 2 * f + 1

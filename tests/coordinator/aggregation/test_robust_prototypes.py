@@ -9,21 +9,16 @@ import numpy.typing as npt
 import pytest
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.tensors import TensorSpec
-from tests.support.aggregation_rounds import SIZE, Rounds, make_manifest
+from tests.support.aggregation_rounds import SIZE, Rounds, make_manifest, robust_reducers, robust_settings
 
 WIDTH = 6
 CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, WIDTH), "statistic"))
 PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, WIDTH), "statistic"))
 F64 = npt.NDArray[np.float64]
-ROBUST = [
-    RobustSettings(reducer="median"),
-    RobustSettings(reducer="trimmed_mean", byzantine=1),
-    RobustSettings(reducer="multi_krum", byzantine=1),
-    RobustSettings(reducer="geometric_median"),
-]
-NAMES = [robust.reducer for robust in ROBUST]
+ROBUST = robust_reducers(byzantine=1)
+NAMES = [robust.reducer.name for robust in ROBUST]
 
 
 def played(directory: Path, robust: RobustSettings, drawn: int = 0) -> Rounds:
@@ -56,7 +51,7 @@ def honest(devices: int, spread: float = 0.1) -> F64:
 def test_each_class_is_reduced_over_those_that_share_it(tmp_path: Path) -> None:
     means, shares = honest(7, spread=1.0), np.ones((7, 3), np.bool_)
     shares[[1, 5], 1] = False
-    present, found = prototypes(played(tmp_path, RobustSettings(reducer="median")), means, shares)
+    present, found = prototypes(played(tmp_path, robust_settings(reducer="median")), means, shares)
     assert present == [1, 1, 1]
     np.testing.assert_allclose(found[0], np.median(means[:, 0], axis=0), rtol=1e-6)
     np.testing.assert_allclose(found[1], np.median(means[[0, 2, 3, 4, 6], 1], axis=0), rtol=1e-6)
@@ -81,7 +76,7 @@ def test_a_poisoned_class_mean_moves_no_prototype_and_is_told(
         if incident.device == "cam-6" and "dog, fox" in incident.description
     ]
     assert len(told) == 1
-    _, ruined = prototypes(played(tmp_path / "mean", RobustSettings()), means)
+    _, ruined = prototypes(played(tmp_path / "mean", robust_settings()), means)
     assert np.linalg.norm(ruined - centre, axis=1).max() > 100 * farthest
 
 
@@ -89,7 +84,7 @@ def test_a_class_that_too_few_share_for_the_reducer_has_no_prototype(tmp_path: P
     means, shares = honest(7), np.ones((7, 3), np.bool_)
     shares[4:, 0] = False  # four sharers; Multi-Krum against one device needs five
     shares[5:, 1] = False
-    present, found = prototypes(played(tmp_path, RobustSettings(reducer="multi_krum", byzantine=1)), means, shares)
+    present, found = prototypes(played(tmp_path, robust_settings(reducer="multi_krum", byzantine=1)), means, shares)
     assert present == [0, 1, 1]
     np.testing.assert_array_equal(found[0], 0)
 
@@ -99,7 +94,7 @@ def test_a_class_mean_is_no_longer_than_a_multiple_of_the_median_of_its_sharers(
     """Even if the only device that is drawn for a class is the one that exaggerates."""
     means = honest(5)
     means[2] *= 1e4
-    rounds = played(tmp_path, RobustSettings(clip_factor=1.5), drawn)
+    rounds = played(tmp_path, robust_settings(clip_factor=1.5), drawn)
     lengths = np.linalg.norm(means, axis=2)
     longest = 1.5 * np.median(lengths, axis=0)
     clipped = means * np.minimum(1, longest / lengths)[:, :, None]
@@ -119,7 +114,7 @@ def test_a_class_mean_is_no_longer_than_a_multiple_of_the_median_of_its_sharers(
 def test_the_incidents_of_many_classes_are_one_sentence(tmp_path: Path) -> None:
     means = honest(5)
     means[2] *= 1e4
-    rounds = played(tmp_path, RobustSettings(clip_factor=1.5))
+    rounds = played(tmp_path, robust_settings(clip_factor=1.5))
     prototypes(rounds, means)
     assert [incident.description for incident in rounds.incidents] == [
         "its means of classes cat, dog, fox were scaled down"

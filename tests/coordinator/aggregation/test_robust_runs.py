@@ -12,7 +12,8 @@ from sklearn.datasets import load_iris
 
 from moonfed.coordinator.cli.format import event_line, round_document, run_lines
 from moonfed.errors import InvalidInput
-from moonfed.server_rules import FedNova, Mean
+from moonfed.server_rules.fednova import FedNova
+from moonfed.server_rules.mean import Mean
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import (
@@ -108,10 +109,10 @@ def test_without_robust_aggregation_two_poisoned_devices_ruin_the_model(fleet: F
     "robust",
     [
         {"reducer": "median"},
-        {"reducer": "trimmed_mean", "byzantine": 2},
-        {"reducer": "multi_krum", "byzantine": 2},
+        {"reducer": "trimmed_mean", "reducer_settings": {"byzantine": "2"}},
+        {"reducer": "multi_krum", "reducer_settings": {"byzantine": "2"}},
         {"reducer": "geometric_median"},
-        {"clip_factor": 2.0, "weight_cap": 0.2, "reducer": "geometric_median", "byzantine": 2},
+        {"clip_factor": 2.0, "weight_cap": 0.2, "reducer": "geometric_median", "reducer_settings": {"byzantine": "2"}},
     ],
     ids=["median", "trimmed_mean", "multi_krum", "geometric_median", "the whole chain"],
 )
@@ -130,14 +131,16 @@ def test_a_norm_clip_bounds_how_far_poisoned_devices_get(fleet: Fleet) -> None:
 
 
 def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> None:
-    sent: Sent = {"clip_norm": 20.0, "reducer": "geometric_median", "byzantine": 2, "weight_cap": 0.25}
+    sent: Sent = {
+        "clip_norm": 20.0,
+        "reducer": "geometric_median",
+        "reducer_settings": {"byzantine": "2"},
+        "weight_cap": 0.25,
+    }
     _, rounds, watched = robust_run(fleet, sent)
     run = fleet.operator.run("run")
     lines = run_lines(run, None, rounds)
-    assert (
-        "robust aggregation: weight cap 25%, clip norm 20, reducer geometric_median against 2 of a round's devices"
-        in lines
-    )
+    assert "robust aggregation: weight cap 25%, clip norm 20, reducer geometric_median, byzantine 2" in lines
     told = [line for line in lines if line.startswith("round 2, cam-7: the change of its parameters was scaled down")]
     assert len(told) == 1
     assert {"device": "cam-7", "description": told[0].removeprefix("round 2, cam-7: ")} in round_document(rounds[1])[
@@ -186,7 +189,8 @@ FEDSSC: Mapping[str, Any] = {
     "downlink": {"prototypes": PROTOTYPES},
     "uplink": {"class_means": CLASS_MEANS},
 }
-MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "byzantine": 1}
+ONE_BAD = {"byzantine": "1"}
+MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_settings": ONE_BAD}
 
 
 @pytest.mark.parametrize(
@@ -198,8 +202,13 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "byzantine": 1}
         (SCAFFOLD, {"clip_factor": 2.0}, 9, "method is 'scaffold', whose control variate"),
         (FEDSSC, {"clip_norm": 2.0}, 9, "clip_norm is 2.0, which bounds models but not the class means"),
         ({**FEDSSC, "prototype_devices": 3}, KRUM, 9, "prototype_devices is 3; reducer 'multi_krum' needs 5"),
-        ({}, KRUM, 8, "a round may close with 4 updates; reducer 'multi_krum' needs 5 to cope with 1 byzantine"),
-        ({}, {"reducer": "median", "byzantine": 1}, 2, "a round may close with 1 update; reducer 'median' needs 3"),
+        ({}, KRUM, 8, "a round may close with 4 updates; reducer 'multi_krum' needs 5 with byzantine=1"),
+        (
+            {},
+            {"reducer": "median", "reducer_settings": {"byzantine": "1"}},
+            2,
+            "a round may close with 1 update; reducer 'median' needs 3",
+        ),
         ({}, {"reducer": "krum"}, 9, "reducer is 'krum'; it must be one of mean, median"),
         ({}, {"weight_cap": 3}, 9, "weight_cap is 3.0; it must be a share from 0 to 1"),
     ],
@@ -236,7 +245,7 @@ def test_an_asynchronous_run_aggregates_robustly_too(fleet: Fleet) -> None:
     devices = [fleet.device(f"cam-{number}") for number in range(4)]
     fields: dict[str, Any] = {
         "asynchronous": control_pb2.Asynchronous(buffer=3, max_staleness=5),
-        "robust": control_pb2.RobustSettings(reducer="median", byzantine=1),
+        "robust": control_pb2.RobustSettings(reducer="median", reducer_settings={"byzantine": "1"}),
         "bundle": make_bundle(server_rule=Mean(weighting="uniform")),
     }
     with pytest.raises(InvalidInput, match="a round may close with 2 updates; reducer 'median' needs 3"):

@@ -13,19 +13,19 @@ from hypothesis import given, strategies
 from hypothesis import settings as hypothesis_settings
 
 from moonfed.errors import InvalidInput
-from moonfed.server_rules import FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean, ServerRule
+from moonfed.registry import find_problem
+from moonfed.server_rules import SERVER_RULES
+from moonfed.server_rules.base import ServerRule
+from moonfed.server_rules.fedadagrad import FedAdagrad
+from moonfed.server_rules.fedadam import FedAdam
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.fednova import FedNova
+from moonfed.server_rules.fedyogi import FedYogi
+from moonfed.server_rules.mean import Mean
 from tests.support.aggregation_rounds import PARAMETERS, SIZE, Rounds, make_manifest, momentum_of
 
 F64 = npt.NDArray[np.float64]
-RULES: list[ServerRule] = [
-    Mean(),
-    FedAvgM(),
-    FedAvgM(damped=True),
-    FedNova(),
-    FedAdam(),
-    FedYogi(),
-    FedAdagrad(),
-]
+RULES: list[ServerRule] = [*(rule() for rule in SERVER_RULES.values()), FedAvgM(damped=True)]
 
 
 def rounds(directory: Path, rule: ServerRule | None = None, start: float = 0.5, **fields: Any) -> Rounds:  # noqa: ANN401
@@ -79,6 +79,23 @@ def test_fedavgm_adds_a_momentum_of_the_mean_change(tmp_path: Path, damped: bool
         assert_close(w, expected)
         np.testing.assert_allclose(w[~PARAMETERS], mean[~PARAMETERS], rtol=1e-6)
         assert_close(played.memory("momentum"), np.where(PARAMETERS, v, 0))
+
+
+@pytest.mark.parametrize("name", SERVER_RULES)
+def test_a_rules_entry_is_complete(name: str) -> None:
+    assert find_problem(name, SERVER_RULES[name], ServerRule) == ""
+
+
+def test_no_two_rules_give_the_same_model(tmp_path: Path) -> None:
+    """One that falls through to the mean, or to another, would."""
+    found = []
+    for number, rule in enumerate(RULES):
+        played = rounds(tmp_path / str(number), rule)
+        for round_ in range(3):
+            model = played.next(updates(round_), [3, 1, 4], [1, 5, 9])
+        found.append(model[PARAMETERS])
+    for number, model in enumerate(found):
+        assert all(np.abs(model - other).max() > 1e-3 for other in found[number + 1 :])
 
 
 def test_no_server_rule_moves_statistics(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from moonfed.coordinator.aggregation.compatibility import require_consistent
 from moonfed.errors import InvalidInput
 from moonfed.manifest import Manifest
-from moonfed.server_rules import FedAvgM, FedNova
+from moonfed.registry import Selection, Value
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.fednova import FedNova
 from moonfed.tensors import TensorSpec
 from tests.support.aggregation_rounds import SIZE, SPECS, Rounds, make_manifest, momentum_of
 
@@ -49,7 +52,7 @@ def fedssc(k: int, **fields: Any) -> Manifest:  # noqa: ANN401
 @pytest.mark.parametrize("slice_elements", [5, 1 << 20])
 def test_the_variate_moves_by_the_counted_devices_share_of_the_run(tmp_path: Path, slice_elements: int) -> None:
     """c after two rounds is the sum of all changes over N, whatever the samples; here |S| is 3, then 2, of N = 8."""
-    played = Rounds(tmp_path, scaffold(), np.zeros(SIZE), admitted=8, slice_elements=slice_elements)
+    played = Rounds(tmp_path, scaffold(), np.zeros(SIZE), enrolled=8, slice_elements=slice_elements)
     chance = np.random.default_rng(1)
     first, second = chance.normal(size=(3, 86)), chance.normal(size=(2, 86))
     played.next(np.ones((3, SIZE)), [1, 100, 1000], variate_change=(first, PARAMETER_SPECS))
@@ -146,6 +149,10 @@ def test_the_draw_depends_on_seed_and_round_and_on_nothing_else(tmp_path: Path) 
     assert len(set(first)) > 1, "rounds draw anew"
 
 
+def with_rule(name: str, **settings: Value) -> Manifest:
+    return replace(make_manifest(), server_rule=Selection(name, settings))
+
+
 @pytest.mark.parametrize(
     ("manifest", "told"),
     [
@@ -155,6 +162,10 @@ def test_the_draw_depends_on_seed_and_round_and_on_nothing_else(tmp_path: Path) 
         (fedssc(1, classes=("x", "y")), r"downlink 'prototypes' has the tensors"),
         (fedssc(1, uplink={"class_means": CLASS_MEANS[:1]}), r"uplink 'class_means' has the tensors"),
         (make_manifest(server_rule=FedNova(), training=momentum_of(1.0)), r"momentum is 1\.0"),
+        (with_rule("median"), "server_rule is 'median'; it must be one of mean, fedavgm"),
+        (with_rule("fedavgm", server_momentum=1.5), "server_momentum is 1.5"),
+        (with_rule("fedavgm", speed=2), r"server_rule setting 'speed' \(= 2\) is unknown"),
+        (with_rule("fedavgm", damped=2), "damped is 2; it must be true or false"),
     ],
 )
 def test_what_could_not_be_aggregated_is_refused_by_name(manifest: Manifest, told: str) -> None:

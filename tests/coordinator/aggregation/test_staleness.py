@@ -13,7 +13,9 @@ from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.staleness import discount, discounted, require_bufferable
 from moonfed.errors import InvalidInput
-from moonfed.server_rules import FedAvgM, FedNova, Mean
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.fednova import FedNova
+from moonfed.server_rules.mean import Mean
 from tests.support import coordinator
 from tests.support.coordinator import SCAFFOLD, SIZE, make_bundle, model_bytes, model_values
 
@@ -56,8 +58,8 @@ def buffered_round(tmp_path: Path, **fields: Any) -> np.ndarray[Any, Any]:  # no
         manifest=manifest,
         round=4,
         seed=1,
-        admitted=2,
-        begun_with={"model": newest},
+        enrolled=2,
+        global_state={"model": newest},
         contributions=contributions,
     )
     (tmp_path / "reduced").mkdir()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from moonfed.errors import AlreadyExists, InvalidInput, TooLate, WrongState
-from moonfed.server_rules import FedNova, Mean
+from moonfed.server_rules.fednova import FedNova
+from moonfed.server_rules.mean import Mean
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.coordinator.test_server import Programs, programs  # noqa: F401 - a fixture

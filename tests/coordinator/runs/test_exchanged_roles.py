@@ -11,7 +11,8 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import InvalidInput, SchemaMismatch
-from moonfed.server_rules import FedAvgM, Mean
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.mean import Mean
 from moonfed.training_spec import TrainingSpec
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet

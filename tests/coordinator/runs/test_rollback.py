@@ -19,7 +19,7 @@ from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
 from moonfed.errors import Unavailable
-from moonfed.server_rules import FedAvgM
+from moonfed.server_rules.fedavgm import FedAvgM
 from tests.coordinator.updates.test_local_files import (
     ALL,
     NAMES,

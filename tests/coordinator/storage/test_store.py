@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from moonfed.blobs import BlobRef, ref_of_bytes
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import Answer, AttemptId, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.rounds.settings import Amount, Settings

@@ -23,7 +23,10 @@ from moonfed.coordinator.rounds.settings import Amount, Settings
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import AlreadyExists, Corrupt, NotFound, SchemaMismatch, WrongState
-from moonfed.server_rules import FedAdam, FedAvgM, Mean, ServerRule
+from moonfed.server_rules.base import ServerRule
+from moonfed.server_rules.fedadam import FedAdam
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.mean import Mean
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, WAIT, make_bundle, model_bytes, model_values
 

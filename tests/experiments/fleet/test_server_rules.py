@@ -17,7 +17,7 @@ from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.model_zoo import build_network
 from moonfed.manifest import MODEL, PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.plan import Plan, load_plan
-from moonfed.server_rules import FedAvgM
+from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.tensors import open_model, split, write_model
 
 IMAGE = InputSpec(kind="image", shape=(16, 16, 1))
@@ -76,7 +76,7 @@ def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> N
         directory.mkdir()
         aggregated = aggregate(
             ClosedRound(
-                manifest=manifest, round=round_, seed=0, admitted=2, begun_with=begun_with,
+                manifest=manifest, round=round_, seed=0, enrolled=2, global_state=begun_with,
                 contributions=tuple(contributions),
             ),
             directory,

@@ -1,1 +1,1 @@
-"""From a closed round's updates to the next global state: pure arithmetic on files, without gRPC, database or clock."""
+"""Aggregation: pure arithmetic on files that turns a closed round's updates into the next global state."""

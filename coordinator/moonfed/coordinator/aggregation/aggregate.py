@@ -1,101 +1,113 @@
-"""The end of a round: from what it began with and its updates to the next global state, a file for each role."""
+"""The end of a round: from the global state that it began with and its updates to the next, a file for each role."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
-from moonfed.coordinator.aggregation.model_files import SLICE, Memory, Slice, is_parameter, read, weighted_sum, writers
-from moonfed.coordinator.aggregation.prototypes import next_prototypes
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.control_variate import write_next_variate
+from moonfed.coordinator.aggregation.model_files import (
+    SLICE_ELEMENTS,
+    is_parameter,
+    read_elements,
+    weighted_sum,
+    writers,
+)
+from moonfed.coordinator.aggregation.prototypes import write_next_prototypes
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.pipeline import reduce_robustly
-from moonfed.coordinator.aggregation.server_rules import adaptive, fedavgm, fednova, scaffold
+from moonfed.errors import InvalidInput
 from moonfed.manifest import MODEL, PROTOTYPES, VARIATE
-from moonfed.server_rules import AdaptiveRule, FedAvgM, FedNova, ServerRule
+from moonfed.server_rules import SERVER_RULES
+from moonfed.server_rules.base import Float64Array, ServerRule
 from moonfed.tensors import model_size
+
+RESERVED = frozenset({MODEL, VARIATE, PROTOTYPES})  # roles that no server rule may use for its memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregated:
-    """What a round's updates came to."""
+    """The outcome of a round's aggregation."""
 
     files: Mapping[str, Path]  # the next global state by role: the model, and all that the next round needs beside it
-    incidents: tuple[Incident, ...]  # what robust aggregation did
+    incidents: tuple[Incident, ...]
 
 
-def aggregate(closed: ClosedRound, directory: Path, *, slice_elements: int = SLICE) -> Aggregated:
-    """Writes the next global state into a directory.
+def aggregate(closed: ClosedRound, directory: Path, *, slice_elements: int = SLICE_ELEMENTS) -> Aggregated:
+    """Write the next global state into a directory.
 
     Raises InvalidInput if the server rule's settings lead out of float32's range, or the reducer needs more updates.
     The result depends on nothing but the arguments, bit for bit; `slice_elements` decides how much memory it takes, and
     about the last bit of what robust aggregation measures of whole updates.
     """
-    rule, downlink = closed.manifest.server_rule, closed.manifest.downlink
-    roles = [MODEL, *remembered(rule), *(role for role in (VARIATE, PROTOTYPES) if role in downlink)]
-    files = {role: directory / role for role in roles}
-    incidents = _next_model(closed, {role: files[role] for role in (MODEL, *remembered(rule))}, slice_elements)
-    if VARIATE in files:
-        scaffold.next_variate(closed, files[VARIATE], slice_elements)
-    if PROTOTYPES in files:
-        incidents += next_prototypes(closed, files[PROTOTYPES])
+    rule, downlink = build_rule(closed), closed.manifest.downlink
+    memory = rule.initial_memory
+    files = {role: directory / role for role in (MODEL, *memory)}
+    incidents = _write_next_model(closed, rule, files, slice_elements)
+    if VARIATE in downlink:
+        files[VARIATE] = directory / VARIATE
+        write_next_variate(closed, files[VARIATE], slice_elements)
+    if PROTOTYPES in downlink:
+        files[PROTOTYPES] = directory / PROTOTYPES
+        incidents += write_next_prototypes(closed, files[PROTOTYPES])
     return Aggregated(files=files, incidents=incidents)
 
 
-def remembered(rule: ServerRule) -> Mapping[str, float]:
-    """The roles of what a rule remembers, in the model's layout, and their values before the first round."""
-    if isinstance(rule, FedAvgM):
-        return {fedavgm.MOMENTUM: 0.0}
-    if isinstance(rule, AdaptiveRule):
-        return {adaptive.FIRST_MOMENT: 0.0, adaptive.SECOND_MOMENT: rule.adaptivity**2}
-    return {}
+def build_rule(closed: ClosedRound) -> ServerRule:
+    """Construct the bundle's server rule; InvalidInput if its memory would overwrite another role's."""
+    rule = SERVER_RULES.build(closed.manifest.server_rule)
+    if taken := sorted(RESERVED & set(rule.initial_memory)):
+        raise InvalidInput(f"server_rule is {rule.name!r}, whose memory is called {taken[0]!r}; rename it")
+    return rule
 
 
-def _next_model(closed: ClosedRound, files: Mapping[str, Path], slice_elements: int) -> tuple[Incident, ...]:
-    """Parameters by the rule, statistics by the weighted mean, or what robust aggregation puts in its place."""
-    specs, updates = closed.manifest.tensors, reduce_robustly(closed, slice_elements)
+def _write_next_model(
+    closed: ClosedRound, rule: ServerRule, files: Mapping[str, Path], slice_elements: int
+) -> tuple[Incident, ...]:
+    """Move parameters by the rule; statistics are the weighted mean, or what the reducer puts in its place."""
+    specs, updates = closed.manifest.tensors, reduce_robustly(closed, rule.weighting, slice_elements)
+    size, initial, weigh_steps = model_size(specs), rule.initial_memory, _mean_by_steps(closed, rule)
     with writers(files, specs) as writing:
         for start, stop in updates.ranges:
-            mean = updates.reduce(start, stop)
-            parameter = is_parameter(specs, start, stop)
-            moved, memory = _apply(closed, mean, start, stop)
+            mean, parameter = updates.reduce(start, stop), is_parameter(specs, start, stop)
+            w = read_elements(closed.global_state[MODEL], size, start, stop).astype(np.float64)
+            before = {role: _remembered(closed, role, value, start, stop) for role, value in initial.items()}
+            moved, memory = rule.step(w, weigh_steps(w, start, stop) if weigh_steps else mean, before)
+            if set(memory) != set(before):
+                raise InvalidInput(
+                    f"server_rule {rule.name!r} returned the memory {sorted(memory)}; it must return {sorted(before)}"
+                )
             writing[MODEL].write(np.where(parameter, moved, mean))
             for role, values in memory.items():
                 writing[role].write(np.where(parameter, values, 0.0))
     return updates.incidents()
 
 
-def _apply(closed: ClosedRound, mean: Slice, start: int, stop: int) -> tuple[Slice, Memory]:
-    """What the rule makes of a slice: its parameters and what it remembers."""
-    rule, size = closed.manifest.server_rule, model_size(closed.manifest.tensors)
-    if not isinstance(rule, FedAvgM | FedNova | AdaptiveRule):
-        return mean, {}
-    w = read(closed.begun_with[MODEL], size, start, stop).astype(np.float64)
-    if isinstance(rule, FedNova):
-        q = _nova_coefficients(closed, rule)
-        return fednova.step(w, weighted_sum(closed.models, q, size, start, stop), q), {}
-    memory = {role: _remembered(closed, role, value, start, stop) for role, value in remembered(rule).items()}
-    if isinstance(rule, FedAvgM):
-        return fedavgm.step(rule, w, mean - w, memory)
-    return adaptive.step(rule, w, mean - w, memory)
+def _mean_by_steps(closed: ClosedRound, rule: ServerRule) -> Callable[[Float64Array, int, int], Float64Array] | None:
+    """For a rule that counts steps, w + Σ q_i·(w_i − w) of a slice."""
+    if not rule.counts_steps:
+        return None
+    weights, size = closed.weights(rule.weighting), model_size(closed.manifest.tensors)
+    steps = [contribution.steps for contribution in closed.contributions]
+    q = rule.step_weights([weight / sum(weights) for weight in weights], steps, local_momentum(closed))
 
+    def mean(w: Float64Array, start: int, stop: int) -> Float64Array:
+        return w + (weighted_sum(closed.models, q, size, start, stop) - sum(q) * w)
 
-def _nova_coefficients(closed: ClosedRound, rule: FedNova) -> list[float]:
-    weights, momentum = closed.weights(rule.weighting), local_momentum(closed)
-    a = [fednova.effective_steps(contribution.steps, momentum) for contribution in closed.contributions]
-    return fednova.coefficients([weight / sum(weights) for weight in weights], a)
+    return mean
 
 
 def local_momentum(closed: ClosedRound) -> float:
-    """ρ of the round's local training."""
+    """Return ρ of the round's local training."""
     return closed.manifest.training_at(closed.round).hyperparameters.get("momentum", 0.0)
 
 
-def _remembered(closed: ClosedRound, role: str, before: float, start: int, stop: int) -> Slice:
-    path = closed.begun_with.get(role)
+def _remembered(closed: ClosedRound, role: str, initial: float, start: int, stop: int) -> Float64Array:
+    path = closed.global_state.get(role)
     if path is None:
-        return np.full(stop - start, before)
-    return read(path, model_size(closed.manifest.tensors), start, stop).astype(np.float64)
+        return np.full(stop - start, initial)
+    return read_elements(path, model_size(closed.manifest.tensors), start, stop).astype(np.float64)

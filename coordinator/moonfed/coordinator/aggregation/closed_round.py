@@ -1,4 +1,4 @@
-"""What the end of a round depends on, as plain values."""
+"""All that the end of a round depends on, as plain values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.manifest import MODEL, Manifest
-from moonfed.server_rules import Weighting
+from moonfed.server_rules.base import Weighting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,8 @@ class ClosedRound:
     manifest: Manifest
     round: int
     seed: int  # the run's
-    admitted: int  # N: devices that belong to the run, at least the contributions'
-    begun_with: Mapping[str, Path]  # the global state, by role; what nobody has computed yet is absent
+    enrolled: int  # N: devices that belong to the run, at least the contributions'
+    global_state: Mapping[str, Path]  # that the round began with, by role; what nobody has computed yet is absent
     contributions: tuple[Contribution, ...]  # in order of the devices' names
     robust: RobustSettings = field(default_factory=RobustSettings)
 
@@ -39,5 +39,5 @@ class ClosedRound:
         return [contribution.files[MODEL] for contribution in self.contributions]
 
     def weights(self, weighting: Weighting) -> list[int]:
-        """What each contribution weighs: p_i times their sum."""
+        """Return what each contribution weighs: p_i times their sum."""
         return [contribution.samples if weighting == "samples" else 1 for contribution in self.contributions]

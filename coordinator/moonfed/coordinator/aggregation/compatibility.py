@@ -1,17 +1,18 @@
-"""Whether a bundle's roles and settings are such that the coordinator can aggregate them."""
+"""Checks that the coordinator can aggregate a bundle's updates, and do so robustly."""
 
 from __future__ import annotations
 
 from moonfed.coordinator.aggregation.prototypes import COUNTS, MEANS, PRESENT
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
 from moonfed.errors import InvalidInput
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, VARIATE, VARIATE_CHANGE, Manifest
 from moonfed.schema import TensorSpec
-from moonfed.server_rules import FedNova
+from moonfed.server_rules import SERVER_RULES
 
 
 def require_consistent(manifest: Manifest) -> None:
-    """Raises InvalidInput, naming the field, if what goes up could not become what goes down."""
+    """Raise InvalidInput, naming the field, if devices' updates could not become the next global state."""
     for down, up in ((VARIATE, VARIATE_CHANGE), (PROTOTYPES, CLASS_MEANS)):
         if (down in manifest.downlink) != (up in manifest.uplink):
             raise InvalidInput(
@@ -27,45 +28,51 @@ def require_consistent(manifest: Manifest) -> None:
         table = (*per_class, width)
         _require("downlink 'prototypes'", manifest.downlink[PROTOTYPES], {PRESENT: per_class, PROTOTYPES: table})
         _require("uplink 'class_means'", manifest.uplink[CLASS_MEANS], {COUNTS: per_class, MEANS: table})
+    rule = SERVER_RULES.build(manifest.server_rule)
     for _, momentum in (
         (0, manifest.training.hyperparameters.get("momentum", 0.0)),
         *manifest.schedules.get("momentum", ()),
     ):
-        if isinstance(manifest.server_rule, FedNova) and not 0 <= momentum < 1:
-            raise InvalidInput(f"momentum is {momentum}; with server_rule 'fednova' it must be from 0, below 1")
+        if rule.counts_steps and not 0 <= momentum < 1:
+            raise InvalidInput(f"momentum is {momentum}; with server_rule {rule.name!r} it must be from 0, below 1")
 
 
 def require_robust_aggregation(manifest: Manifest, robust: RobustSettings, fewest_updates: int) -> None:
-    """Raises InvalidInput, saying what to change, if robust aggregation would not hold for this bundle.
+    """Raise InvalidInput, saying what to change, if robust aggregation would not hold for this bundle.
 
     `fewest_updates`: the smallest number of updates that a round may close with.
     """
+    reducer, rule = robust.build_reducer(), SERVER_RULES.build(manifest.server_rule)
     if not robust:
         return
-    if isinstance(manifest.server_rule, FedNova):
+    if rule.counts_steps:
         raise InvalidInput(
-            "server_rule is 'fednova', by which a device counts by the steps that it says it took, whatever the "
+            f"server_rule is {rule.name!r}, by which a device counts by the steps that it says it took, whatever the "
             "robust settings; export with another server rule, or start without robust aggregation"
         )
-    if VARIATE in manifest.downlink and (robust.clips or robust.reducer != "mean"):
+    if VARIATE in manifest.downlink and (robust.clips or not robust.is_mean):
         raise InvalidInput(
             f"method is {manifest.method!r}, whose control variate must be the mean of those that the devices keep; "
             "clip_norm, clip_factor and a reducer other than 'mean' would part them: leave them out"
         )
     if PROTOTYPES in manifest.downlink:
-        _require_robust_prototypes(manifest, robust)
-    robust.require_quorum(fewest_updates)
+        _require_robust_prototypes(manifest, robust, reducer)
+    if fewest_updates < reducer.updates_needed:
+        raise InvalidInput(
+            f"a round may close with {fewest_updates} {'update' if fewest_updates == 1 else 'updates'}; "
+            f"{reducer.requirement}: raise the quorum and the devices that a round begins with"
+        )
 
 
-def _require_robust_prototypes(manifest: Manifest, robust: RobustSettings) -> None:
-    if robust.clip_norm and not robust.clip_factor and robust.reducer == "mean":
+def _require_robust_prototypes(manifest: Manifest, robust: RobustSettings, reducer: Reducer) -> None:
+    if robust.clip_norm and not robust.clip_factor and robust.is_mean:
         raise InvalidInput(
             f"clip_norm is {robust.clip_norm}, which bounds models but not the class means that this bundle's devices "
             "share; give clip_factor or a reducer as well"
         )
-    if 0 < manifest.prototype_devices < robust.updates_needed:
+    if 0 < manifest.prototype_devices < reducer.updates_needed:
         raise InvalidInput(
-            f"the bundle's prototype_devices is {manifest.prototype_devices}; {robust.need}: "
+            f"the bundle's prototype_devices is {manifest.prototype_devices}; {reducer.requirement}: "
             "export with more, or with 0 for all"
         )
 

@@ -1,4 +1,4 @@
-"""Models as files, a slice at a time: memory grows neither with the fleet nor with the model.
+"""Model files read and written slice by slice: memory grows neither with the fleet nor with the model.
 
 Sums are float64 and in the order given, so that the devices' order, not that of their arrival, decides how they round.
 """
@@ -15,22 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.errors import Corrupt, InvalidInput
+from moonfed.server_rules.base import Float64Array
 from moonfed.tensors import ITEM_SIZE, Kind, TensorSpec, header_bytes
 
-SLICE = 1 << 16  # elements: a slice, its scaled copy and the sums stay in the processor's cache
-Slice = npt.NDArray[np.float64]
-Memory = Mapping[str, Slice]  # what a server rule remembers, by role
-Index = slice | npt.NDArray[np.bool_]  # of some elements of a slice
+SLICE_ELEMENTS = 1 << 16  # elements: a slice, its scaled copy and the sums stay in the processor's cache
+ElementIndex = slice | npt.NDArray[np.bool_]  # of some elements of a slice
 
 
 def ranges(size: int, slice_elements: int) -> Iterator[tuple[int, int]]:
-    """Consecutive (start, stop) that cover so many elements."""
+    """Yield consecutive (start, stop) that cover `size` elements."""
     for start in range(0, size, slice_elements):
         yield start, min(start + slice_elements, size)
 
 
-def read(path: Path, size: int, start: int, stop: int) -> npt.NDArray[np.float32]:
-    """Elements start to stop of a checked file of `size` elements. A short slice is mapped five times slower."""
+def read_elements(path: Path, size: int, start: int, stop: int) -> npt.NDArray[np.float32]:
+    """Read elements start to stop of a checked file of `size` elements. Mapping a short slice is five times slower."""
     values = np.empty(stop - start, "<f4")
     with path.open("rb", buffering=0) as file:
         file.seek(-ITEM_SIZE * (size - start), os.SEEK_END)  # the buffer ends the file, whatever the header holds
@@ -40,17 +39,19 @@ def read(path: Path, size: int, start: int, stop: int) -> npt.NDArray[np.float32
     return values
 
 
-def weighted_sum(paths: Sequence[Path], weights: Iterable[float | Slice], size: int, start: int, stop: int) -> Slice:
-    """The sum of weight times file over the elements start to stop; a weight may be one for each element."""
+def weighted_sum(
+    paths: Sequence[Path], weights: Iterable[float | Float64Array], size: int, start: int, stop: int
+) -> Float64Array:
+    """Return the sum of weight times file over the elements start to stop; a weight may be one for each element."""
     sums, scaled = np.zeros(stop - start), np.empty(stop - start)
     for path, weight in zip(paths, weights, strict=True):
-        np.multiply(read(path, size, start, stop), weight, out=scaled, dtype=np.float64)
+        np.multiply(read_elements(path, size, start, stop), weight, out=scaled, dtype=np.float64)
         sums += scaled
     return sums
 
 
 def is_parameter(specs: Sequence[TensorSpec], start: int, stop: int) -> npt.NDArray[np.bool_]:
-    """Which of the elements start to stop belong to parameters, not to statistics."""
+    """Return a mask of the elements start to stop that belong to parameters, not to statistics."""
     mask, offset = np.zeros(stop - start, np.bool_), 0
     for spec in specs:
         if spec.kind == "parameter":
@@ -59,8 +60,8 @@ def is_parameter(specs: Sequence[TensorSpec], start: int, stop: int) -> npt.NDAr
     return mask
 
 
-def kinds(specs: Sequence[TensorSpec], start: int, stop: int) -> Iterator[tuple[Kind, Index]]:
-    """Which of the elements start to stop are of each kind; those that do not occur are left out."""
+def indices_by_kind(specs: Sequence[TensorSpec], start: int, stop: int) -> Iterator[tuple[Kind, ElementIndex]]:
+    """Yield the elements start to stop of each kind that occurs."""
     parameter = is_parameter(specs, start, stop)
     if parameter.all() or not parameter.any():
         yield ("parameter" if parameter.all() else "statistic"), slice(None)
@@ -69,14 +70,14 @@ def kinds(specs: Sequence[TensorSpec], start: int, stop: int) -> Iterator[tuple[
 
 
 class ModelWriter:
-    """Writes one file from consecutive slices, rounded to float32."""
+    """A writer of one file from consecutive slices, rounded to float32."""
 
     def __init__(self, file: BinaryIO, specs: Sequence[TensorSpec]) -> None:
         self._file = file
         file.write(header_bytes(specs))
 
-    def write(self, values: Slice) -> None:
-        """Appends a slice; InvalidInput if float32 cannot hold it."""
+    def write(self, values: Float64Array) -> None:
+        """Append a slice; InvalidInput if float32 cannot hold it."""
         with np.errstate(over="ignore"):
             rounded = values.astype("<f4")
         if not np.isfinite(rounded).all():
@@ -86,6 +87,6 @@ class ModelWriter:
 
 @contextmanager
 def writers(files: Mapping[str, Path], specs: Sequence[TensorSpec]) -> Iterator[dict[str, ModelWriter]]:
-    """One writer for each role's file, all of the same tensors."""
+    """Open one writer for each role's file, all of the same tensors."""
     with ExitStack() as stack:
         yield {role: ModelWriter(stack.enter_context(path.open("wb")), specs) for role, path in files.items()}

@@ -9,85 +9,80 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
-from moonfed.coordinator.aggregation.model_files import Slice, read, writers
-from moonfed.coordinator.aggregation.robust.config import Reducer
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
-from moonfed.coordinator.aggregation.robust.incidents import Noted, gravest
-from moonfed.coordinator.aggregation.robust.vectors import longest, reduce_rows
+from moonfed.coordinator.aggregation.model_files import read_elements, writers
+from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, most_severe
+from moonfed.coordinator.aggregation.robust.vectors import length_bound, reduce_vectors
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES
+from moonfed.server_rules.base import Float64Array
 from moonfed.tensors import Vector, model_size, open_model, split
 
 COUNTS, MEANS, PRESENT = "counts", "means", "present"  # the tensors' names; `prototypes` is the fourth
+CLASSES_LISTED = 5
 CLIPPED = "were scaled down"
-OBJECTED: Mapping[Reducer, str] = {
-    "mean": "",  # it has nothing against anybody
-    "median": "are far from the median",
-    "trimmed_mean": "are far from the trimmed mean",
-    "multi_krum": "were left out by multi_krum",
-    "geometric_median": "are far from the geometric median",
-}
-CLASSES_SHOWN = 5
 
 
-def next_prototypes(closed: ClosedRound, path: Path) -> tuple[Incident, ...]:
-    """Writes the next prototypes [C, D], and which classes have one [C], to that path; what robust aggregation did.
+def write_next_prototypes(closed: ClosedRound, path: Path) -> tuple[Incident, ...]:
+    """Write the next prototypes [C, D], and a mask [C] of the classes that have one, to a path; return the incidents.
 
-    A class that fewer devices share than the run's reducer needs has no prototype in this round.
+    A class that fewer devices share than the reducer needs has no prototype in this round.
     """
-    specs = closed.manifest.downlink[PROTOTYPES]
+    specs, reducer = closed.manifest.downlink[PROTOTYPES], closed.robust.build_reducer()
     shapes = {spec.name: spec.shape for spec in specs}
     tensors = {PRESENT: np.zeros(shapes[PRESENT]), PROTOTYPES: np.zeros(shapes[PROTOTYPES])}
-    done = {told: defaultdict[str, list[str]](list) for told in (CLIPPED, *OBJECTED.values())}
+    findings = {finding: defaultdict[str, list[str]](list) for finding in (CLIPPED, reducer.finding)}
     for class_, sharers in enumerate(_sharers(closed)):
-        source = draw(closed, class_, sharers)
-        drawn = [device for device in sharers if device in source]
-        if not drawn or len(drawn) < closed.robust.updates_needed:
+        chosen = draw(closed, class_, sharers)
+        drawn = [device for device in sharers if device in chosen]
+        if not drawn or len(drawn) < reducer.updates_needed:
             continue
-        rows, chosen = _rows(closed, frozenset(sharers), class_), [device in source for device in sharers]
-        reduced = reduce_rows(closed.robust, rows[chosen], longest(closed.robust, rows))
+        means = _class_mean_vectors(closed, frozenset(sharers), class_)
+        bound = length_bound(means, closed.robust.clip_factor)
+        reduced = reduce_vectors(reducer, means[[device in chosen for device in sharers]], bound)
         tensors[PRESENT][class_], tensors[PROTOTYPES][class_] = 1.0, reduced.result
-        for told, positions in ((CLIPPED, reduced.clipped), (OBJECTED[closed.robust.reducer], reduced.objected)):
+        outliers = [outlier.position for outlier in reduced.outliers]
+        for finding, positions in ((CLIPPED, reduced.clipped), (reducer.finding, outliers)):
             for position in positions:
-                done[told][drawn[position]].append(closed.manifest.classes[class_])
+                findings[finding][drawn[position]].append(closed.manifest.classes[class_])
     with writers({PROTOTYPES: path}, specs) as files:
         for spec in specs:
             files[PROTOTYPES].write(tensors[spec.name].ravel())
-    return gravest(
+    return most_severe(
         [
-            Noted(
-                incident=Incident(device=device, description=f"its means of {_listed(found)} {told}"),
-                gravity=len(found),
+            RankedIncident(
+                incident=Incident(device=device, description=f"its means of {_list_classes(classes)} {finding}"),
+                severity=len(classes),
             )
-            for told, by_device in done.items()
-            for device, found in by_device.items()
+            for finding, by_device in findings.items()
+            for device, classes in by_device.items()
         ]
     )
 
 
-def _rows(closed: ClosedRound, devices: Collection[str], class_: int) -> Slice:
-    """These devices' means of a class, [N, D], in the order of the contributions."""
+def _class_mean_vectors(closed: ClosedRound, devices: Collection[str], class_: int) -> Float64Array:
+    """Read these devices' means of a class, [N, D], in the order of the contributions."""
     specs = closed.manifest.uplink[CLASS_MEANS]
     before = sum(spec.size for spec in specs if spec.name < MEANS)
     width = next(spec.shape[1] for spec in specs if spec.name == MEANS)
     start, size = before + class_ * width, model_size(specs)
     files = [contribution.files[CLASS_MEANS] for contribution in closed.contributions if contribution.device in devices]
-    return np.stack([read(file, size, start, start + width) for file in files]).astype(np.float64)
+    return np.stack([read_elements(file, size, start, start + width) for file in files]).astype(np.float64)
 
 
-def _listed(classes: Sequence[str]) -> str:
-    shown = ", ".join(classes[:CLASSES_SHOWN])
-    more = f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else ""
+def _list_classes(classes: Sequence[str]) -> str:
+    shown = ", ".join(classes[:CLASSES_LISTED])
+    more = f" and {len(classes) - CLASSES_LISTED} more" if len(classes) > CLASSES_LISTED else ""
     return f"{'class' if len(classes) == 1 else 'classes'} {shown}{more}"
 
 
 def draw(closed: ClosedRound, class_: int, sharers: Collection[str]) -> frozenset[str]:
-    """The devices whose means make a class's prototype: the same for the same seed, round, class and sharers."""
+    """Draw the devices whose means make a class's prototype: a function of seed, round, class and sharers."""
 
     def rank(device: str) -> bytes:
         return hashlib.sha256(f"{closed.seed}/{closed.round}/prototype {class_}/{device}".encode()).digest()
@@ -97,7 +92,7 @@ def draw(closed: ClosedRound, class_: int, sharers: Collection[str]) -> frozense
 
 
 def _sharers(closed: ClosedRound) -> list[list[str]]:
-    """For every class the devices that share its mean."""
+    """Return the devices that share the mean of each class."""
     sharers: list[list[str]] = [[] for _ in closed.manifest.classes]
     for contribution in closed.contributions:
         for class_ in np.flatnonzero(_class_means(closed, contribution.files[CLASS_MEANS])[COUNTS]):

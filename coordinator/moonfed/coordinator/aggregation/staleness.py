@@ -16,30 +16,30 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.coordinator.aggregation.closed_round import Contribution
-from moonfed.coordinator.aggregation.model_files import SLICE, is_parameter, ranges, read, writers
+from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS, is_parameter, ranges, read_elements, writers
 from moonfed.errors import InvalidInput
 from moonfed.manifest import MODEL, Manifest
-from moonfed.server_rules import FedNova
+from moonfed.server_rules import SERVER_RULES
 from moonfed.tensors import model_size
 
 
 def require_bufferable(manifest: Manifest) -> None:
-    """Raises InvalidInput for a bundle whose updates mean nothing but in the round that they began with."""
+    """Raise InvalidInput for a bundle whose updates mean something only in the round that they began with."""
     roles = sorted({*manifest.downlink, *manifest.uplink, *manifest.device_state})
     if roles:
         raise InvalidInput(
             f"method is {manifest.method!r}, which exchanges {', '.join(roles)} beside the model; with asynchronous "
             "rounds it must be one that exchanges models only, such as 'fedavg', 'fedprox' or 'moon'"
         )
-    if isinstance(manifest.server_rule, FedNova):
+    if SERVER_RULES.build(manifest.server_rule).counts_steps:
         raise InvalidInput(
-            "server_rule is 'fednova', which compares the steps of one round's devices; with asynchronous rounds it "
-            "must be another"
+            f"server_rule is {manifest.server_rule.name!r}, which compares the steps of one round's devices; with "
+            "asynchronous rounds it must be another"
         )
 
 
 def discount(staleness: int) -> float:
-    """s(τ)."""
+    """Return s(τ)."""
     return 1 / math.sqrt(1 + staleness)
 
 
@@ -51,11 +51,11 @@ def discounted(
     begun_with: Path,
     newest: Path,
     target: Path,
-    slice_elements: int = SLICE,
+    slice_elements: int = SLICE_ELEMENTS,
 ) -> Contribution:
-    """The contribution with its model as if it had begun with the newest global model, written to `target`.
+    """Return the contribution with its model as if it had begun with the newest global model, written to `target`.
 
-    `begun_with`: the global model of so many models ago. One that began with the newest is left as it is. Raises
+    `begun_with`: the global model that the device trained. One that began with the newest is left as it is. Raises
     InvalidInput if float32 cannot hold the result.
     """
     if staleness == 0:
@@ -65,7 +65,7 @@ def discounted(
     with writers({MODEL: target}, specs) as writing:
         for start, stop in ranges(size, slice_elements):
             y, base, w = (
-                read(path, size, start, stop).astype(np.float64)
+                read_elements(path, size, start, stop).astype(np.float64)
                 for path in (contribution.files[MODEL], begun_with, newest)
             )
             origin = np.where(is_parameter(specs, start, stop), base, w)

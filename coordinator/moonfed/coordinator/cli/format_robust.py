@@ -15,7 +15,7 @@ def robust_document(robust: control_pb2.RobustSettings) -> dict[str, Any]:
         "clip_norm": robust.clip_norm,
         "clip_factor": robust.clip_factor,
         "reducer": robust.reducer,
-        "byzantine": robust.byzantine,
+        "reducer_settings": dict(robust.reducer_settings),
     }
 
 
@@ -24,8 +24,9 @@ def robust_line(robust: control_pb2.RobustSettings) -> str:
     told = [f"weight cap {100 * robust.weight_cap:g}%"] if robust.weight_cap else []
     told += [f"clip norm {robust.clip_norm:g}"] if robust.clip_norm else []
     told += [f"clip factor {robust.clip_factor:g}"] if robust.clip_factor else []
-    against = f" against {robust.byzantine} of a round's devices" if robust.byzantine else ""
-    return f"robust aggregation: {', '.join([*told, f'reducer {robust.reducer}{against}'])}"
+    told += [f"reducer {robust.reducer}"]
+    told += [f"{key} {value}" for key, value in sorted(robust.reducer_settings.items())]
+    return f"robust aggregation: {', '.join(told)}"
 
 
 def incidents_document(round_: control_pb2.Round) -> list[dict[str, str]]:

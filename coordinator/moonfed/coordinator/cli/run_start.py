@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from moonfed.command_line import print_json
+from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
 from moonfed.coordinator.cli.options import KeepEveryOption, KeepLastOption
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
@@ -60,11 +61,16 @@ def start(
         float, typer.Option(help="The same bound as a multiple of the median of the round's norms; 0: none.")
     ] = 0.0,
     reducer: Annotated[
-        str, typer.Option(help="mean, median, trimmed_mean, multi_krum or geometric_median of a round's updates.")
-    ] = "mean",
-    byzantine: Annotated[
-        int, typer.Option(help="Faulty or malicious devices of a round that the reducer must cope with.")
-    ] = 0,
+        str, typer.Option(help=f"What takes the place of the updates' mean: {', '.join(REDUCERS)}.")
+    ] = DEFAULT_REDUCER.name,
+    reducer_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A setting of the reducer, such as byzantine=2.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' order of samples.")] = 0,
     keep_last: KeepLastOption = 20,
     keep_every: KeepEveryOption = 100,
@@ -81,10 +87,10 @@ def start(
 
     Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --over-selection 30% --label site=berlin
 
-    Example: moonfed-coordinator run start digits.zip --quorum 5 --clip-factor 2.5 --reducer multi_krum --byzantine 1
+    Example: moonfed-coordinator run start digits.zip --quorum 5 --reducer multi_krum --reducer-set byzantine=1
     """
     from moonfed.bundle import read_bundle
-    from moonfed.coordinator.aggregation.robust.config import RobustSettings, parse_reducer
+    from moonfed.coordinator.aggregation.robust.config import RobustSettings
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format import run_document, snapshot_line
     from moonfed.coordinator.rounds.fedbuff_settings import parse_asynchronous
@@ -92,6 +98,7 @@ def start(
     from moonfed.coordinator.rounds.settings import Settings, parse_amount, parse_fraction, parse_sampling
     from moonfed.encodings import parse_encodings
     from moonfed.labels import parse_labels
+    from moonfed.registry import Selection, read_pairs
 
     settings = Settings(
         rounds=rounds,
@@ -111,8 +118,7 @@ def start(
             weight_cap=parse_fraction("weight_cap", weight_cap or "0%"),
             clip_norm=clip_norm,
             clip_factor=clip_factor,
-            reducer=parse_reducer(reducer),
-            byzantine=byzantine,
+            reducer=Selection(reducer, read_pairs("--reducer-set", reducer_set or ())),
         ),
     )
     opened = read_bundle(bundle)

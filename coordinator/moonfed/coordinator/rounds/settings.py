@@ -148,7 +148,7 @@ class Settings:
 
     def to_document(self) -> dict[str, Any]:
         """The settings as JSON values, for the store."""
-        return asdict(self) | {"encodings": self.encodings.to_document()}
+        return asdict(self) | {"encodings": self.encodings.to_document(), "robust": self.robust.to_document()}
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Settings:
@@ -157,7 +157,7 @@ class Settings:
         encodings = Encodings.from_document(document.get("encodings", {}))  # runs of earlier releases have none
         # An older release's run was started when all of its models were kept.
         retention = Retention(**document["retention"]) if "retention" in document else KEEP_ALL
-        robust = RobustSettings(**document.get("robust", {}))
+        robust = RobustSettings.from_document(document["robust"])
         asynchronous = Asynchronous(**document["asynchronous"]) if document.get("asynchronous") else None
         built = {"encodings": encodings, "retention": retention, "robust": robust, "asynchronous": asynchronous}
         return cls(**{**document, **amounts, **built})

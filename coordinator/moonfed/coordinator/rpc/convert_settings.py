@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
-from moonfed.coordinator.aggregation.robust.config import RobustSettings, parse_reducer
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER
 from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rounds.settings import Amount, Sampling, Settings
 from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
+from moonfed.registry import Selection
 from moonfed.v1 import control_pb2
 
 _SAMPLING: Mapping[Sampling, control_pb2.Sampling.ValueType] = {
@@ -51,8 +52,7 @@ def _robust(message: control_pb2.RobustSettings) -> RobustSettings:
         weight_cap=message.weight_cap,
         clip_norm=message.clip_norm,
         clip_factor=message.clip_factor,
-        reducer=parse_reducer(message.reducer or "mean"),
-        byzantine=message.byzantine,
+        reducer=Selection(message.reducer or DEFAULT_REDUCER.name, dict(message.reducer_settings)),
     )
 
 
@@ -96,7 +96,17 @@ def settings_message(values: Settings) -> control_pb2.RunSettings:
         over_selection=values.over_selection,
         labels=dict(values.labels),
         asynchronous=_asynchronous_message(values),
-        robust=control_pb2.RobustSettings(**asdict(values.robust)) if values.robust else None,
+        robust=_robust_message(values.robust) if values.robust else None,
+    )
+
+
+def _robust_message(values: RobustSettings) -> control_pb2.RobustSettings:
+    return control_pb2.RobustSettings(
+        weight_cap=values.weight_cap,
+        clip_norm=values.clip_norm,
+        clip_factor=values.clip_factor,
+        reducer=values.reducer.name,
+        reducer_settings={key: str(value) for key, value in values.reducer.settings.items()},
     )
 
 

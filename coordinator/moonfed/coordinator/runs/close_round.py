@@ -14,7 +14,7 @@ import sqlalchemy as sql
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.staleness import discounted
 from moonfed.coordinator.records import Answer, AttemptId, attempt_id
 from moonfed.coordinator.rounds.events import Damaged, Reduce, ReducingFailed
@@ -148,8 +148,8 @@ def reduce_round(
         manifest=manifest,
         round=attempt.round,
         seed=settings.seed,
-        admitted=max(storage.store.registry.count(), len(counted)),
-        begun_with={role: storage.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
+        enrolled=max(storage.store.registry.count(), len(counted)),
+        global_state={role: storage.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
         contributions=tuple(_contribution(storage, answer) for answer in counted),
         robust=settings.robust,
     )
@@ -181,7 +181,7 @@ def _discounted(
     storage: Storage, closed: ClosedRound, answers: Sequence[Answer], standings: GlobalStates, directory: Path
 ) -> ClosedRound:
     """The round with every update as if it had begun with the newest global model, by FedBuff's weights."""
-    newest, stale = closed.begun_with[MODEL], {answer.id.round for answer in answers} - {closed.round}
+    newest, stale = closed.global_state[MODEL], {answer.id.round for answer in answers} - {closed.round}
     bases = {round_: storage.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in stale}
     contributions = (
         discounted(

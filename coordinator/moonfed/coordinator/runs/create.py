@@ -19,6 +19,7 @@ from moonfed.coordinator.updates.validation import check_model
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.files import sync_file
 from moonfed.manifest import WEIGHTS_FILE, Manifest
+from moonfed.server_rules import SERVER_RULES
 
 
 def add_run(storage: Storage, name: str, manifest_sha256: str, model_sha256: str, settings: Settings) -> RunRecord:
@@ -91,7 +92,7 @@ def require_runnable(manifest: Manifest, settings: Settings) -> None:
         raise InvalidInput(
             "method is 'solo', in which nothing is exchanged; for a run on a coordinator it must be another"
         )
-    if settings.sampling == "samples" and manifest.server_rule.weighting == "samples":
+    if settings.sampling == "samples" and SERVER_RULES.build(manifest.server_rule).weighting == "samples":
         raise InvalidInput(
             "sampling is 'samples' and so is the bundle's weighting, which would count a device's size twice; "
             "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform"

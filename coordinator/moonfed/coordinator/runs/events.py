@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView, attempt_id
 from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open
 from moonfed.coordinator.rounds.state import OpenRound

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.storage import online_devices, participants, receipts, rounds, runs

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.model_files import SLICE, ranges, read
+from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS, ranges, read_elements
 from moonfed.coordinator.aggregation.prototypes import COUNTS
 from moonfed.coordinator.records import MAX_SAMPLES, AttemptId
 from moonfed.encoded_models import largest_file
@@ -85,7 +85,9 @@ def update_roles(manifest: Manifest) -> Roles:
 def check_model(path: Path, specs: Sequence[TensorSpec]) -> None:
     """Raises SchemaMismatch, naming the tensor, unless the file holds exactly these tensors with finite values."""
     vector, size = open_model(path, specs), model_size(specs)
-    if not all(np.isfinite(read(path, size, *part)).all() for part in ranges(size, SLICE)):  # read: a map would be ours
+    if not all(
+        np.isfinite(read_elements(path, size, *part)).all() for part in ranges(size, SLICE_ELEMENTS)
+    ):  # read: a map would be ours
         require_finite(vector, specs)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.operator import JsonOption
+from moonfed.registry import read_pairs
 from moonfed.server_rules import SERVER_RULES, read_server_rule
 
 if TYPE_CHECKING:
@@ -69,10 +70,8 @@ def bundle(
         classes=recipes.read_classes(classes),
         projection=recipes.read_projection(projection),
         method=recipes.read_federated(method),
-        settings=recipes.read_pairs("--set", settings or []),
-        server_rule=read_server_rule(
-            {**recipes.read_pairs("--server-set", server_settings or []), "name": server_rule}
-        ),
+        settings=read_pairs("--set", settings or []),
+        server_rule=read_server_rule({**read_pairs("--server-set", server_settings or []), "name": server_rule}),
         augmentation=augmentation,
         mean=recipes.read_numbers("mean", mean),
         deviation=recipes.read_numbers("std", std),

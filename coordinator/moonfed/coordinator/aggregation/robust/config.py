@@ -1,62 +1,45 @@
-"""A run's robust: what bounds the harm that a faulty or malicious device can do to the global model.
+"""A run's robust aggregation: the bounds on what a faulty or malicious device can do to the global model.
 
-The chain of an update is schema, finite numbers, weight cap, norm clip, reducer. The first two are checks of the
-upload; the others are chosen here, and applied when a round closes, before the server rule. All are off unless asked
-for.
+An update passes schema, finite numbers, weight cap, norm clip and reducer. The first two are checks of the upload; the
+others are chosen here and applied when a round closes, before the server rule. All are off unless asked for.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any
 
+from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
+from moonfed.coordinator.aggregation.robust.reducers.base import CoordinatewiseReducer, Reducer, WeightingReducer
+from moonfed.coordinator.aggregation.robust.reducers.mean import Mean
 from moonfed.errors import InvalidInput
+from moonfed.registry import Selection
 
-Reducer = Literal["mean", "median", "trimmed_mean", "multi_krum", "geometric_median"]
-COUNTING: frozenset[Reducer] = frozenset({"median", "trimmed_mean", "multi_krum"})  # devices, whatever their samples
-TOLD: frozenset[Reducer] = frozenset({"trimmed_mean", "multi_krum"})  # whose arithmetic depends on `byzantine`
-MAX_BYZANTINE = 1_000_000
+BOUNDS = ("weight_cap", "clip_norm", "clip_factor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RobustSettings:
-    """The chosen parts; 0 and "mean" stand for: not that.
+    """The chosen parts; 0 and reducer "mean" stand for: not that.
 
     `weight_cap`: the most that one device may weigh, as a share of all. `clip_norm`: the L2 norm of a device's change
     of the parameters above which the change is scaled down; `clip_factor`: the same bound as a multiple of the median
-    of the round's norms. `reducer` takes the place of the weighted mean, and copes with `byzantine` devices of a round
-    that send what they like.
+    of the round's norms. `reducer` takes the place of the weighted mean; `build_reducer` checks it, so that settings on
+    record stay readable while the package that a reducer comes from is not installed.
     """
 
     weight_cap: float = 0.0
     clip_norm: float = 0.0
     clip_factor: float = 0.0
-    reducer: Reducer = "mean"
-    byzantine: int = 0
+    reducer: Selection = DEFAULT_REDUCER
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight_cap <= 1:
             raise InvalidInput(f"weight_cap is {self.weight_cap}; it must be a share from 0 to 1, such as 20%")
         _require_bound("clip_norm", self.clip_norm)
         _require_bound("clip_factor", self.clip_factor)
-        parse_reducer(self.reducer)
-        self._require_byzantine()
-        if self.weight_cap and self.reducer in COUNTING:
-            raise InvalidInput(
-                f"weight_cap is {self.weight_cap} with reducer {self.reducer!r}, for which all devices count the same; "
-                "leave it out, or choose 'mean' or 'geometric_median'"
-            )
-
-    def _require_byzantine(self) -> None:
-        if not 0 <= self.byzantine <= MAX_BYZANTINE:
-            raise InvalidInput(f"byzantine is {self.byzantine}; it must be a whole number from 0 to {MAX_BYZANTINE}")
-        if self.reducer == "mean" and self.byzantine:
-            raise InvalidInput(f"byzantine is {self.byzantine} with reducer 'mean', which copes with none")
-        if self.reducer in TOLD and not self.byzantine:
-            raise InvalidInput(
-                f"byzantine is 0 with reducer {self.reducer!r}; it must say how many devices to cope with"
-            )
 
     def __bool__(self) -> bool:
         return self != RobustSettings()
@@ -67,41 +50,33 @@ class RobustSettings:
         return bool(self.clip_norm or self.clip_factor)
 
     @property
-    def updates_needed(self) -> int:
-        """The fewest updates among which so many devices cannot have their way.
+    def is_mean(self) -> bool:
+        """Whether updates are averaged, after the weight cap and the norm clip."""
+        return self.reducer.name == Mean.name
 
-        Any reducer needs a majority of honest ones; Multi-Krum's proof needs two more (Blanchard et al. 2017,
-        proposition 1: n > 2f + 2).
-        """
-        return 2 * self.byzantine + (3 if self.reducer == "multi_krum" else 1)
-
-    def require_enough(self, updates: int) -> None:
-        """Raises InvalidInput if a round has too few updates for the reducer."""
-        if updates < self.updates_needed:
-            raise InvalidInput(f"the round has {updates} updates; {self.need}")
-
-    def require_quorum(self, fewest: int) -> None:
-        """Raises InvalidInput if a round might close with too few updates: `fewest` are enough for it to."""
-        if fewest < self.updates_needed:
+    def build_reducer(self) -> Reducer:
+        """Construct the reducer; InvalidInput for one that does not exist, does not fit or is not allowed so."""
+        reducer = REDUCERS.build(self.reducer)
+        if not isinstance(reducer, CoordinatewiseReducer | WeightingReducer | Mean):
             raise InvalidInput(
-                f"a round may close with {fewest} {'update' if fewest == 1 else 'updates'}; {self.need}: "
-                "raise the quorum and the devices that a round begins with"
+                f"reducer is {reducer.name!r}; its class must derive from CoordinatewiseReducer or WeightingReducer"
             )
+        if self.weight_cap and reducer.counts_devices:
+            raise InvalidInput(
+                f"weight_cap is {self.weight_cap} with reducer {reducer.name!r}, for which all devices count the same; "
+                "leave it out, or choose 'mean' or 'geometric_median'"
+            )
+        return reducer
 
-    @property
-    def need(self) -> str:
-        """How many updates the reducer needs, in words."""
-        noun = "device" if self.byzantine == 1 else "devices"
-        return f"reducer {self.reducer!r} needs {self.updates_needed} to cope with {self.byzantine} byzantine {noun}"
+    def to_document(self) -> dict[str, Any]:
+        """Return the settings as JSON values; `from_document` reads them."""
+        return {**{name: getattr(self, name) for name in BOUNDS}, "reducer": self.reducer.to_document()}
 
-
-def parse_reducer(text: str) -> Reducer:
-    """A reducer by its name; InvalidInput."""
-    for known in get_args(Reducer):
-        if text == known:
-            reducer: Reducer = known
-            return reducer
-    raise InvalidInput(f"reducer is {text!r}; it must be one of {', '.join(get_args(Reducer))}")
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> RobustSettings:
+        """Read what `to_document` wrote."""
+        bounds = {name: float(document[name]) for name in BOUNDS}
+        return cls(**bounds, reducer=Selection.from_document(document["reducer"], DEFAULT_REDUCER.name))
 
 
 def _require_bound(name: str, value: float) -> None:

@@ -1,4 +1,4 @@
-"""What robust aggregation has against a device's update, and how the record puts it.
+"""Incidents: what robust aggregation found about devices' updates, in words, the most severe first to be kept.
 
 An incident is a fact, not a verdict: Multi-Krum always leaves devices out, and a device with unusual data is far from
 the others. A weight cap is none: a device with much data has done nothing.
@@ -10,59 +10,38 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.aggregation.robust.outliers import Outlier
+from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
 
-from moonfed.coordinator.aggregation.model_files import Slice
-from moonfed.coordinator.aggregation.robust.config import Reducer
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
-
-FAR = 3.0  # times as far from the reducer's result as the median device
-MOST = 100  # incidents kept of a round's models, and of its class means: a tight clip names half of a large cohort
+MAX_INCIDENTS = 100  # of a round's models, and of its class means: a tight clip names half of a large cohort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
-    """An incident, and how grave it is: how many times the figure that would have been none."""
+class RankedIncident:
+    """An incident and its severity: how many times its figure is the one that would have been none."""
 
     incident: Incident
-    gravity: float
+    severity: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objection:
-    """What a reducer has against one of some updates: a figure, and the same of the median update."""
-
-    position: int
-    figure: float
-    median: float
-
-
-def far_off(distances: Slice) -> list[Objection]:
-    """Those that are much farther from a reducer's result than the median update."""
-    median = float(np.median(distances))
-    return [Objection(position=i, figure=d, median=median) for i, d in enumerate(distances) if d > FAR * median]
-
-
-def gravest(noted: Sequence[Noted]) -> tuple[Incident, ...]:
-    """The gravest incidents, in order of the devices' names."""
-    kept = sorted(noted, key=lambda one: one.gravity, reverse=True)[:MOST]
+def most_severe(ranked: Sequence[RankedIncident]) -> tuple[Incident, ...]:
+    """Return the most severe incidents, in order of the devices' names."""
+    kept = sorted(ranked, key=lambda one: one.severity, reverse=True)[:MAX_INCIDENTS]
     return tuple(sorted((one.incident for one in kept), key=lambda incident: incident.device))
 
 
-def clipped(device: str, what: str, norm: float, longest: float) -> Noted:
-    """That a device's change was too long."""
-    told = f"the change of its {what} was scaled down from norm {norm:.4g} to {longest:.4g}"
-    return Noted(incident=Incident(device=device, description=told), gravity=_ratio(norm, longest))
+def clip_incident(device: str, part: str, norm: float, bound: float) -> RankedIncident:
+    """Record that an update was clipped; `part` is `parameters` or `statistics`."""
+    description = f"the change of its {part} was scaled down from norm {norm:.4g} to {bound:.4g}"
+    return RankedIncident(incident=Incident(device=device, description=description), severity=_ratio(norm, bound))
 
 
-def objected(device: str, what: str, reducer: Reducer, objection: Objection) -> Noted:
-    """That a reducer had something against a device's update."""
-    if reducer == "multi_krum":
-        told = f"were left out by multi_krum, with a score of {objection.figure:.4g}"
-    else:
-        told = f"are {objection.figure:.4g} away from the {reducer.replace('_', ' ')}"
-    told = f"its {what} {told}, where the median device has {objection.median:.4g}"
-    return Noted(incident=Incident(device=device, description=told), gravity=_ratio(objection.figure, objection.median))
+def outlier_incident(device: str, part: str, reducer: Reducer, outlier: Outlier) -> RankedIncident:
+    """Record that a reducer found an update to be an outlier."""
+    description = f"its {part} {reducer.describe(outlier)}, where the median device has {outlier.median:.4g}"
+    severity = _ratio(outlier.figure, outlier.median)
+    return RankedIncident(incident=Incident(device=device, description=description), severity=severity)
 
 
 def _ratio(figure: float, usual: float) -> float:

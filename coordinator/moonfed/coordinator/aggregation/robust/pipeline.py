@@ -11,51 +11,52 @@ from __future__ import annotations
 import numpy as np
 
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
-from moonfed.coordinator.aggregation.model_files import Slice
 from moonfed.coordinator.aggregation.robust import norm_clip
-from moonfed.coordinator.aggregation.robust.incidents import Noted, clipped, objected
-from moonfed.coordinator.aggregation.robust.reduction import NAMES, RobustReduction
-from moonfed.coordinator.aggregation.robust.update_norms import Changes, PerKind
-from moonfed.coordinator.aggregation.robust.weight_cap import capped
-from moonfed.coordinator.aggregation.robust.weighted_reducers import INNER_PRODUCTS, weigh
+from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, clip_incident, outlier_incident
+from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, PerKind
+from moonfed.coordinator.aggregation.robust.reducers.base import WeightingReducer
+from moonfed.coordinator.aggregation.robust.reduction import PARTS, RobustReduction
+from moonfed.coordinator.aggregation.robust.weight_cap import cap_weights
 from moonfed.manifest import MODEL
 from moonfed.schema import Kind
+from moonfed.server_rules.base import Float64Array, Weighting
 
 
-def reduce_robustly(closed: ClosedRound, slice_elements: int) -> RobustReduction:
-    """What robust aggregation makes of a round's updates; one pass over them if it has to measure anything.
+def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: int) -> RobustReduction:
+    """Prepare the reduction of a round's updates; one pass over them if anything has to be measured.
 
     Raises InvalidInput if there are too few updates for the reducer.
     """
-    robust, devices = closed.robust, [contribution.device for contribution in closed.contributions]
-    robust.require_enough(len(devices))
-    changes = Changes(begun_with=closed.begun_with[MODEL], models=closed.models, specs=closed.manifest.tensors)
-    alpha, grams = _alpha(closed), changes.grams(slice_elements) if robust.reducer in INNER_PRODUCTS else {}
-    norms = _norms(closed, changes, grams, slice_elements)
-    scales, noted = _clip(closed, norms)
-    weights: dict[Kind, Slice] = dict.fromkeys(NAMES, alpha)
-    for kind, gram in grams.items():
-        weights[kind], objections = weigh(robust, gram * np.outer(scales[kind], scales[kind]), alpha)
-        noted += [objected(devices[one.position], NAMES[kind], robust.reducer, one) for one in objections]
+    reducer, devices = closed.robust.build_reducer(), [contribution.device for contribution in closed.contributions]
+    reducer.require_enough(len(devices))
+    changes = ModelChanges(global_model=closed.global_state[MODEL], models=closed.models, specs=closed.manifest.tensors)
+    alpha = _capped_weights(closed, weighting)
+    grams = changes.grams(slice_elements) if isinstance(reducer, WeightingReducer) else {}
+    scales, measured = _clip(closed, _norms(closed, changes, grams, slice_elements))
+    weights: dict[Kind, Float64Array] = dict.fromkeys(PARTS, alpha)
+    if isinstance(reducer, WeightingReducer):
+        for kind, gram in grams.items():
+            weights[kind], outliers = reducer.weigh(gram * np.outer(scales[kind], scales[kind]), alpha)
+            measured += [outlier_incident(devices[one.position], PARTS[kind], reducer, one) for one in outliers]
     return RobustReduction(
-        robust=robust,
+        reducer=reducer,
         devices=devices,
         changes=changes,
         weights=weights,
         scales=scales,
         slice_elements=slice_elements,
-        noted=noted,
+        measured=measured,
     )
 
 
-def _alpha(closed: ClosedRound) -> Slice:
-    """What each update weighs, capped, [N]."""
-    weights, cap = closed.weights(closed.manifest.server_rule.weighting), closed.robust.weight_cap
-    return np.array(capped(weights, cap) if cap else weights, np.float64)
+def _capped_weights(closed: ClosedRound, weighting: Weighting) -> Float64Array:
+    """Return what each update weighs after the cap, [N]."""
+    weights, cap = closed.weights(weighting), closed.robust.weight_cap
+    return np.array(cap_weights(weights, cap) if cap else weights, np.float64)
 
 
-def _norms(closed: ClosedRound, changes: Changes, grams: PerKind, slice_elements: int) -> PerKind:
-    """The lengths of the changes, [N], if they have to be known."""
+def _norms(closed: ClosedRound, changes: ModelChanges, grams: PerKind, slice_elements: int) -> PerKind:
+    """Return the lengths of the changes, [N], if they have to be known."""
     if not closed.robust.clips:
         return {}
     if grams:
@@ -63,14 +64,14 @@ def _norms(closed: ClosedRound, changes: Changes, grams: PerKind, slice_elements
     return {kind: np.sqrt(squares) for kind, squares in changes.squared_norms(slice_elements).items()}
 
 
-def _clip(closed: ClosedRound, norms: PerKind) -> tuple[PerKind, list[Noted]]:
-    """What each change is multiplied by, [N], and whose was too long."""
-    robust, scales, noted = closed.robust, dict.fromkeys(NAMES, np.ones(len(closed.contributions))), list[Noted]()
+def _clip(closed: ClosedRound, norms: PerKind) -> tuple[PerKind, list[RankedIncident]]:
+    """Return the factor of each change, [N], and an incident for each that was too long."""
+    scales, incidents = dict.fromkeys(PARTS, np.ones(len(closed.contributions))), list[RankedIncident]()
     for kind, lengths in norms.items():
-        clip_norm = robust.clip_norm if kind == "parameter" else 0.0  # statistics have other units
-        longest = norm_clip.bound(lengths, clip_norm=clip_norm, clip_factor=robust.clip_factor)
+        clip_norm = closed.robust.clip_norm if kind == "parameter" else 0.0  # statistics have other units
+        longest = norm_clip.bound(lengths, clip_norm=clip_norm, clip_factor=closed.robust.clip_factor)
         scales[kind] = norm_clip.scales(lengths, longest)
         for i in np.flatnonzero(lengths > longest):
-            noted.append(clipped(closed.contributions[i].device, NAMES[kind], float(lengths[i]), longest))
+            incidents.append(clip_incident(closed.contributions[i].device, PARTS[kind], float(lengths[i]), longest))
     scales["statistic"] = np.minimum(scales["statistic"], scales["parameter"])
-    return scales, noted
+    return scales, incidents

@@ -5,48 +5,39 @@ Legend: N devices, D elements of a vector.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from moonfed.coordinator.aggregation.model_files import Slice
 from moonfed.coordinator.aggregation.robust import norm_clip
-from moonfed.coordinator.aggregation.robust.config import RobustSettings
-from moonfed.coordinator.aggregation.robust.coordinatewise import trimmed
-from moonfed.coordinator.aggregation.robust.incidents import far_off
-from moonfed.coordinator.aggregation.robust.weighted_reducers import BY_COORDINATES, INNER_PRODUCTS, weigh
+from moonfed.coordinator.aggregation.robust.outliers import Outlier
+from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
+from moonfed.server_rules.base import Float64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReducedRows:
-    """The vectors' robust mean, [D], and the positions of those with incidents."""
+class ReducedVectors:
+    """What takes the place of the vectors' mean, [D], the positions of the clipped ones, and the outliers."""
 
-    result: Slice
-    clipped: list[int]
-    objected: list[int]
-
-
-def longest(robust: RobustSettings, rows: Slice) -> float:
-    """The bound of such vectors' lengths: by `clip_factor` alone, which has no units."""
-    return norm_clip.bound(_norms(rows), clip_factor=robust.clip_factor)
+    result: Float64Array
+    clipped: Sequence[int]
+    outliers: Sequence[Outlier]
 
 
-def reduce_rows(robust: RobustSettings, rows: Slice, longest: float) -> ReducedRows:
-    """Reduces vectors that count alike, after those that are too long were scaled down."""
-    scales = norm_clip.scales(_norms(rows), longest)
-    rows = rows * scales[:, None]
+def length_bound(vectors_ND: Float64Array, clip_factor: float) -> float:  # noqa: N803
+    """Return the bound of such vectors' lengths, which has no units other than theirs."""
+    return norm_clip.bound(_norms(vectors_ND), clip_factor=clip_factor)
+
+
+def reduce_vectors(reducer: Reducer, vectors_ND: Float64Array, bound: float) -> ReducedVectors:  # noqa: N803
+    """Reduce vectors that count alike, after scaling down those that are too long."""
+    scales = norm_clip.scales(_norms(vectors_ND), bound)
+    result, outliers = reducer.reduce_vectors(vectors_ND * scales[:, None])
     clipped = [int(position) for position in np.flatnonzero(scales != 1.0)]
-    if robust.reducer in BY_COORDINATES:
-        result = trimmed(robust, rows)
-        objections = far_off(np.sqrt(np.square(rows - result).sum(axis=1)))
-    elif robust.reducer in INNER_PRODUCTS:
-        weights, objections = weigh(robust, rows @ rows.T, np.ones(len(rows)))
-        result = weights @ rows / weights.sum()
-    else:
-        result, objections = rows.sum(axis=0) / len(rows), []
-    return ReducedRows(result=result, clipped=clipped, objected=[one.position for one in objections])
+    return ReducedVectors(result=result, clipped=clipped, outliers=outliers)
 
 
-def _norms(rows: Slice) -> Slice:
-    norms: Slice = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+def _norms(vectors_ND: Float64Array) -> Float64Array:  # noqa: N803
+    norms: Float64Array = np.sqrt(np.einsum("nd,nd->n", vectors_ND, vectors_ND))
     return norms

@@ -1,12 +1,12 @@
-"""Bounds what one device weighs, however many samples it claims."""
+"""Weight cap: bounds what one device weighs, however many samples it claims."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-def capped(weights: Sequence[float], cap: float) -> list[float]:
-    """The weights, none of them above `cap` of their new sum; the others' proportions stay.
+def cap_weights(weights: Sequence[float], cap: float) -> list[float]:
+    """Return the weights, none of them above `cap` of their new sum; the others' proportions stay.
 
     With no more than 1/cap devices somebody must weigh that much, so all weigh the same. Else the k heaviest weigh
     T = cap·R/(1 − k·cap), R being the sum of the rest: the fixpoint of T = cap·(k·T + R), for the smallest k for which

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.robust.incident_record import Incident
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.settings import Settings
 

@@ -1,4 +1,4 @@
-"""What a round's devices changed, by slices: lengths and inner products, and the updates as the norm clip leaves them.
+"""The changes that a round's devices made, slice by slice: lengths, inner products, and models after the norm clip.
 
 A change is a device's model minus the one that the round began with. Parameters and statistics are measured apart: they
 have different units, and neither must hide the other. Memory is bounded by the slice: the more devices, the shorter.
@@ -13,18 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
-from moonfed.coordinator.aggregation.model_files import Slice, kinds, ranges, read
+from moonfed.coordinator.aggregation.model_files import indices_by_kind, ranges, read_elements
 from moonfed.schema import Kind
+from moonfed.server_rules.base import Float64Array
 from moonfed.tensors import TensorSpec, model_size
 
-PerKind = Mapping[Kind, Slice]  # for parameters and statistics, those that the model has
+PerKind = Mapping[Kind, Float64Array]  # for parameters and statistics, those that the model has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """The files of a round's models, and of what they began with."""
+class ModelChanges:
+    """The files of a round's models, and of the global model that they began with."""
 
-    begun_with: Path
+    global_model: Path
     models: Sequence[Path]
     specs: Sequence[TensorSpec]
 
@@ -34,46 +35,46 @@ class Changes:
         return model_size(self.specs)
 
     def short_ranges(self, slice_elements: int) -> Iterator[tuple[int, int]]:
-        """Ranges so short that a block of all devices has about so many elements."""
+        """Yield ranges so short that a block of all devices has about `slice_elements` elements."""
         return ranges(self.size, max(1, slice_elements // len(self.models)))
 
-    def global_slice(self, start: int, stop: int) -> Slice:
-        """What the round began with."""
-        return read(self.begun_with, self.size, start, stop).astype(np.float64)
+    def global_slice(self, start: int, stop: int) -> Float64Array:
+        """Read elements of the model that the round began with, [S]."""
+        return read_elements(self.global_model, self.size, start, stop).astype(np.float64)
 
-    def block(self, start: int, stop: int) -> Slice:
-        """The changes of all devices, [N, S]."""
+    def block(self, start: int, stop: int) -> Float64Array:
+        """Read the changes of all devices, [N, S]."""
         changes, w = np.empty((len(self.models), stop - start)), self.global_slice(start, stop)
         for change, path in zip(changes, self.models, strict=True):
-            np.subtract(read(path, self.size, start, stop), w, out=change)
+            np.subtract(read_elements(path, self.size, start, stop), w, out=change)
         return changes
 
     def squared_norms(self, slice_elements: int) -> PerKind:
-        """The squared L2 norm of each device's change, [N]."""
-        squares: dict[Kind, Slice] = {}
+        """Return the squared L2 norm of each device's change, [N]."""
+        squares: dict[Kind, Float64Array] = {}
         for start, stop in self.short_ranges(slice_elements):
             changes = self.block(start, stop)
-            for kind, where in kinds(self.specs, start, stop):
+            for kind, where in indices_by_kind(self.specs, start, stop):
                 part = changes[:, where]
                 squares[kind] = squares.get(kind, 0.0) + np.einsum("ns,ns->n", part, part)
         return squares
 
     def grams(self, slice_elements: int) -> PerKind:
-        """The inner products of the devices' changes, [N, N]; the diagonal has the squared norms."""
-        grams: dict[Kind, Slice] = {}
+        """Return the inner products of the devices' changes, [N, N]; the diagonal has the squared norms."""
+        grams: dict[Kind, Float64Array] = {}
         for start, stop in self.short_ranges(slice_elements):
             changes = self.block(start, stop)
-            for kind, where in kinds(self.specs, start, stop):
+            for kind, where in indices_by_kind(self.specs, start, stop):
                 part = changes[:, where]
                 grams[kind] = grams.get(kind, 0.0) + part @ part.T
         return grams
 
-    def clipped(self, scales: PerKind, start: int, stop: int) -> Slice:
-        """The devices' models with their changes scaled, [N, S]: as they are where the scale is 1."""
+    def clipped(self, scales: PerKind, start: int, stop: int) -> Float64Array:
+        """Read the devices' models with their changes scaled, [N, S]; as they are where the scale is 1."""
         w, models = self.global_slice(start, stop), np.empty((len(self.models), stop - start))
         for model, path in zip(models, self.models, strict=True):
-            model[:] = read(path, self.size, start, stop)
-        for kind, where in kinds(self.specs, start, stop):
+            model[:] = read_elements(path, self.size, start, stop)
+        for kind, where in indices_by_kind(self.specs, start, stop):
             for device in np.flatnonzero(scales[kind] != 1.0):
                 models[device, where] = w[where] + scales[kind][device] * (models[device, where] - w[where])
         return models

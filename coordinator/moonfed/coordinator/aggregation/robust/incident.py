@@ -1,4 +1,4 @@
-"""An intervention of robust aggregation in one device's update."""
+"""The record of one incident."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """Why a device's update did not count as it was sent; `description` is one sentence."""
+    """A reason why a device's update did not count as it was sent; `description` is one sentence."""
 
     device: str
     description: str

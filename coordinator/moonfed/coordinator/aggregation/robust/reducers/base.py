@@ -1,0 +1,105 @@
+"""The interface of a reducer.
+
+A reducer never sees whole models: memory grows neither with the model nor with the fleet. It is one of two kinds.
+A `CoordinatewiseReducer` is called with a slice of all models; a `WeightingReducer` gives every device a weight, from
+the inner products of the devices' changes, which one pass over the updates gathers.
+Legend: N devices, S elements of a slice, D elements of a vector.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from moonfed.coordinator.aggregation.robust.outliers import Outlier, far_outliers
+from moonfed.errors import InvalidInput
+from moonfed.server_rules.base import Float64Array
+
+MAX_BYZANTINE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reducer(ABC):
+    """A reducer and its settings; a subclass is a frozen dataclass that adds settings."""
+
+    name: ClassVar[str]  # in the registry, on command lines and in recipes
+    counts_devices: ClassVar[bool] = True  # all devices weigh the same; if not, they weigh by the rule's `weighting`
+
+    @property
+    def updates_needed(self) -> int:
+        """The fewest updates among which the reducer keeps its promise."""
+        return 1
+
+    @property
+    def finding(self) -> str:
+        """What the reducer found about some devices' updates, as a predicate: `its means of class x …`."""
+        return f"are far from the {self.name.replace('_', ' ')}"
+
+    def describe(self, outlier: Outlier) -> str:
+        """Return the same of one device's update, with its figure: `its parameters …`."""
+        return f"are {outlier.figure:.4g} away from the {self.name.replace('_', ' ')}"
+
+    @abstractmethod
+    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+        """Return what takes the place of the mean of vectors that fit in memory, [D], and the outliers among them."""
+
+    @property
+    def requirement(self) -> str:
+        """How many updates the reducer needs, in words."""
+        changed = {item.name: value for item, value in zip(fields(self), asdict(self).values(), strict=True)
+                   if value != item.default}  # fmt: skip
+        settings = ", ".join(f"{name}={value:g}" for name, value in changed.items())
+        return f"reducer {self.name!r} needs {self.updates_needed}" + (f" with {settings}" if settings else "")
+
+    def require_enough(self, updates: int) -> None:
+        """Raise InvalidInput if a round has too few updates."""
+        if updates < self.updates_needed:
+            raise InvalidInput(f"the round has {updates} updates; {self.requirement}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatewiseReducer(Reducer):
+    """A reducer that looks at every coordinate on its own. Devices far from its result are reported."""
+
+    @abstractmethod
+    def reduce(self, models_NS: Float64Array) -> Float64Array:  # noqa: N803
+        """Return what takes the place of the mean, [S]."""
+
+    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+        """Return the reduced vector, [D], and those far from it."""
+        result = self.reduce(vectors_ND)
+        return result, far_outliers(np.sqrt(np.square(vectors_ND - result).sum(axis=1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightingReducer(Reducer):
+    """A reducer that is a weighted mean, whose weights follow from how the devices' changes lie to each other."""
+
+    @abstractmethod
+    def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+        """Return each device's weight, [N], and the outliers.
+
+        Args:
+            gram_NN: inner products of the devices' changes; the squared distance of two is G_ii + G_jj − 2·G_ij.
+            weights_N: what each device weighs in the mean, after the weight cap.
+        """
+
+    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+        """Return the weighted mean, [D], and the outliers."""
+        weights, outliers = self.weigh(vectors_ND @ vectors_ND.T, np.ones(len(vectors_ND)))
+        return weights @ vectors_ND / weights.sum(), outliers
+
+
+def require_byzantine(value: int) -> None:
+    """Raise InvalidInput unless a setting can be a number of faulty or malicious devices."""
+    if not 0 <= value <= MAX_BYZANTINE:
+        raise InvalidInput(f"byzantine is {value}; it must be a whole number from 0 to {MAX_BYZANTINE}")
+
+
+def majority(byzantine: int) -> int:
+    """Return the fewest updates most of which are honest."""
+    return 2 * byzantine + 1

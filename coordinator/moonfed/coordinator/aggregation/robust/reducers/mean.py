@@ -1,0 +1,23 @@
+"""The weighted mean, which any one device can move as far as the norm clip lets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from moonfed.coordinator.aggregation.robust.outliers import Outlier
+from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
+from moonfed.server_rules.base import Float64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean(Reducer):
+    """The weighted mean: not robust by itself."""
+
+    name: ClassVar[str] = "mean"
+    counts_devices: ClassVar[bool] = False
+
+    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+        """Return the mean, [D]."""
+        return vectors_ND.sum(axis=0) / len(vectors_ND), ()

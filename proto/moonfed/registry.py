@@ -1,0 +1,215 @@
+"""Registries of exchangeable parts: local objectives, server rules, reducers and encodings, each a class by its name.
+
+A registry lists moonfed's own entries as `module:Class` and adds those that installed packages declare as entry points
+of its group. Names are known without importing anything; a class is imported and checked when it is first looked up.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from moonfed.errors import InvalidInput
+
+Value = bool | int | float | str
+T = TypeVar("T")
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """An entry chosen by name, with settings; what it means is left to whoever has the registry's packages."""
+
+    name: str
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+    def to_document(self) -> dict[str, Value]:
+        """Return the selection as one flat JSON object."""
+        return {"name": self.name, **self.settings}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], default: str) -> Selection:
+        """Read what `to_document` wrote; without a name it is the default entry."""
+        settings = dict(document)
+        name = settings.pop("name", default)
+        for key, value in {"name": name, **settings}.items():
+            if not isinstance(value, bool | int | float | str):
+                raise InvalidInput(f"{key} is {value!r}; it must be a number, text, true or false")
+        return cls(str(name), settings)
+
+
+class Registry(Mapping[str, type[T]], Generic[T]):
+    """The entries of one kind by name; a lookup raises InvalidInput for an entry that clashes or is incomplete."""
+
+    def __init__(self, field: str, group: str, base: str, entries: Mapping[str, str]) -> None:
+        """Declare a registry.
+
+        Args:
+            field: the setting that selects an entry, as error messages name it, such as `server_rule`.
+            group: the entry points' group, such as `moonfed.server_rules`.
+            base: the class that all entries derive from, as `module:Class`.
+            entries: moonfed's own, name to `module:Class`.
+        """
+        self.field, self.group = field, group
+        self._base, self._entries = base, entries
+        self._classes: dict[str, type[T]] = {}
+        self._installed: tuple[EntryPoint, ...] | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys([*self._entries, *sorted(entry.name for entry in self._entry_points)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(iter(self))
+
+    def __getitem__(self, name: str) -> type[T]:
+        self._require_distinct()
+        if name not in self._classes:
+            self._classes[name] = self._load(name)
+        return self._classes[name]
+
+    def select(self, name: str) -> type[T]:
+        """Return an entry; InvalidInput lists the names if there is none of this one."""
+        if name not in self:
+            raise InvalidInput(f"{self.field} is {name!r}; it must be one of {', '.join(self)}")
+        return self[name]
+
+    def build(self, selection: Selection) -> T:
+        """Construct a selected entry; settings may be text, as a command line has them.
+
+        Raises InvalidInput naming an unknown entry, an unknown setting, or a value that is not allowed.
+        """
+        found, values = self.select(selection.name), dict[str, Value]()
+        types = setting_types(found)
+        for key, value in selection.settings.items():
+            if key not in types:
+                known = ", ".join(sorted(types)) or "none"
+                raise InvalidInput(
+                    f"{self.field} setting {key!r} (= {value!r}) is unknown; {selection.name} has {known}"
+                )
+            values[key] = read_value(key, value, types[key])
+        return found(**values)
+
+    def check(self) -> None:
+        """Import and check every entry, so that a broken package is reported when a program starts."""
+        for name in self:
+            _ = self[name]
+
+    @property
+    def _entry_points(self) -> tuple[EntryPoint, ...]:
+        if self._installed is None:
+            self._installed = tuple(entry_points(group=self.group))
+        return self._installed
+
+    def _require_distinct(self) -> None:
+        origins = dict.fromkeys(self._entries, "moonfed itself")
+        for entry in self._entry_points:
+            if entry.name in origins:
+                raise InvalidInput(
+                    f"{self.field} {entry.name!r} of {_origin(entry)} has the same name as that of "
+                    f"{origins[entry.name]}; rename it in its package, or uninstall the package"
+                )
+            origins[entry.name] = _origin(entry)
+
+    def _load(self, name: str) -> type[T]:
+        if name in self._entries:
+            found: type[T] = _import(self._entries[name])
+            return found
+        entry = next((entry for entry in self._entry_points if entry.name == name), None)
+        if entry is None:
+            raise KeyError(name)
+        try:
+            loaded: Any = entry.load()
+        except Exception as error:
+            raise InvalidInput(
+                f"{self.field} {name!r} of {_origin(entry)} cannot be imported from {entry.value}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if problem := find_problem(name, loaded, _import(self._base)):
+            raise InvalidInput(f"{self.field} {name!r} of {_origin(entry)} is incomplete: {entry.value} {problem}")
+        complete: type[T] = loaded
+        return complete
+
+
+def find_problem(name: str, entry: object, base: type[Any]) -> str:
+    """Return the reason why an object is no entry of that name, to follow its own name; empty if it is one."""
+    if not NAME.fullmatch(name):
+        return "must be registered under lower-case letters, digits, - and _"
+    if not (isinstance(entry, type) and issubclass(entry, base)):
+        return f"must be a class derived from {base.__module__}.{base.__qualname__}"
+    if inspect.isabstract(entry):
+        return f"lacks {', '.join(sorted(getattr(entry, '__abstractmethods__', ())))}"
+    parameters = entry.__dict__.get("__dataclass_params__")
+    if not (is_dataclass(entry) and parameters and parameters.frozen):
+        return "must be decorated with @dataclass(frozen=True, slots=True, kw_only=True)"
+    if "name" in getattr(base, "__annotations__", {}) and getattr(entry, "name", None) != name:
+        return f"has the name {getattr(entry, 'name', None)!r}; it must be the entry point's, {name!r}"
+    return ""
+
+
+def selection_of(entry: Any) -> Selection:  # noqa: ANN401 - a dataclass with a name
+    """Return the selection from which a registry would build this entry."""
+    return Selection(entry.name, asdict(entry))
+
+
+def setting_types(entry: type[Any]) -> dict[str, Any]:
+    """Return an entry's settings with their types."""
+    hints = get_type_hints(entry)
+    return {item.name: hints[item.name] for item in fields(entry)}
+
+
+def read_value(key: str, value: object, kind: Any) -> Value:  # noqa: ANN401 - a type or a Literal
+    """Return a setting's value as its field's type; InvalidInput if it is no such value or text of one."""
+    if kind is bool:
+        truths = {"true": True, "false": False}
+        if str(value).lower() in truths:
+            return truths[str(value).lower()]
+        raise InvalidInput(f"{key} is {value!r}; it must be true or false")
+    if get_origin(kind) is Literal:
+        if str(value) in get_args(kind):
+            return str(value)
+        raise InvalidInput(f"{key} is {value!r}; it must be {' or '.join(map(repr, get_args(kind)))}")
+    if kind is str:
+        return str(value)
+    return _read_number(key, value, whole=kind is int)
+
+
+def _read_number(key: str, value: object, *, whole: bool) -> int | float:
+    number = None if isinstance(value, bool) else _as_float(value)
+    if number is None or (whole and not number.is_integer()):
+        raise InvalidInput(f"{key} is {value!r}; it must be a {'whole number' if whole else 'number'}")
+    return int(number) if whole else number
+
+
+def _as_float(value: object) -> float | None:
+    try:
+        return float(value)  # type: ignore[arg-type] # what does not convert is refused
+    except (TypeError, ValueError):
+        return None
+
+
+def read_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Read `KEY=VALUE`, as often as a command line has the option."""
+    pairs = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidInput(f"{option} is {text!r}; it must be KEY=VALUE")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _import(location: str) -> Any:  # noqa: ANN401 - whatever is there
+    module, _, name = location.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _origin(entry: EntryPoint) -> str:
+    return f"package {entry.dist.name} {entry.dist.version}" if entry.dist else f"entry point {entry.value}"
