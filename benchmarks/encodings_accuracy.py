@@ -112,7 +112,7 @@ def _simulate(recipe: Simulation, case: EncodingCase) -> EncodingOutcome:
         plain = file_size(read_bundle(result.bundle).manifest.tensors)
         with open_storage(Layout(output).coordinator) as state:
             newest = AttemptId(run=RUN, round=simulation.rounds, attempt=1)
-            sent = [answer.blobs[MODEL].size for answer in state.store.answers.of(newest)]
+            sent = [report.blobs[MODEL].size for report in state.store.reports.of_attempt(newest)]
     found = EncodingOutcome(
         accuracies=[100 * scored.accuracy for scored in result.rounds], size=statistics.fmean(sent) / plain
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.load.coordinator_process import SyntheticModel, served
 from benchmarks.report import Figure, progress
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import Answer, AttemptId, RunRecord
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.create import add_run
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
@@ -47,7 +47,7 @@ def _fill(state: Path, directory: Path, runs: int, rounds: int) -> None:
     with open_storage(state) as opened:
         for content in bundle.contents.values():
             opened.blobs.put_bytes(content)
-        record = add_run(opened, "run-0", bundle.ref.sha256, "", Settings(rounds=rounds + 1))
+        record = add_run(opened, "run-0", bundle.ref.sha256, "", RunSettings(rounds=rounds + 1))
         for round_ in range(1, rounds + 1):
             _record_round(opened, record, round_)
         opened.store.open_round(AttemptId(run="run-0", round=rounds + 1, attempt=1), COHORT)
@@ -59,8 +59,8 @@ def _record_round(opened: Storage, record: RunRecord, round_: int) -> None:
     opened.store.open_round(attempt, COHORT)
     for device in COHORT:
         blobs = {"model": BlobRef(f"{round_:064x}", record.initial.size)}
-        opened.store.answers.put(
-            Answer(id=attempt, device=device, outcome="accepted", samples=100, steps=10, blobs=blobs)
+        opened.store.reports.replace(
+            DeviceReport(id=attempt, device=device, outcome="accepted", samples=100, steps=10, blobs=blobs)
         )
     opened.store.commit_round(attempt, COHORT, {"model": record.initial}, metrics={"loss": 1.0}, metrics_before={})
 

@@ -1,4 +1,4 @@
-"""What the log is told of errors, and what those tell who start a coordinator in a wrong way."""
+"""What the log is told of errors, and what those log_error who start a coordinator in a wrong way."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sql
 
 from moonfed.coordinator.server import ServeSettings, serve
-from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.support.error_log import SILENT_SECONDS, CallTroubles, tell
+from moonfed.coordinator.support.error_log import SILENT_SECONDS, ErrorLog, log_error
 from moonfed.errors import InvalidInput, ResourceExhausted, Unavailable
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
@@ -30,7 +30,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
 
 def test_a_fleet_that_waits_for_one_thing_is_one_line_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
     now = [50.0]
-    troubles = CallTroubles(clock=lambda: now[0])
+    troubles = ErrorLog(clock=lambda: now[0])
     for device in range(100):
         troubles.failed(f"cam-{device}", AWAY)
     assert [record.getMessage() for record in caplog.records] == [
@@ -47,20 +47,20 @@ def test_a_fleet_that_waits_for_one_thing_is_one_line_at_a_time(caplog: pytest.L
 
 
 def test_an_object_store_that_is_away_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    CallTroubles().failed("cam-1", caused(Unavailable("the object store s3://a cannot be used"), OSError("refused")))
+    ErrorLog().failed("cam-1", caused(Unavailable("the object store s3://a cannot be used"), OSError("refused")))
     assert "such as one of cam-1: the object store s3://a cannot be used" in caplog.text
 
 
 def test_what_a_caller_brought_upon_itself_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     for error in (ResourceExhausted("its quota"), InvalidInput("a tensor"), Unavailable("the coordinator is stopping")):
-        CallTroubles().failed("cam-1", error)
+        ErrorLog().failed("cam-1", error)
     assert caplog.records == []
 
 
 def test_only_what_must_be_looked_into_has_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    tell(logging.getLogger(), "run 'r' cannot go on", FULL)
-    tell(logging.getLogger(), "run 'r' cannot go on", ZeroDivisionError("by us"))
-    CallTroubles().failed("cam-1", ZeroDivisionError("by us"))
+    log_error(logging.getLogger(), "run 'r' cannot go on", FULL)
+    log_error(logging.getLogger(), "run 'r' cannot go on", ZeroDivisionError("by us"))
+    ErrorLog().failed("cam-1", ZeroDivisionError("by us"))
     assert [(record.getMessage(), bool(record.exc_info)) for record in caplog.records] == [
         ("run 'r' cannot go on: the disk is full", False),
         ("run 'r' cannot go on", True),
@@ -115,10 +115,10 @@ def test_a_file_is_no_state_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["s3://", "s3:///", "/var/lib/blobs", "fleet"])
 def test_a_url_without_a_bucket_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="it must be like s3://BUCKET/PREFIX"):
-        Objects(url)
+        ObjectClient(url)
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidInput, match="they belong into the environment") as refused:
-        Objects("s3://key:secret@fleet/moonfed")
+        ObjectClient("s3://key:secret@fleet/moonfed")
     assert "secret" not in str(refused.value)

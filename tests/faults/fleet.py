@@ -144,7 +144,7 @@ class Coordinators:
     def drives(self, run: str) -> bool:
         """Whether the process goes on with the run already: the lease of one that was killed runs out in its time."""
         assert self.process
-        return self.store is None or f"-{self.process.pid}-" in self.store.pulses.look()[run].holder
+        return self.store is None or f"-{self.process.pid}-" in self.store.run_summaries.look()[run].holder
 
     def operator(self) -> coordinator.OperatorCalls:
         return coordinator.operator(self.state, self.ports[0])

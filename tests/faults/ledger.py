@@ -11,7 +11,7 @@ import numpy as np
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import RoundRecord
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.tensors import Vector, model_size
 from tests.support.coordinator import PARAMETERS, SIZE, model_values
 
@@ -34,7 +34,7 @@ class Ledger:
     """One run. `sent`: what may count, since nobody knows; `receipts`: what must, as long as its round goes on."""
 
     run: str
-    settings: Settings
+    settings: RunSettings
     models: list[Vector]  # the global models, beginning with what the run started from
     sent: dict[Key, list[Sent]] = field(default_factory=dict)
     receipts: dict[Key, Sent] = field(default_factory=dict)

@@ -18,8 +18,8 @@ from tests.faults.program import Fault
 from tests.support.coordinator import Device
 
 STORAGE = "moonfed.coordinator.storage."
-REGISTRY = STORAGE + "devices:Registry."
-ANSWERS = "moonfed.coordinator.storage.receipts:Answers."
+REGISTRY = STORAGE + "device_registry:DeviceRegistry."
+REPORTS = "moonfed.coordinator.storage.device_reports:DeviceReports."
 STORE = STORAGE + "store:Store."
 SPOOL = STORAGE + "spool:Spool."
 BLOBS = "moonfed.blobs:"
@@ -32,7 +32,7 @@ COMMIT_POINTS = [
     (BLOBS + "Incoming.finish", 1),
     (SPOOL + "put", 1),
     (SPOOL + "sync", 0),
-    (ANSWERS + "take_all", 0),
+    (REPORTS + "record_all", 0),
     (STORE + "begin_reducing", 0),
     (BLOBS + "BlobDirectory.put_file", 0),
     (STORE + "commit_round", 0),
@@ -42,7 +42,7 @@ PARTS = [(STORAGE + "blobs.references:add", 0), (STORAGE + "blobs.references:pru
 # On a database server and an object store the new model becomes an object, and so does every update before it has its
 # receipt; and whoever was killed leaves its leases to the next start.
 TRANSACTIONS = [point for point in COMMIT_POINTS if point[0].startswith((REGISTRY, STORE))]
-OBJECTS = [(STORAGE + "shared_spool:SharedSpool.put", 1), (STORAGE + "blobs.object_store:ObjectBlobs.put_file", 0)]
+OBJECTS = [(STORAGE + "shared_spool:SharedSpool.put", 1), (STORAGE + "blobs.object_store:ObjectBlobStore.put_file", 0)]
 SHARED_POINTS = [
     (STORE + "inherit", 0),
     *TRANSACTIONS,

@@ -165,8 +165,7 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_compatibility::test_a_plan_that_needs_newer_things_is_not_run",
     ],
     36: [
-        "coordinator.storage.test_migration::test_any_other_schema_is_refused_with_both_versions",
-        "coordinator.storage.test_migration::test_what_the_release_before_recorded_goes_on",
+        "coordinator.storage.test_sqlite::test_any_other_schema_is_refused_with_both_versions",
         "coordinator.storage.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
     ],
     37: [
@@ -224,7 +223,7 @@ def _logged(node: ast.AST) -> list[str]:
     match node:
         case ast.Call(func=ast.Attribute(ast.Name("_log" | "_audit"), "warning" | "error" | "critical" | "exception")):
             line = node.args[0]
-        case ast.Call(func=ast.Name("tell")):
+        case ast.Call(func=ast.Name("log_error")):
             line = node.args[1]
         case _:
             return []

@@ -28,9 +28,9 @@ from moonfed.assignment import Assignment
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.records import RoundRecord, RunView
-from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.retention import Retention
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.storage.blobs import garbage_collection
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import AlreadyExists, NotFound, WrongState
@@ -44,16 +44,16 @@ from tests.support.coordinator import make_bundle, model_values
 P = ParamSpec("P")
 LIVES = int(os.environ.get("MOONFED_LIVES", "0"))  # `make search` asks for many, others each time
 DEADLINE, PATIENCE = 100.0, 20.0
-COMMON = Settings(rounds=3, minimum_devices=2, deadline_seconds=DEADLINE, patience_seconds=PATIENCE, seed=5)
+COMMON = RunSettings(rounds=3, minimum_devices=2, deadline_seconds=DEADLINE, patience_seconds=PATIENCE, seed=5)
 KINDS = (
     replace(COMMON, rounds=4, retention=Retention(last=1, every=3)),
     replace(COMMON, cohort=Amount(fraction=0.5), over_selection=0.5, retention=Retention(last=2, every=0)),
-    replace(COMMON, rounds=5, cohort=Amount(count=3), asynchronous=Asynchronous(buffer=2, max_staleness=2)),
+    replace(COMMON, rounds=5, cohort=Amount(count=3), asynchronous=FedBuffSettings(buffer=2, max_staleness=2)),
     replace(
         COMMON,
         rounds=5,
         quorum=Amount(fraction=1.0),
-        asynchronous=Asynchronous(buffer=3, max_staleness=0),
+        asynchronous=FedBuffSettings(buffer=3, max_staleness=0),
         retention=Retention(last=1, every=3),
     ),
 )
@@ -183,7 +183,7 @@ class Life(RuleBasedStateMachine):
         self.doubtful.add(name)
         self.coordinator.begin(self._start(name, settings))
 
-    async def _start(self, name: str, settings: Settings) -> None:
+    async def _start(self, name: str, settings: RunSettings) -> None:
         with suppress(NotFound):  # the bundle was not stored whole
             await self.operators.start_run(name, BUNDLE.ref.sha256, "", settings)
             self.doubtful.discard(name)

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sql
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.records import Answer
+from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store
@@ -28,9 +28,9 @@ Two = tuple[Store, Store]
 MOMENT = 0.5  # in which a transaction that waits for another one would long have ended
 
 
-def answer(device: str, content: bytes = b"update", **fields: object) -> Answer:
+def report(device: str, content: bytes = b"update", **fields: object) -> DeviceReport:
     given = {"outcome": "accepted", "samples": 10, "steps": 4, "blobs": {"model": ref_of_bytes(content)}}
-    return Answer(id=FIRST, device=device, **{**given, **fields})  # type: ignore[arg-type]
+    return DeviceReport(id=FIRST, device=device, **{**given, **fields})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -94,29 +94,29 @@ def blocked(work: Callable[[], object]) -> Iterator[list[BaseException | None]]:
 
 def test_what_a_follower_takes_before_the_round_closes_is_among_what_is_reduced(two: Two) -> None:
     holder, follower = two
-    with Paused(follower, lambda: follower.answers.take(answer("a"))) as taking:
+    with Paused(follower, lambda: follower.reports.record(report("a"))) as taking:
         with blocked(lambda: holder.begin_reducing(FIRST)) as closing:
             taking.go_on()
         assert closing == [None]
-    assert [found.device for found in holder.answers.of(FIRST)] == ["a"]
+    assert [found.device for found in holder.reports.of_attempt(FIRST)] == ["a"]
 
 
 def test_what_a_follower_would_take_after_the_round_has_closed_gets_no_receipt(two: Two) -> None:
     holder, follower = two
     with Paused(holder, lambda: holder.begin_reducing(FIRST)) as closing:
-        with blocked(lambda: follower.answers.take(answer("a"))) as taking:
+        with blocked(lambda: follower.reports.record(report("a"))) as taking:
             closing.go_on()
         assert isinstance(taking[0], WrongState)
-    assert holder.answers.of(FIRST) == []
+    assert holder.reports.of_attempt(FIRST) == []
 
 
 def test_of_two_different_updates_at_two_replicas_at_once_one_stands(two: Two) -> None:
     holder, follower = two
-    with Paused(holder, lambda: holder.answers.take(answer("a"))) as first:
-        with blocked(lambda: follower.answers.take(answer("a", b"another"))) as second:
+    with Paused(holder, lambda: holder.reports.record(report("a"))) as first:
+        with blocked(lambda: follower.reports.record(report("a", b"another"))) as second:
             first.go_on()
         assert isinstance(second[0], AlreadyExists)
-    assert [found.blobs for found in holder.answers.of(FIRST)] == [answer("a").blobs]
+    assert [found.blobs for found in holder.reports.of_attempt(FIRST)] == [report("a").blobs]
 
 
 def test_of_two_different_updates_the_file_of_the_one_that_stands_is_reduced(
@@ -135,56 +135,56 @@ def test_of_two_different_updates_the_file_of_the_one_that_stands_is_reduced(
 
 def test_the_same_update_at_two_replicas_at_once_counts_once(two: Two) -> None:
     holder, follower = two
-    with Paused(holder, lambda: holder.answers.take(answer("a"))) as first:
-        with blocked(lambda: follower.answers.take(answer("a"))) as second:
+    with Paused(holder, lambda: holder.reports.record(report("a"))) as first:
+        with blocked(lambda: follower.reports.record(report("a"))) as second:
             first.go_on()
         assert second == [None]
-    assert len(holder.answers.of(FIRST)) == 1
+    assert len(holder.reports.of_attempt(FIRST)) == 1
 
 
 def test_two_devices_updates_do_not_wait_for_each_other(two: Two) -> None:
     holder, follower = two
-    with Paused(holder, lambda: holder.answers.take(answer("a"))):
-        follower.answers.take(answer("b"))
-    assert len(holder.answers.of(FIRST)) == 2
+    with Paused(holder, lambda: holder.reports.record(report("a"))):
+        follower.reports.record(report("b"))
+    assert len(holder.reports.of_attempt(FIRST)) == 2
 
 
 def test_only_the_holder_closes_a_round(two: Two) -> None:
     _, follower = two
     with pytest.raises(LeaseLost):
         follower.begin_reducing(FIRST)
-    follower.answers.take(answer("a"))
+    follower.reports.record(report("a"))
 
 
 def test_a_look_sees_who_holds_a_run_and_where_it_stands(two: Two) -> None:
     holder, follower = two
-    seen = follower.pulses.look()["digits"]
+    seen = follower.run_summaries.look()["digits"]
     assert (seen.holder, seen.stopping) == (holder.leases.holder, False)
     assert (seen.round, seen.attempt, seen.status, seen.accepted) == (1, 1, "open", 0)
-    follower.answers.take(answer("a"))
-    follower.answers.take(answer("b", outcome="refused", blobs={}))
-    follower.pulses.ask_to_stop("digits")
-    follower.pulses.ask_to_stop("digits")
-    seen = holder.pulses.look()["digits"]
+    follower.reports.record(report("a"))
+    follower.reports.record(report("b", outcome="refused", blobs={}))
+    follower.run_summaries.ask_to_stop("digits")
+    follower.run_summaries.ask_to_stop("digits")
+    seen = holder.run_summaries.look()["digits"]
     assert (seen.stopping, seen.accepted, seen.refused, seen.declined) == (True, 1, 1, 0)
     holder.begin_reducing(FIRST)
-    assert holder.pulses.look()["digits"].status == "reducing"
+    assert holder.run_summaries.look()["digits"].status == "reducing"
     assert holder.leases.take("digits", 0.0)
-    assert holder.pulses.look()["digits"].holder == ""
+    assert holder.run_summaries.look()["digits"].holder == ""
     with pytest.raises(NotFound):
-        follower.pulses.ask_to_stop("unknown")
+        follower.run_summaries.ask_to_stop("unknown")
 
 
 def test_a_look_sees_the_newest_round_and_no_run_that_has_ended(two: Two) -> None:
     holder, follower = two
     holder.abandon_round(FIRST, "because")
-    assert follower.pulses.look()["digits"].status == "abandoned"
+    assert follower.run_summaries.look()["digits"].status == "abandoned"
     holder.open_round(replace(FIRST, attempt=2), ["a"])
-    assert follower.pulses.look()["digits"].attempt == 2
+    assert follower.run_summaries.look()["digits"].attempt == 2
     holder.add_run(replace(RUN, run="young"))
-    assert (follower.pulses.look()["young"].round, follower.pulses.look()["young"].status) == (0, "")
+    assert (follower.run_summaries.look()["young"].round, follower.run_summaries.look()["young"].status) == (0, "")
     holder.end_run("digits", "stopped")
-    assert list(follower.pulses.look()) == ["young"]
+    assert list(follower.run_summaries.look()) == ["young"]
     holder.delete_run("digits")
 
 

@@ -64,7 +64,7 @@ def ended_as(pair: Pair, run: str, model: bytes) -> None:
 
 
 def test_devices_spread_over_two_replicas(pair: Pair, undisturbed: bytes) -> None:
-    places = pair.store.attendances.places
+    places = pair.store.online_devices.places
     until(lambda: len(places()) == len(SAMPLES))
     assert len({place.replica for place in places().values()}) == 2, "the balancer takes turns"
     start(pair.replicas[1], "calm", BUNDLE, ROUNDS)

@@ -5,25 +5,25 @@ from __future__ import annotations
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from moonfed.coordinator.rounds.events import Attended, Command, Departed, Event, Reduce, StopRequested
-from moonfed.coordinator.rounds.protocol import Kind, kind_of
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.events import Command, DeviceOffline, DeviceOnline, Event, Reduce, StopRequested
+from moonfed.coordinator.rounds.protocol import RoundProtocol, round_protocol
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
 
 DEVICES = [f"cam-{number}" for number in range(5)]
 
 
 def attended(*names: str) -> list[Event]:
-    return [Attended(device=name) for name in names]
+    return [DeviceOnline(device=name) for name in names]
 
 
 def only(commands: list[Command], kind: type[Command]) -> list[Command]:
     return [command for command in commands if isinstance(command, kind)]
 
 
-def after(settings: Settings, *happened: Event, state: State | None = None) -> tuple[State, list[Command]]:
+def after(settings: RunSettings, *happened: Event, state: State | None = None) -> tuple[State, list[Command]]:
     """The state of a run after some events, and all commands on the way."""
-    kind, done = kind_of(settings), list[Command]()
+    kind, done = round_protocol(settings), list[Command]()
     state = state or kind.first
     for event in happened:
         state, commands = kind.step(settings, state, event)
@@ -34,7 +34,7 @@ def after(settings: Settings, *happened: Event, state: State | None = None) -> t
 class Play(RuleBasedStateMachine):
     """Devices that come and leave, and an operator who may stop the run, in any order; `obey` checks the commands."""
 
-    def __init__(self, kind: Kind, settings: Settings) -> None:
+    def __init__(self, kind: RoundProtocol, settings: RunSettings) -> None:
         super().__init__()
         self.kind, self.settings, self.state = kind, settings, kind.first
         self.timers: list[Event] = []
@@ -60,12 +60,12 @@ class Play(RuleBasedStateMachine):
     @rule(device=strategies.sampled_from(DEVICES))
     def attends(self, device: str) -> None:
         self.here.add(device)
-        self.send(Attended(device=device))
+        self.send(DeviceOnline(device=device))
 
     @rule(device=strategies.sampled_from(DEVICES))
     def departs(self, device: str) -> None:
         self.here.discard(device)
-        self.send(Departed(device=device))
+        self.send(DeviceOffline(device=device))
 
     @precondition(lambda self: self.stops_at_all)
     @rule()

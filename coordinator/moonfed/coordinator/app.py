@@ -9,11 +9,11 @@ from moonfed.coordinator.api.device_api import DeviceApi
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.sessions import Sessions
-from moonfed.coordinator.replicas.monitor import Replica
+from moonfed.coordinator.replicas.monitor import ReplicaMonitor
 from moonfed.coordinator.replicas.presence import Presence
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.opening import Storage
-from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.errors import Unavailable
 
@@ -25,7 +25,7 @@ class Coordinator:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self._attendance, self._liveness, self._background = Sessions(), Liveness(), Background()
+        self._attendance, self._liveness, self._background = Sessions(), Liveness(), BackgroundTasks()
         here, uploads = (self._attendance, self._liveness, self._background), Transfers()
         self._runs = RunManager(storage, *here)
         self.devices = DeviceApi(storage, self._runs, uploads, *here)
@@ -40,8 +40,8 @@ class Coordinator:
 
     async def _join_replicas(self) -> None:
         store = self.storage.store
-        presence = Presence(store.attendances, store.leases.holder or "", self._attendance, self._liveness)
-        replica = Replica(store, self._runs, presence)
+        presence = Presence(store.online_devices, store.leases.holder or "", self._attendance, self._liveness)
+        replica = ReplicaMonitor(store, self._runs, presence)
         await replica.beat()
         await replica.look()
         self._background.spawn(replica.keep_beating())
@@ -60,6 +60,6 @@ class Coordinator:
         try:
             if store.leases.shared:
                 await asyncio.to_thread(store.leases.release)
-                await asyncio.to_thread(store.attendances.leave)
+                await asyncio.to_thread(store.online_devices.leave)
         except Exception:  # the database is away: our leases end by themselves
             _log.exception("the leases of runs cannot be given back")

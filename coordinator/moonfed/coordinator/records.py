@@ -10,7 +10,7 @@ from moonfed.assignment import AttemptId as AttemptId
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.rounds.events import InAttempt
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, Status
 from moonfed.manifest import MODEL
 
@@ -44,7 +44,7 @@ class RunRecord:
     run: str
     created: float  # seconds since the epoch
     status: Status
-    settings: Settings
+    settings: RunSettings
     manifest: BlobRef
     method: str
     initial: BlobRef  # global model 0
@@ -81,7 +81,7 @@ class RoundRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class DeviceReport:
     """How one device answered one assignment: with an update that was accepted or refused, or by declining."""
 
     id: AttemptId

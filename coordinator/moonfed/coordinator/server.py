@@ -123,7 +123,7 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     directory = storage.directory
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.authority)
     if authority and storage.store.leases.shared:
-        await asyncio.to_thread(storage.store.registry.require_authority, ref_of_bytes(authority.ca).sha256)
+        await asyncio.to_thread(storage.store.devices.require_authority, ref_of_bytes(authority.ca).sha256)
     gate = RateLimiter()
     fleet, enrolment = _new_server(gate), _new_server(gate)
     try:
@@ -184,7 +184,7 @@ def _admission(settings: ServeSettings, storage: Storage, authority: Authority, 
     authority.keep_operator(storage.directory.operator, f"{own}:{ports.fleet}")
     return Enrolment(
         authority=authority,
-        registry=storage.store.registry,
+        registry=storage.store.devices,
         address=f"{name}:{ports.enrolment}",
         certificate_life=timedelta(days=settings.certificate_days),
     )

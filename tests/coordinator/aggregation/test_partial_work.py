@@ -122,8 +122,8 @@ def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
                     work = await anext(session.assignments())
                     await coordinator.devices.submit_files(*trained(work, device, tmp_path))
                 await watched(coordinator, "round_committed", round_)
-            answers = coordinator.storage.store.answers.of(work.id)
-            assert [answer.steps for answer in answers] == STEPS[1]
+            reports = coordinator.storage.store.reports.of_attempt(work.id)
+            assert [report.steps for report in reports] == STEPS[1]
             newest = coordinator.storage.store.latest_round("run", "committed")
             assert newest
             assert newest.metrics == {"train_loss": pytest.approx((0 * 10 + 1 * 20 + 2 * 30) / 60)}

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from moonfed.coordinator.cli.format import run_lines
-from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.v1 import control_pb2
 
 
-def shown(settings: Settings, *rounds: control_pb2.Round) -> list[str]:
+def shown(settings: RunSettings, *rounds: control_pb2.Round) -> list[str]:
     run = control_pb2.Run(run="r", method="fedavg", settings=settings_message(settings))
     return run_lines(run, None, rounds)
 
 
 def test_whom_a_round_asks_and_how_long_it_waits_are_shown() -> None:
     assert "settings: cohort 100%, minimum devices 1, quorum 50%, deadline 3600 s, patience 120 s" in shown(
-        Settings(rounds=1)
+        RunSettings(rounds=1)
     )
-    chosen = Settings(
+    chosen = RunSettings(
         rounds=1,
         cohort=Amount(count=4),
         quorum=Amount(count=2),
@@ -33,7 +33,9 @@ def test_whom_a_round_asks_and_how_long_it_waits_are_shown() -> None:
         "settings: cohort 4, minimum devices 3, quorum 2, deadline 90 s, patience 12.5 s, over-selection 30%, "
         "label camera=hd, site=berlin, sampling samples"
     ) in shown(chosen)
-    (line,) = (line for line in shown(Settings(rounds=1, asynchronous=Asynchronous(buffer=5, max_staleness=7)))[1:2])
+    (line,) = (
+        line for line in shown(RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=5, max_staleness=7)))[1:2]
+    )
     assert line.endswith("asynchronous 5, max staleness 7")
 
 
@@ -49,6 +51,6 @@ def test_an_abandoned_round_shows_why_rather_than_its_whole_cohort() -> None:
     committed = control_pb2.Round(
         round=1, attempt=2, status=control_pb2.ROUND_STATUS_COMMITTED, counted=["cam-1", "cam-2"], missing=["cam-3"]
     )
-    first, second = shown(Settings(rounds=1), abandoned, committed)[-2:]
+    first, second = shown(RunSettings(rounds=1), abandoned, committed)[-2:]
     assert first == f"1      1        abandoned  0 of 3   0.0      {reason}"
     assert second == "1      2        committed  2 of 3   0.0      cam-3"

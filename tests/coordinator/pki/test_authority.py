@@ -26,7 +26,7 @@ def enrolment(tmp_path: Path) -> Iterator[Enrolment]:
     store = open_store(tmp_path / "coordinator.db")
     yield Enrolment(
         authority=Authority(tmp_path / "authority"),
-        registry=store.registry,
+        registry=store.devices,
         address="example.org:7444",
         certificate_life=timedelta(days=90),
     )

@@ -10,11 +10,11 @@ from hypothesis import given, strategies
 
 from moonfed.coordinator.rounds.cohort import draw_cohort
 from moonfed.coordinator.rounds.events import (
-    Attended,
+    DeviceOnline,
     Resumed,
     UpdateAccepted,
 )
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import State
 from tests.support.state_machine_fleet import after
 
@@ -23,7 +23,7 @@ NAMES = strategies.sets(strategies.text("abcdef0123", min_size=1, max_size=4), m
 
 @given(NAMES, strategies.integers(0, 2**64 - 1), strategies.integers(1, 25))
 def test_the_cohort_depends_on_seed_round_attempt_and_names_alone(devices: set[str], seed: int, count: int) -> None:
-    settings = Settings(rounds=9, cohort=Amount(count=count), quorum=Amount(count=1), seed=seed)
+    settings = RunSettings(rounds=9, cohort=Amount(count=count), quorum=Amount(count=1), seed=seed)
     shuffled = sorted(devices, key=lambda name: hash((name, seed)))
     cohort = draw_cohort(settings, 3, 1, shuffled, {})
     assert cohort == draw_cohort(settings, 3, 1, sorted(devices, reverse=True), {})
@@ -33,7 +33,7 @@ def test_the_cohort_depends_on_seed_round_attempt_and_names_alone(devices: set[s
 
 
 def test_every_device_is_drawn_about_as_often() -> None:
-    settings = Settings(rounds=9, cohort=Amount(count=5), quorum=Amount(count=1), seed=3)
+    settings = RunSettings(rounds=9, cohort=Amount(count=5), quorum=Amount(count=1), seed=3)
     devices = [f"cam-{number}" for number in range(20)]
     drawn = [name for round_ in range(1, 401) for name in draw_cohort(settings, round_, 1, devices, {})]
     assert all(60 < drawn.count(name) < 140 for name in devices), "100 are expected, with a deviation of 8.7"
@@ -41,7 +41,7 @@ def test_every_device_is_drawn_about_as_often() -> None:
 
 def test_cohorts_by_samples_are_drawn_without_replacement() -> None:
     """Of weights 1, 2 and 5, two are drawn: i first, then j of those left, has probability w_i/8 · w_j/(8 - w_i)."""
-    settings = Settings(rounds=9, cohort=Amount(count=2), quorum=Amount(count=1), seed=3, sampling="samples")
+    settings = RunSettings(rounds=9, cohort=Amount(count=2), quorum=Amount(count=1), seed=3, sampling="samples")
     weights = {"a": 100, "b": 200, "c": 500}
     drawn = Counter(draw_cohort(settings, round_, 1, weights, weights) for round_ in range(1, 4001))
     expected = {
@@ -55,7 +55,7 @@ def test_cohorts_by_samples_are_drawn_without_replacement() -> None:
 
 
 def test_devices_whose_samples_are_not_known_weigh_as_the_mean_of_the_others() -> None:
-    settings = Settings(rounds=9, cohort=Amount(count=1), quorum=Amount(count=1), seed=3, sampling="samples")
+    settings = RunSettings(rounds=9, cohort=Amount(count=1), quorum=Amount(count=1), seed=3, sampling="samples")
     known, all_known = {"a": 100, "b": 500}, {"a": 100, "b": 500, "c": 300}
     for round_ in range(1, 200):
         cohort = draw_cohort(settings, round_, 1, "abc", known)
@@ -64,13 +64,15 @@ def test_devices_whose_samples_are_not_known_weigh_as_the_mean_of_the_others() -
 
 
 def test_what_devices_tell_of_their_samples_decides_the_next_cohort() -> None:
-    settings = Settings(rounds=9, cohort=Amount(count=1), minimum_devices=2, quorum=Amount(count=1), sampling="samples")
-    state, _ = after(settings, Attended(device="a", samples=30), Attended(device="b"))
+    settings = RunSettings(
+        rounds=9, cohort=Amount(count=1), minimum_devices=2, quorum=Amount(count=1), sampling="samples"
+    )
+    state, _ = after(settings, DeviceOnline(device="a", samples=30), DeviceOnline(device="b"))
     assert state.samples == {"a": 30}
     assert state.open
     (drawn,) = state.open.cohort
     told = UpdateAccepted(round=1, attempt=1, device=drawn, samples=90)
-    state, _ = after(settings, told, Attended(device=drawn), state=state)
+    state, _ = after(settings, told, DeviceOnline(device=drawn), state=state)
     assert state.samples[drawn] == 90, "attending again without saying how many changes nothing"
     state, _ = after(settings, Resumed(attending={"a": 5, "b": 0}), state=State())
     assert state.samples == {"a": 5}

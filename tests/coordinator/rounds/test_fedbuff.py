@@ -9,12 +9,12 @@ import pytest
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
-    Attended,
     Command,
     Damaged,
     DeadlinePassed,
     Declined,
-    Departed,
+    DeviceOffline,
+    DeviceOnline,
     Discard,
     End,
     Event,
@@ -24,36 +24,36 @@ from moonfed.coordinator.rounds.events import (
     Progressed,
     Reduce,
     Reduced,
-    ReducingFailed,
+    ReductionFailed,
     Resumed,
-    RetryTimePassed,
+    RetryDue,
     Stalled,
     StartTimer,
     StopRequested,
     UpdateAccepted,
     UpdateRefused,
 )
-from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
-from moonfed.coordinator.rounds.fedbuff_state import BufferedState, buffered
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
+from moonfed.coordinator.rounds.fedbuff_state import FedBuffState, buffered
 from moonfed.coordinator.rounds.protocol import ASYNCHRONOUS
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import State
 from moonfed.errors import InvalidInput
 from tests.support import state_machine_fleet
 from tests.support.state_machine_fleet import attended, only
 
-TWO = Settings(
+TWO = RunSettings(
     rounds=5,
     minimum_devices=3,
     quorum=Amount(fraction=0.5),
     deadline_seconds=100,
-    asynchronous=Asynchronous(buffer=2, max_staleness=1),
+    asynchronous=FedBuffSettings(buffer=2, max_staleness=1),
 )
 
 
 def after(
-    *happened: Event, state: State | None = None, settings: Settings = TWO
-) -> tuple[BufferedState, list[Command]]:
+    *happened: Event, state: State | None = None, settings: RunSettings = TWO
+) -> tuple[FedBuffState, list[Command]]:
     """The state after some events, and all commands on the way."""
     now, done = state_machine_fleet.after(settings, *happened, state=state)
     return buffered(now), done
@@ -82,7 +82,7 @@ def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
     _, commands = after(*attended("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
     assert assigned(commands) == [("a", 1), ("b", 1), ("c", 1)]
-    assert Settings(rounds=1, asynchronous=Asynchronous(buffer=7)).devices_needed == 7
+    assert RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=7)).devices_needed == 7
 
 
 def test_k_updates_make_a_model_and_the_slow_device_goes_on_with_its_own() -> None:
@@ -105,7 +105,9 @@ def test_k_updates_make_a_model_and_the_slow_device_goes_on_with_its_own() -> No
 def test_the_next_round_opens_though_devices_have_left() -> None:
     """Else the updates of those at work would be refused for as long as the others are away."""
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
-    state, commands = after(Departed(device="a"), Departed(device="b"), Departed(device="c"), reduced(1), state=state)
+    state, commands = after(
+        DeviceOffline(device="a"), DeviceOffline(device="b"), DeviceOffline(device="c"), reduced(1), state=state
+    )
     assert only(commands, Open) == [Open(round=2, attempt=1, cohort=())]
     assert objection(state, 1, "c") is None
 
@@ -139,8 +141,8 @@ def test_an_update_that_began_too_many_models_ago_is_refused_and_its_device_begi
 
 
 def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
-    settings = Settings(
-        rounds=9, cohort=Amount(count=2), minimum_devices=4, asynchronous=Asynchronous(buffer=3, max_staleness=5)
+    settings = RunSettings(
+        rounds=9, cohort=Amount(count=2), minimum_devices=4, asynchronous=FedBuffSettings(buffer=3, max_staleness=5)
     )
     state, commands = after(*attended("a", "b", "c", "d"), settings=settings)
     first = [device for device, _ in assigned(commands)]
@@ -156,9 +158,9 @@ def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
 
 def test_a_device_that_comes_back_goes_on_with_what_it_had_begun() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
-    state, commands = after(Departed(device="c"), Stalled(round=2, attempt=1, device="c"), state=state)
+    state, commands = after(DeviceOffline(device="c"), Stalled(round=2, attempt=1, device="c"), state=state)
     assert ASYNCHRONOUS.waiting(TWO, state) == "round 2 has 0 of 2 updates; at work: a, b"
-    state, commands = after(Attended(device="c"), state=state)
+    state, commands = after(DeviceOnline(device="c"), state=state)
     assert assigned(commands) == [("c", 1)]
     assert objection(state, 1, "c") is None
     state, _ = after(Stalled(round=2, attempt=1, device="c"), Progressed(round=2, attempt=1, device="c"), state=state)
@@ -175,8 +177,8 @@ def test_who_is_refused_or_declines_is_asked_again_with_the_next_model(kind: typ
 
 
 def test_who_declined_and_comes_back_is_asked_again() -> None:
-    state, _ = after(*attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"), Departed(device="a"))
-    _, commands = after(Attended(device="a"), state=state)
+    state, _ = after(*attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"), DeviceOffline(device="a"))
+    _, commands = after(DeviceOnline(device="a"), state=state)
     assert assigned(commands) == [("a", 1)]
 
 
@@ -189,8 +191,8 @@ def test_at_the_deadline_a_quorum_of_the_buffer_will_do() -> None:
 
 def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
-    state, commands = after(ReducingFailed(round=1, attempt=1, reason="the disk is full"), state=state)
-    retry = RetryTimePassed(round=1, attempt=1)
+    state, commands = after(ReductionFailed(round=1, attempt=1, reason="the disk is full"), state=state)
+    retry = RetryDue(round=1, attempt=1)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
     assert ASYNCHRONOUS.waiting(TWO, state) == (
         "round 1 cannot be reduced and is tried again within a minute: the disk is full"
@@ -199,7 +201,7 @@ def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
     assert not commands
     state, commands = after(retry, state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"), bases=dict.fromkeys("abc", 1))]
-    _, commands = after(ReducingFailed(round=1, attempt=1, reason="the disk is full"), state=state)
+    _, commands = after(ReductionFailed(round=1, attempt=1, reason="the disk is full"), state=state)
     assert commands == [StartTimer(seconds=1.0, event=retry)], "growing"
 
 
@@ -247,7 +249,7 @@ def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> N
 
 def test_after_a_restart_those_at_work_are_assigned_what_they_had_begun() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1), accepted("a", 2))
-    held = BufferedState(committed=1, open=state.open, tasks=state.tasks, buffer=state.buffer)
+    held = FedBuffState(committed=1, open=state.open, tasks=state.tasks, buffer=state.buffer)
     state, commands = after(Resumed(attending=dict.fromkeys("abc", 0)), state=held)
     assert StartTimer(seconds=100, event=DeadlinePassed(round=2, attempt=1)) in commands
     assert assigned(commands) == [("b", 2), ("c", 1)]
@@ -265,16 +267,16 @@ def test_after_a_restart_those_at_work_are_assigned_what_they_had_begun() -> Non
 )
 def test_settings_that_mean_nothing_for_asynchronous_rounds_are_refused(fields: dict[str, object], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        Settings(rounds=1, asynchronous=Asynchronous(buffer=3), **fields)  # type: ignore[arg-type]
+        RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=3), **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("buffer", "staleness", "told"), [(0, 1, "asynchronous is 0"), (1, 65, "max_staleness is 65")])
 def test_a_buffer_has_limits(buffer: int, staleness: int, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        Asynchronous(buffer=buffer, max_staleness=staleness)
+        FedBuffSettings(buffer=buffer, max_staleness=staleness)
 
 
 def test_asynchronous_settings_survive_the_store_and_keep_the_models_that_may_be_asked_for() -> None:
-    assert Settings.from_document(TWO.to_document()) == TWO
-    many = Settings(rounds=1, asynchronous=Asynchronous(buffer=3, max_staleness=40))
+    assert RunSettings.from_document(TWO.to_document()) == TWO
+    many = RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=3, max_staleness=40))
     assert many.models_needed == 41

@@ -21,17 +21,17 @@ from moonfed.coordinator.rounds.events import (
     Progressed,
     Reduce,
     Reduced,
-    ReducingFailed,
-    RetryTimePassed,
+    ReductionFailed,
+    RetryDue,
     Stalled,
     StartTimer,
     UpdateAccepted,
     UpdateRefused,
 )
-from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import buffered
 from moonfed.coordinator.rounds.protocol import ASYNCHRONOUS
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from tests.support.state_machine_fleet import DEVICES, Play
 
 Key = tuple[str, int]
@@ -51,13 +51,13 @@ class Runs(Play):
     def __init__(self) -> None:
         super().__init__(
             ASYNCHRONOUS,
-            Settings(
+            RunSettings(
                 rounds=6,
                 cohort=Amount(count=3),
                 minimum_devices=2,
                 quorum=Amount(fraction=0.5),
                 seed=5,
-                asynchronous=Asynchronous(buffer=2, max_staleness=2),
+                asynchronous=FedBuffSettings(buffer=2, max_staleness=2),
             ),
         )
         self.waiting_for_a_model: set[Key] = set()  # acknowledged, and in no model yet
@@ -139,7 +139,7 @@ class Runs(Play):
         assert self.reducing
         done, self.reducing = self.reducing, None
         if not works:
-            self.send(ReducingFailed(round=done.round, attempt=1, reason="because"))
+            self.send(ReductionFailed(round=done.round, attempt=1, reason="because"))
             return
         keys = {(device, done.bases[device]) for device in done.devices}
         assert not keys & self.counted, "no update counts twice"
@@ -185,7 +185,7 @@ class Runs(Play):
             if self.reducing:
                 self.reduction_ends(works=True)
             elif now.trouble:
-                self.send(RetryTimePassed(round=now.number, attempt=1))
+                self.send(RetryDue(round=now.number, attempt=1))
             elif now.working:
                 device = min(now.working)
                 self.delivers(device, now.number - now.tasks[device])

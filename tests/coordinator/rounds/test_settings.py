@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
-from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous, parse_asynchronous
-from moonfed.coordinator.rounds.settings import Amount, Settings, parse_amount, parse_fraction
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings, parse_asynchronous
+from moonfed.coordinator.rounds.settings import Amount, RunSettings, parse_amount, parse_fraction
 from moonfed.errors import InvalidInput
 
 
@@ -35,7 +35,7 @@ from moonfed.errors import InvalidInput
 )
 def test_a_setting_that_makes_no_sense_is_named(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        Settings(**{"rounds": 1, **fields})
+        RunSettings(**{"rounds": 1, **fields})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ amounts = strategies.one_of(
 @given(amounts, amounts, strategies.integers(1, 12))
 def test_a_round_that_may_open_can_reach_its_quorum(cohort: Amount, quorum: Amount, minimum: int) -> None:
     try:
-        settings = Settings(rounds=1, cohort=cohort, quorum=quorum, minimum_devices=minimum)
+        settings = RunSettings(rounds=1, cohort=cohort, quorum=quorum, minimum_devices=minimum)
     except InvalidInput:
         return
     needed = settings.devices_needed
@@ -78,7 +78,7 @@ def test_a_round_that_may_open_can_reach_its_quorum(cohort: Amount, quorum: Amou
 def test_the_updates_that_close_a_round_follow_from_how_many_were_drawn(
     cohort: Amount, beyond: float, attending: int
 ) -> None:
-    settings = Settings(rounds=1, cohort=cohort, quorum=Amount(count=1), over_selection=beyond)
+    settings = RunSettings(rounds=1, cohort=cohort, quorum=Amount(count=1), over_selection=beyond)
     drawn, plain = settings.drawn(attending), settings.cohort_size(attending)
     assert plain <= drawn <= attending
     assert settings.updates_wanted(drawn) == plain
@@ -103,12 +103,12 @@ def test_a_staleness_without_asynchronous_rounds_is_not_passed_over() -> None:
     with pytest.raises(InvalidInput, match="max_staleness is 5; it goes with asynchronous rounds only"):
         parse_asynchronous(None, 5)
     assert parse_asynchronous(None, None) is None
-    assert parse_asynchronous(3, None) == Asynchronous(buffer=3, max_staleness=20)
-    assert parse_asynchronous(3, 0) == Asynchronous(buffer=3, max_staleness=0)
+    assert parse_asynchronous(3, None) == FedBuffSettings(buffer=3, max_staleness=20)
+    assert parse_asynchronous(3, 0) == FedBuffSettings(buffer=3, max_staleness=0)
 
 
 def test_settings_survive_the_store() -> None:
-    settings = Settings(
+    settings = RunSettings(
         rounds=3,
         cohort=Amount(count=2),
         quorum=Amount(fraction=0.3),
@@ -117,4 +117,4 @@ def test_settings_survive_the_store() -> None:
         over_selection=0.3,
         labels={"site": "berlin"},
     )
-    assert Settings.from_document(settings.to_document()) == settings
+    assert RunSettings.from_document(settings.to_document()) == settings

@@ -7,12 +7,12 @@ import pytest
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
-    Attended,
     Command,
     Damaged,
     DeadlinePassed,
     Declined,
-    Departed,
+    DeviceOffline,
+    DeviceOnline,
     Discard,
     End,
     Event,
@@ -21,22 +21,24 @@ from moonfed.coordinator.rounds.events import (
     Progressed,
     Reduce,
     Reduced,
-    ReducingFailed,
+    ReductionFailed,
     Resumed,
-    RetryTimePassed,
+    RetryDue,
     Stalled,
     StartTimer,
     StopRequested,
     UpdateAccepted,
     UpdateRefused,
 )
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import objection, waiting
 from moonfed.coordinator.rounds.synchronous import retry_seconds
 from tests.support.state_machine_fleet import after, attended, only
 
-THREE = Settings(rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, patience_seconds=10, seed=1)
+THREE = RunSettings(
+    rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, patience_seconds=10, seed=1
+)
 
 
 def accepted(name: str, round_: int = 1, attempt: int = 1) -> Event:
@@ -98,7 +100,7 @@ def test_a_round_without_quorum_is_abandoned_and_tried_again() -> None:
     assert abandon.reason == "1 of the 2 updates needed by the deadline; late: b, c"
     assert not only(commands[commands.index(abandon) :], Open), "it rests first"
     assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 starts within a minute"
-    retry = timer(commands, RetryTimePassed)
+    retry = timer(commands, RetryDue)
     state, commands = after(THREE, retry, state=state)
     assert commands[0] == Open(round=1, attempt=2, cohort=("a", "b", "c"))
     assert after(THREE, retry, state=state) == (state, []), "an old timer does nothing"
@@ -118,18 +120,18 @@ def test_a_round_rests_longer_after_each_attempt_that_was_abandoned() -> None:
     for attempt in range(1, 10):
         state, commands = after(THREE, DeadlinePassed(round=1, attempt=attempt), state=state)
         rests += [command.seconds for command in commands if isinstance(command, StartTimer)]
-        state, _ = after(THREE, timer(commands, RetryTimePassed), state=state)
+        state, _ = after(THREE, timer(commands, RetryDue), state=state)
     assert rests == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_a_lost_device_that_comes_back_gets_its_assignment_again_and_counts() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
+    state, _ = after(THREE, *attended("a", "b", "c"), DeviceOffline(device="c"))
     assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (away)"
     state, commands = after(THREE, stalled("c"), state=state)
     assert commands == [Lose(round=1, attempt=1, device="c")]
     assert state.open
     assert state.open.lost == {"c"}
-    state, commands = after(THREE, Attended(device="c"), state=state)
+    state, commands = after(THREE, DeviceOnline(device="c"), state=state)
     assert commands == [Assign(round=1, attempt=1, device="c")]
     _, commands = after(THREE, accepted("a"), accepted("b"), accepted("c"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b", "c"))]
@@ -153,13 +155,13 @@ def test_a_round_whose_devices_are_all_lost_closes_early() -> None:
 
 
 def test_who_is_silent_for_long_is_told() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), Departed(device="c"))
+    state, _ = after(THREE, *attended("a", "b", "c"), DeviceOffline(device="c"))
     told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
     away = "c (away, no sign of progress for 60 s)"
     assert told == f"round 1 waits for 3 of 3 devices: a, b (no sign of progress for 42 s), {away}"
 
 
-FOUR = Settings(rounds=2, cohort=Amount(count=3), minimum_devices=4, quorum=Amount(count=2), over_selection=0.3)
+FOUR = RunSettings(rounds=2, cohort=Amount(count=3), minimum_devices=4, quorum=Amount(count=2), over_selection=0.3)
 
 
 def test_an_over_selected_round_closes_with_the_cohorts_number_of_updates() -> None:
@@ -173,7 +175,7 @@ def test_an_over_selected_round_closes_with_the_cohorts_number_of_updates() -> N
 
 
 def test_the_quorum_is_of_the_cohort_and_not_of_all_who_were_drawn() -> None:
-    half = Settings(rounds=1, cohort=Amount(count=4), quorum=Amount(fraction=0.5), over_selection=1.0)
+    half = RunSettings(rounds=1, cohort=Amount(count=4), quorum=Amount(fraction=0.5), over_selection=1.0)
     state, commands = after(half, Resumed(attending=dict.fromkeys("abcdefgh", 0)))
     assert len(only(commands, Assign)) == 8
     _, commands = after(half, accepted("a"), accepted("b"), DeadlinePassed(round=1, attempt=1), state=state)
@@ -227,15 +229,15 @@ def test_a_stopped_run_ends_at_once_when_a_damaged_update_costs_its_last_round_t
 
 def test_a_failed_reduction_abandons_the_round() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
-    state, commands = after(THREE, ReducingFailed(round=1, attempt=1, reason="disk"), state=state)
+    state, commands = after(THREE, ReductionFailed(round=1, attempt=1, reason="disk"), state=state)
     assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="disk")
     assert (state.committed, state.attempt) == (0, 2)
 
 
 def test_a_reduction_that_a_passing_trouble_kept_is_tried_again_with_all_that_was_acknowledged() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
-    failed = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
-    retry = RetryTimePassed(round=1, attempt=1)
+    failed = ReductionFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    retry = RetryDue(round=1, attempt=1)
     state, commands = after(THREE, failed, state=state)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
     assert waiting(THREE, state) == "round 1 cannot be reduced and is tried again within a minute: the disk is full"
@@ -254,7 +256,7 @@ def test_a_reduction_that_a_passing_trouble_kept_is_tried_again_with_all_that_wa
 
 def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
-    trouble = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", passing=True)
     state, commands = after(THREE, trouble, StopRequested(), state=state)
     assert commands[1:] == [
         Abandon(round=1, attempt=1, missing=(), reason="the run was stopped"),
@@ -273,7 +275,7 @@ def test_a_run_that_is_stopped_while_its_round_is_reduced_says_what_it_waits_for
 
 def test_a_run_that_is_being_stopped_does_not_wait_for_a_trouble_to_pass() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
-    trouble = ReducingFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", passing=True)
     _, commands = after(THREE, trouble, state=state)
     assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="the disk is full")
     assert commands[-1] == End(status="stopped")
@@ -303,7 +305,7 @@ def test_after_a_restart_the_open_round_goes_on() -> None:
 
 
 def test_a_run_that_starts_draws_its_cohort_from_all_who_are_there() -> None:
-    settings = Settings(rounds=1, minimum_devices=2)
+    settings = RunSettings(rounds=1, minimum_devices=2)
     _, commands = after(settings, Resumed(attending=dict.fromkeys("abc", 0)))
     assert only(commands, Open) == [Open(round=1, attempt=1, cohort=("a", "b", "c"))]
 

@@ -19,16 +19,16 @@ from moonfed.coordinator.rounds.events import (
     Progressed,
     Reduce,
     Reduced,
-    ReducingFailed,
+    ReductionFailed,
     Resumed,
-    RetryTimePassed,
+    RetryDue,
     Stalled,
     StartTimer,
     UpdateAccepted,
     UpdateRefused,
 )
 from moonfed.coordinator.rounds.protocol import SYNCHRONOUS
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import objection, waiting
 from tests.support.state_machine_fleet import DEVICES, Play
@@ -40,7 +40,7 @@ class Runs(Play):
     def __init__(self) -> None:
         super().__init__(
             SYNCHRONOUS,
-            Settings(
+            RunSettings(
                 rounds=3,
                 cohort=Amount(fraction=0.6),
                 minimum_devices=2,
@@ -123,7 +123,7 @@ class Runs(Play):
             self.committed.append(done.devices)
             self.send(Reduced(round=done.round, attempt=done.attempt))
         else:
-            self.send(ReducingFailed(round=done.round, attempt=done.attempt, reason="because", passing=passing))
+            self.send(ReductionFailed(round=done.round, attempt=done.attempt, reason="because", passing=passing))
             if passing and not self.stopping:
                 assert self.state.open, "what was acknowledged stays"
 
@@ -176,12 +176,12 @@ class Runs(Play):
             if self.reducing:
                 self.reduction_ends(works=True, passing=False)
             elif self.state.trouble:
-                self.send(RetryTimePassed(round=self.state.committed + 1, attempt=self.state.attempt))
+                self.send(RetryDue(round=self.state.committed + 1, attempt=self.state.attempt))
             elif self.state.open:
                 for device in self.state.open.outstanding:
                     self.delivers(device, 0)
             else:
-                self.send(RetryTimePassed(round=self.state.committed + 1, attempt=self.state.attempt))
+                self.send(RetryDue(round=self.state.committed + 1, attempt=self.state.attempt))
         assert self.state.status == ("stopped" if self.stopping and len(self.committed) < 3 else "finished")
 
 

@@ -17,7 +17,7 @@ from moonfed.assignment import Assignment, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunEvent
-from moonfed.coordinator.rounds.events import DeadlinePassed, RetryTimePassed, StartTimer, TimedEvent
+from moonfed.coordinator.rounds.events import DeadlinePassed, RetryDue, StartTimer, TimedEvent
 from moonfed.coordinator.rpc import flow_control as turns_module
 from moonfed.coordinator.rpc import stream_deadline
 from moonfed.coordinator.rpc.blob_stream import chunks
@@ -191,7 +191,7 @@ def test_a_timer_is_forgotten_once_it_has_fired_or_its_attempt_is_over() -> None
     async def scenario() -> None:
         fired: asyncio.Queue[TimedEvent] = asyncio.Queue()
         timers = Timers(fired.put_nowait)
-        soon = RetryTimePassed(round=1, attempt=1)
+        soon = RetryDue(round=1, attempt=1)
         timers.start(StartTimer(seconds=0, event=soon))
         timers.start(StartTimer(seconds=60, event=DeadlinePassed(round=1, attempt=1)))
         assert await fired.get() == soon

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.coordinator.storage.blobs.object_client import Objects
-from moonfed.coordinator.storage.blobs.ownership import DirectoryPlace, ObjectPlace, Place
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
+from moonfed.coordinator.storage.blobs.ownership import DirectoryLocation, ObjectLocation, Place
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
@@ -25,10 +25,10 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Pl
 
     def make() -> Place:
         if request.param == "objects":
-            return ObjectPlace(Objects(f"{request.getfixturevalue('bucket')}/{next(number)}"))
+            return ObjectLocation(ObjectClient(f"{request.getfixturevalue('bucket')}/{next(number)}"))
         directory = tmp_path / str(next(number))
         directory.mkdir()
-        return DirectoryPlace(directory)
+        return DirectoryLocation(directory)
 
     return make
 

@@ -15,8 +15,8 @@ from moonfed.blobs import BlobDirectory, BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.blobs import object_store
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
-from moonfed.coordinator.storage.blobs.object_client import Objects
-from moonfed.coordinator.storage.blobs.object_store import ObjectBlobs
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
+from moonfed.coordinator.storage.blobs.object_store import ObjectBlobStore
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.shared_spool import SharedSpool
 from moonfed.errors import Corrupt, InvalidInput, NotFound, Unavailable
@@ -35,7 +35,7 @@ def open_blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 
     def open_(machine: str) -> BlobStore:
         if url:
-            return ObjectBlobs(Objects(url), tmp_path / machine)
+            return ObjectBlobStore(ObjectClient(url), tmp_path / machine)
         return BlobDirectory(tmp_path / "blobs")
 
     return open_
@@ -109,7 +109,7 @@ def damage(blobs: BlobStore, request: pytest.FixtureRequest) -> None:
     else:
         path = blobs.incoming(REF)
         path.write_bytes(changed)
-        Objects(request.getfixturevalue("bucket")).put(path, f"blobs/{REF.sha256[:2]}/{REF.sha256}")
+        ObjectClient(request.getfixturevalue("bucket")).put(path, f"blobs/{REF.sha256[:2]}/{REF.sha256}")
 
 
 def test_only_what_has_been_there_for_long_is_unused(blobs: BlobStore) -> None:
@@ -130,16 +130,16 @@ def test_only_what_has_been_there_for_long_is_unused(blobs: BlobStore) -> None:
 
 
 def test_a_copy_is_fetched_once_however_many_want_it(bucket: str, tmp_path: Path) -> None:
-    put(ObjectBlobs(Objects(bucket), tmp_path / "a"), CONTENT)
+    put(ObjectBlobStore(ObjectClient(bucket), tmp_path / "a"), CONTENT)
     fetched: list[str] = []
 
-    class Counting(Objects):
+    class Counting(ObjectClient):
         def get(self, key: str, path: Path) -> None:
             fetched.append(key)
             super().get(key, path)
 
     objects = Counting(bucket)
-    blobs = ObjectBlobs(objects, tmp_path / "b")
+    blobs = ObjectBlobStore(objects, tmp_path / "b")
     with ThreadPoolExecutor(8) as threads:
         paths = list(threads.map(lambda _: blobs.local(REF), range(32)))
     assert {path.read_bytes() for path in paths} == {CONTENT}
@@ -147,17 +147,17 @@ def test_a_copy_is_fetched_once_however_many_want_it(bucket: str, tmp_path: Path
 
 
 def test_a_damaged_copy_is_fetched_once_more(bucket: str, tmp_path: Path) -> None:
-    blobs = ObjectBlobs(Objects(bucket), tmp_path)
+    blobs = ObjectBlobStore(ObjectClient(bucket), tmp_path)
     put(blobs, CONTENT)
     blobs.local(REF).write_bytes(b"torn")
     assert blobs.verified_path(REF).read_bytes() == CONTENT
     blobs.local(REF).write_bytes(b"torn")
-    after_a_power_loss = ObjectBlobs(Objects(bucket), tmp_path)
+    after_a_power_loss = ObjectBlobStore(ObjectClient(bucket), tmp_path)
     assert after_a_power_loss.local(REF).read_bytes() == CONTENT
 
 
 def test_copies_are_bounded_and_those_in_use_stay(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blobs = ObjectBlobs(Objects(bucket), tmp_path, copies_bytes=25_000)
+    blobs = ObjectBlobStore(ObjectClient(bucket), tmp_path, copies_bytes=25_000)
     contents = [bytes([number]) * 10_000 for number in range(6)]
     for content in contents:
         put(blobs, content)
@@ -185,11 +185,11 @@ def test_an_update_that_one_coordinator_received_another_reduces(
         assert second.spool.update_file(FIRST, "cam-1", "model").read_bytes() == CONTENT
         second.spool.delete(FIRST)
         with pytest.raises(NotFound):
-            SharedSpool(Objects(bucket)).fetch(FIRST, "cam-1", tmp_path / "model", ref_of_bytes(CONTENT).sha256)
+            SharedSpool(ObjectClient(bucket)).fetch(FIRST, "cam-1", tmp_path / "model", ref_of_bytes(CONTENT).sha256)
 
 
 def test_what_a_kill_left_of_other_attempts_goes_from_the_object_store(bucket: str, tmp_path: Path) -> None:
-    spool, content = SharedSpool(Objects(bucket)), tmp_path / "model"
+    spool, content = SharedSpool(ObjectClient(bucket)), tmp_path / "model"
     content.write_bytes(CONTENT)
     attempts = [
         AttemptId(run=run, round=round_, attempt=attempt)
@@ -211,18 +211,18 @@ def test_an_object_store_that_cannot_be_used_is_one_sentence(
 ) -> None:
     for url in ("s3:bucket", "s3://key:secret@bucket", "nowhere://x"):
         with pytest.raises(InvalidInput, match="blobs is") as refused:
-            Objects(url)
+            ObjectClient(url)
         assert "secret" not in str(refused.value)
     for url in ("s3://no-such-bucket/fleet", bucket):
         if url == bucket:
             monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
             monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
         with pytest.raises((Unavailable, NotFound)) as away:
-            Objects(url)
+            ObjectClient(url)
         assert "\n" not in str(away.value)
         assert url in str(away.value)
 
 
 def test_a_bucket_that_is_not_there_is_named(bucket: str) -> None:
     with pytest.raises(Unavailable, match=r"the object store s3://nowhere-\w+/fleet cannot be used: there is no such"):
-        Objects(bucket.replace("s3://", "s3://nowhere-"))
+        ObjectClient(bucket.replace("s3://", "s3://nowhere-"))

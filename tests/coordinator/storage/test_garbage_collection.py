@@ -140,25 +140,6 @@ def test_a_sweep_spares_what_is_being_uploaded_and_what_is_needed(state: Path) -
         assert referred_to(state) < stored(state)
 
 
-def test_nothing_is_swept_while_a_runs_bundle_is_unknown(state: Path) -> None:
-    """A database of an earlier release does not say what a run's bundle consists of; its manifest does."""
-    with open_storage(state) as storage:
-        begin(storage)
-        with storage.store._transactions.write() as connection:
-            connection.exec_driver_sql("DELETE FROM blob_refs WHERE round = -1 AND role <> 'manifest.json'")
-        manifest = storage.blobs.local(BUNDLE.ref)
-        content, old = manifest.read_bytes(), time.time() - UPLOAD_SECONDS - 60
-        manifest.write_bytes(b"damaged")
-        for path in (state / "blobs").glob("??/*"):
-            os.utime(path, (old, old))
-        storage.garbage_collector.sweep()
-        assert len(stored(state)) == 4
-        manifest.write_bytes(content)
-        storage.garbage_collector.sweep()
-        assert stored(state) == referred_to(state)
-        assert len(stored(state)) == 4
-
-
 def test_a_blob_that_a_commit_is_about_to_refer_to_stays(state: Path) -> None:
     with open_storage(state) as storage:
         ref = ref_of_bytes(b"model")

@@ -14,7 +14,7 @@ import sqlalchemy as sql
 from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.storage.transient_errors import as_away, as_full_disk
+from moonfed.coordinator.storage.transient_errors import as_full_disk, as_unreachable
 from moonfed.errors import Corrupt, InvalidInput, Unavailable, VersionMismatch
 from tests.coordinator.storage.test_store import FIRST, MODEL, RUN, update
 from tests.support.postgresql import Server
@@ -51,7 +51,7 @@ def test_only_the_holder_of_a_runs_lease_changes_it(two: Two) -> None:
         lambda: second.abandon_round(FIRST, "because"),
         lambda: second.open_round(replace(FIRST, round=2), ["a"]),
         lambda: second.end_run("digits", "stopped"),
-        lambda: second.answers.put(update("a")),
+        lambda: second.reports.replace(update("a")),
     ]
     for change in forbidden:
         with pytest.raises(LeaseLost, match="run 'digits' is another coordinator's now"):
@@ -177,12 +177,12 @@ def test_a_connection_that_broke_is_told_from_other_trouble_and_made_again(url: 
             other.execute(sql.select(sql.func.pg_terminate_backend(ours)))
         with pytest.raises(sql.exc.OperationalError) as broken:
             connection.exec_driver_sql("SELECT 1")
-    assert str(as_away(broken.value)) == "the coordinator's database cannot be reached at present"
+    assert str(as_unreachable(broken.value)) == "the coordinator's database cannot be reached at present"
     assert as_full_disk(broken.value) is None
     assert store.runs() == []
     with pytest.raises(sql.exc.ProgrammingError) as other_trouble, store._transactions.read() as connection:
         connection.exec_driver_sql("SELECT * FROM nothing")
-    assert as_away(other_trouble.value) is None
+    assert as_unreachable(other_trouble.value) is None
     store.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from moonfed import transport
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.records import Answer, AttemptId, RunRecord
+from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.events import Reduce
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.runs.close_round import Reduction, reduce_round
@@ -65,8 +65,8 @@ class Left:
         checked.write_bytes(content)
         self.storage.spool.put(FIRST, device, {"model": checked})
         blobs = {"model": ref_of_bytes(content)}
-        answer = Answer(id=FIRST, device=device, outcome="accepted", samples=samples, steps=1, blobs=blobs)
-        self.storage.store.answers.put(answer)
+        report = DeviceReport(id=FIRST, device=device, outcome="accepted", samples=samples, steps=1, blobs=blobs)
+        self.storage.store.reports.replace(report)
 
 
 def reduced(left: Left) -> Reduction:
@@ -188,7 +188,7 @@ def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
     np.testing.assert_array_equal(model_values(content), np.float32(1.0))
     assert "cam-2's update refused: the coordinator's copy of it is damaged or gone" in caplog.text
     with open_storage(state) as storage:
-        assert [answer.outcome for answer in storage.store.answers.of(FIRST)] == ["accepted", "refused"]
+        assert [report.outcome for report in storage.store.reports.of_attempt(FIRST)] == ["accepted", "refused"]
 
 
 @pytest.mark.parametrize("fault", [damage, Path.unlink])
@@ -309,21 +309,21 @@ def test_one_coordinator_at_a_time(state: Path) -> None:
 
 
 def test_metrics_of_a_cohort() -> None:
-    def answer(samples: int, **metrics: float) -> Answer:
-        return Answer(id=FIRST, device="a", outcome="accepted", samples=samples, metrics=metrics)
+    def report(samples: int, **metrics: float) -> DeviceReport:
+        return DeviceReport(id=FIRST, device="a", outcome="accepted", samples=samples, metrics=metrics)
 
-    assert train_metrics([answer(1)]) == holdout_metrics([answer(1)]) == {}
+    assert train_metrics([report(1)]) == holdout_metrics([report(1)]) == {}
     told = [
-        answer(30, loss=1.0, holdout_accuracy=0.5, holdout_samples=10.0),
-        answer(10, loss=3.0, holdout_accuracy=1.0, holdout_samples=30.0),
-        answer(99, holdout_accuracy=0.0, holdout_samples=0.0),
+        report(30, loss=1.0, holdout_accuracy=0.5, holdout_samples=10.0),
+        report(10, loss=3.0, holdout_accuracy=1.0, holdout_samples=30.0),
+        report(99, holdout_accuracy=0.0, holdout_samples=0.0),
     ]
     assert train_metrics(told) == {"train_loss": 1.5}
     assert holdout_metrics(told) == {"holdout_accuracy": 0.875, "holdout_samples": 40}
-    measured = [answer(30, inexactness=0.5), answer(10, inexactness=0.9, other=7.0), answer(99)]
+    measured = [report(30, inexactness=0.5), report(10, inexactness=0.9, other=7.0), report(99)]
     assert train_metrics(measured) == {"inexactness": pytest.approx(0.6), "other": 7.0}
-    forged = [answer(1, loss=1.0, train_loss=99.0)]
+    forged = [report(1, loss=1.0, train_loss=99.0)]
     assert train_metrics(forged) == {"train_loss": 1.0}
-    huge = [answer(1, loss=sign * 1.7e308, holdout_loss=1.7e308, holdout_samples=9.0) for sign in (1, 1, -1)]
+    huge = [report(1, loss=sign * 1.7e308, holdout_loss=1.7e308, holdout_samples=9.0) for sign in (1, 1, -1)]
     assert train_metrics(huge) == {}
     assert holdout_metrics(huge) == {"holdout_samples": 27}

@@ -14,7 +14,7 @@ import pytest
 
 from moonfed import transport
 from moonfed.coordinator.replicas import monitor
-from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.db import postgres
 from moonfed.errors import Unavailable
 from moonfed.grpc_status import from_rpc_error
@@ -88,7 +88,7 @@ def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_
         assert only.counted == ["cam-1", "cam-2"]
         found = model_values(second.operator.model(ended.model))
         np.testing.assert_array_equal(found, np.float32((10 * 1.0 + 30 * 4.0) / 40))
-        assert not list(Objects(bucket).listed("spool/")), "nothing of the round is left"
+        assert not list(ObjectClient(bucket).listed("spool/")), "nothing of the round is left"
 
 
 def test_what_another_coordinator_drives_is_served_and_not_changed(

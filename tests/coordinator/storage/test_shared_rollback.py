@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from moonfed import transport
-from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
@@ -40,7 +40,7 @@ def test_devices_of_a_follower_are_given_the_model_before_the_damaged_one(
         before = next(entry.model.sha256 for entry in holder.operator.rounds("run") if entry.round == 1)
         damaged = tmp_path / "damaged"
         damaged.write_bytes(model_bytes(9.0))
-        Objects(bucket).put(damaged, f"blobs/{newest[:2]}/{newest}")
+        ObjectClient(bucket).put(damaged, f"blobs/{newest[:2]}/{newest}")
         for fleet in (holder, follower):
             (fleet.state / "blobs" / "copies" / newest).unlink(missing_ok=True)
         for device, work in zip(devices, works, strict=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +13,9 @@ import pytest
 import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db.sqlite import open_store
+from moonfed.coordinator.storage.db.tables import SCHEMA_VERSION
 from moonfed.coordinator.storage.transient_errors import as_full_disk
-from moonfed.errors import Corrupt
+from moonfed.errors import Corrupt, VersionMismatch
 from tests.coordinator.storage.test_store import RUN
 
 
@@ -22,6 +25,22 @@ def test_it_is_durable_against_power_loss(tmp_path: Path) -> None:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
     store.close()
+
+
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, 99])
+def test_any_other_schema_is_refused_with_both_versions(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "coordinator.db"
+    open_store(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE schema SET version = ?", (version,))
+        connection.commit()
+        before = list(connection.iterdump())
+    with pytest.raises(
+        VersionMismatch, match=f"version {version}; this release of moonfed reads version {SCHEMA_VERSION}"
+    ):
+        open_store(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert list(connection.iterdump()) == before
 
 
 def test_a_full_database_is_told_from_other_trouble(tmp_path: Path) -> None:

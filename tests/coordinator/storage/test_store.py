@@ -10,9 +10,9 @@ import pytest
 
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import Answer, AttemptId, RunRecord
+from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.recovery import recovered_state
@@ -24,7 +24,7 @@ RUN = RunRecord(
     run="digits",
     created=1.5,
     status="running",
-    settings=Settings(rounds=3, cohort=Amount(count=2), quorum=Amount(count=1), seed=2**64 - 1),
+    settings=RunSettings(rounds=3, cohort=Amount(count=2), quorum=Amount(count=1), seed=2**64 - 1),
     manifest=ref_of_bytes(b"manifest"),
     method="fedavg",
     initial=ref_of_bytes(b"initial"),
@@ -33,8 +33,8 @@ FIRST = AttemptId(run="digits", round=1, attempt=1)
 MODEL = ref_of_bytes(b"model 1")
 
 
-def update(device: str, content: bytes = b"update", attempt: AttemptId = FIRST) -> Answer:
-    return Answer(
+def update(device: str, content: bytes = b"update", attempt: AttemptId = FIRST) -> DeviceReport:
+    return DeviceReport(
         id=attempt,
         device=device,
         outcome="accepted",
@@ -95,18 +95,18 @@ def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Stor
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
     blobs = update("a").blobs
-    assert not store.answers.has_receipt(FIRST, "a", blobs)
-    store.answers.put(update("a"))
-    assert store.answers.has_receipt(FIRST, "a", blobs)
+    assert not store.reports.has_receipt(FIRST, "a", blobs)
+    store.reports.replace(update("a"))
+    assert store.reports.has_receipt(FIRST, "a", blobs)
     with pytest.raises(AlreadyExists, match="different update of 'a'"):
-        store.answers.has_receipt(FIRST, "a", update("a", b"other").blobs)
+        store.reports.has_receipt(FIRST, "a", update("a", b"other").blobs)
     store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
-    assert store.answers.has_receipt(FIRST, "a", blobs)
+    assert store.reports.has_receipt(FIRST, "a", blobs)
     second = AttemptId(run="digits", round=2, attempt=1)
     store.open_round(second, ["a"])
-    store.answers.put(update("a", attempt=second))
+    store.reports.replace(update("a", attempt=second))
     store.abandon_round(second, "because")
-    assert not store.answers.has_receipt(second, "a", blobs)
+    assert not store.reports.has_receipt(second, "a", blobs)
 
 
 def test_the_latest_round_that_counted_a_device_is_found(store: Store) -> None:
@@ -121,9 +121,9 @@ def test_the_latest_round_that_counted_a_device_is_found(store: Store) -> None:
     for id_, devices in courses:
         store.open_round(id_, ["a", "b", "c", "d"])
         for device in devices:
-            store.answers.put(update(device, attempt=id_))
+            store.reports.replace(update(device, attempt=id_))
         if id_ in refused:
-            store.answers.put(Answer(id=id_, device=refused[id_], outcome="refused", reason="it was damaged"))
+            store.reports.replace(DeviceReport(id=id_, device=refused[id_], outcome="refused", reason="it was damaged"))
         if id_ in (attempt(1, 1), attempt(2, 2)):
             store.commit_round(
                 id_, devices.strip(refused.get(id_, "")), {"model": MODEL}, metrics={}, metrics_before={}
@@ -166,9 +166,9 @@ def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
     first.abandon_round(FIRST, "because")
     again = AttemptId(run="digits", round=1, attempt=2)
     first.open_round(again, ["a", "b", "c", "d"])
-    first.answers.put(update("b", attempt=again))
-    first.answers.put(Answer(id=again, device="c", outcome="declined", reason="busy"))
-    first.answers.put(Answer(id=again, device="d", outcome="refused", reason="NaN"))
+    first.reports.replace(update("b", attempt=again))
+    first.reports.replace(DeviceReport(id=again, device="c", outcome="declined", reason="busy"))
+    first.reports.replace(DeviceReport(id=again, device="d", outcome="refused", reason="NaN"))
     first.leases.release()
     second = open_store()  # the first one was never closed, as after a kill
     assert second.leases.take("digits")
@@ -182,7 +182,7 @@ def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
         {"d"},
     ]
     assert state.open.outstanding == ("a",)
-    assert second.answers.of(again)[0] == update("b", attempt=again)
+    assert second.reports.of_attempt(again)[0] == update("b", attempt=again)
     second.commit_round(again, ["b"], {"model": MODEL}, metrics={}, metrics_before={})
     state = recovered_state(second, "digits")
     assert (state.committed, state.attempt, state.open) == (1, 1, None)
@@ -198,39 +198,39 @@ def test_the_attempt_after_an_abandoned_one_has_the_next_number(store: Store) ->
 def test_an_answer_replaces_the_earlier_one(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
-    store.answers.put(Answer(id=FIRST, device="a", outcome="refused", reason="NaN"))
-    store.answers.put(update("a"))
-    assert store.answers.of(FIRST) == [update("a")]
+    store.reports.replace(DeviceReport(id=FIRST, device="a", outcome="refused", reason="NaN"))
+    store.reports.replace(update("a"))
+    assert store.reports.of_attempt(FIRST) == [update("a")]
 
 
 def test_a_token_is_used_up(store: Store) -> None:
-    store.registry.add_token("0" * 64, 1, time.time() + 60)
-    assert store.registry.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
-    assert not store.registry.enrol("cam-2", "2" * 64, "0" * 64, 5.0)
-    assert [device.device for device in store.registry.devices()] == ["cam-1"]
-    assert store.registry.enrol("cam-1", "1" * 64, "0" * 64, 6.0), "the device that used it up asks again"
-    assert store.registry.devices()[0].certificate_expires == 6.0
-    token = store.registry.token("0" * 64)
+    store.devices.add_token("0" * 64, 1, time.time() + 60)
+    assert store.devices.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
+    assert not store.devices.enrol("cam-2", "2" * 64, "0" * 64, 5.0)
+    assert [device.device for device in store.devices.devices()] == ["cam-1"]
+    assert store.devices.enrol("cam-1", "1" * 64, "0" * 64, 6.0), "the device that used it up asks again"
+    assert store.devices.devices()[0].certificate_expires == 6.0
+    token = store.devices.token("0" * 64)
     assert token
     assert token.uses_left == 0
-    assert store.registry.token("3" * 64) is None
+    assert store.devices.token("3" * 64) is None
 
 
 def test_a_taken_name_uses_nothing_up(store: Store) -> None:
-    store.registry.add_token("0" * 64, 2, time.time() + 60)
-    assert store.registry.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
+    store.devices.add_token("0" * 64, 2, time.time() + 60)
+    assert store.devices.enrol("cam-1", "1" * 64, "0" * 64, 5.0)
     with pytest.raises(AlreadyExists, match="'cam-1'"):
-        store.registry.enrol("cam-1", "2" * 64, "0" * 64, 5.0)
-    token = store.registry.token("0" * 64)
+        store.devices.enrol("cam-1", "2" * 64, "0" * 64, 5.0)
+    token = store.devices.token("0" * 64)
     assert token
     assert token.uses_left == 1
 
 
 def test_a_device_is_heard_of(store: Store) -> None:
-    store.registry.seen("cam-1", {"torch": "2.6"})
-    store.registry.seen("cam-1")
-    store.registry.renewed("cam-1", "1" * 64, 77.0)
-    device = store.registry.devices()[0]
+    store.devices.seen("cam-1", {"torch": "2.6"})
+    store.devices.seen("cam-1")
+    store.devices.renewed("cam-1", "1" * 64, 77.0)
+    device = store.devices.devices()[0]
     assert (device.platform, device.certificate_expires) == ({"torch": "2.6"}, 77.0)
     assert device.last_seen >= device.enrolled > 0
 
@@ -313,7 +313,7 @@ def test_what_another_run_needs_is_not_released(store: Store) -> None:
 def test_only_a_run_that_has_ended_is_deleted_and_then_its_name_is_free(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
-    store.answers.put(update("a"))
+    store.reports.replace(update("a"))
     store.put_metrics("digits", 0, {"accuracy": 0.5})
     with pytest.raises(WrongState, match="'digits' is running; stop it"):
         store.delete_run("digits")
@@ -364,11 +364,11 @@ def test_receipts_of_long_ago_are_forgotten(store: Store) -> None:
     for round_ in range(1, RECEIPT_ROUNDS + 3):
         attempt = replace(FIRST, round=round_)
         store.open_round(attempt, ["a"])
-        store.answers.put(update("a", attempt=attempt))
+        store.reports.replace(update("a", attempt=attempt))
         store.commit_round(attempt, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
     blobs = update("a").blobs
     attempts = [replace(FIRST, round=round_) for round_ in range(1, RECEIPT_ROUNDS + 3)]
-    held = [store.answers.has_receipt(attempt, "a", blobs) for attempt in attempts]
+    held = [store.reports.has_receipt(attempt, "a", blobs) for attempt in attempts]
     assert held == [False] * 2 + [True] * RECEIPT_ROUNDS
     assert store.latest_counted("digits") == {"a": replace(FIRST, round=RECEIPT_ROUNDS + 2)}
 
@@ -378,10 +378,10 @@ def test_names_are_in_the_order_of_their_bytes(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, names)
     for name in names:
-        store.registry.seen(name)
-        store.answers.put(update(name))
-    assert [device.device for device in store.registry.devices()] == sorted(names)
-    assert [answer.device for answer in store.answers.of(FIRST)] == sorted(names)
+        store.devices.seen(name)
+        store.reports.replace(update(name))
+    assert [device.device for device in store.devices.devices()] == sorted(names)
+    assert [report.device for report in store.reports.of_attempt(FIRST)] == sorted(names)
 
 
 def test_a_transaction_that_fails_in_the_middle_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,58 +403,58 @@ def test_a_transaction_that_fails_in_the_middle_leaves_nothing(store: Store, mon
 
 
 def test_a_token_is_used_as_often_as_it_says_however_many_ask_at_once(store: Store) -> None:
-    store.registry.add_token("0" * 64, 5, time.time() + 60)
+    store.devices.add_token("0" * 64, 5, time.time() + 60)
     with ThreadPoolExecutor(8) as threads:
-        asked = [threads.submit(store.registry.enrol, f"cam-{n}", f"{n:064}", "0" * 64, 5.0) for n in range(16)]
+        asked = [threads.submit(store.devices.enrol, f"cam-{n}", f"{n:064}", "0" * 64, 5.0) for n in range(16)]
     assert sum(enrolled.result() for enrolled in asked) == 5
-    assert len(store.registry.devices()) == 5
+    assert len(store.devices.devices()) == 5
 
 
 def test_a_device_that_answers_and_attends_many_times_at_once_is_one_row(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
     with ThreadPoolExecutor(8) as threads:
-        done = [threads.submit(store.registry.seen, "a", {"torch": "2.6"}) for _ in range(16)]
-        done += [threads.submit(store.answers.put, update("a")) for _ in range(16)]
+        done = [threads.submit(store.devices.seen, "a", {"torch": "2.6"}) for _ in range(16)]
+        done += [threads.submit(store.reports.replace, update("a")) for _ in range(16)]
         done += [threads.submit(store.put_metrics, "digits", 0, {"b": 1.0, "a": 2.0}) for _ in range(16)]
     for work in done:
         work.result()
-    assert len(store.registry.devices()) == 1
-    assert store.answers.of(FIRST) == [update("a")]
+    assert len(store.devices.devices()) == 1
+    assert store.reports.of_attempt(FIRST) == [update("a")]
     assert store.metrics("digits", 0) == {"a": 2.0, "b": 1.0}
 
 
 def test_a_round_takes_answers_while_it_is_open(store: Store) -> None:
     store.add_run(RUN)
     with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is unknown"):
-        store.answers.take(update("a"))
+        store.reports.record(update("a"))
     store.open_round(FIRST, ["a", "b", "c"])
-    store.answers.take(Answer(id=FIRST, device="a", outcome="refused", reason="it was wrong"))
-    store.answers.take(update("a"))
-    store.answers.take(update("a"))
+    store.reports.record(DeviceReport(id=FIRST, device="a", outcome="refused", reason="it was wrong"))
+    store.reports.record(update("a"))
+    store.reports.record(update("a"))
     with pytest.raises(AlreadyExists, match="a different update of 'a' already stands in round 1"):
-        store.answers.take(update("a", b"another"))
+        store.reports.record(update("a", b"another"))
     for outcome in ("refused", "declined"):
         with pytest.raises(WrongState, match="'a' has already delivered its update"):
-            store.answers.take(replace(update("a"), outcome=outcome))
-    declined = Answer(id=FIRST, device="b", outcome="declined", reason="busy")
-    store.answers.take(declined)
+            store.reports.record(replace(update("a"), outcome=outcome))
+    declined = DeviceReport(id=FIRST, device="b", outcome="declined", reason="busy")
+    store.reports.record(declined)
     with pytest.raises(WrongState, match="'b' has declined round 1"):
-        store.answers.take(update("b"))
+        store.reports.record(update("b"))
     store.begin_reducing(FIRST)
     store.begin_reducing(FIRST)
     for device in ("a", "c"):
         with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is reducing; it takes no update"):
-            store.answers.take(update(device))
-    assert store.answers.of(FIRST) == [update("a"), declined]
-    assert store.answers.has_receipt(FIRST, "a", update("a").blobs)
+            store.reports.record(update(device))
+    assert store.reports.of_attempt(FIRST) == [update("a"), declined]
+    assert store.reports.has_receipt(FIRST, "a", update("a").blobs)
     assert store.past_rounds("digits", None, 9) == []
 
 
 def test_a_round_that_was_being_reduced_goes_on_with_that(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
-    store.answers.take(update("a"))
+    store.reports.record(update("a"))
     store.begin_reducing(FIRST)
     state = recovered_state(store, "digits")
     assert state.open is not None
@@ -467,15 +467,15 @@ def test_a_round_that_was_being_reduced_goes_on_with_that(store: Store) -> None:
 def test_a_round_that_is_opened_again_has_no_answers(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
-    store.answers.take(update("a"))
+    store.reports.record(update("a"))
     store.begin_reducing(FIRST)
     store.reopen_round(FIRST)
-    assert store.answers.of(FIRST) == []
+    assert store.reports.of_attempt(FIRST) == []
     state = recovered_state(store, "digits")
     assert state.open is not None
     assert (state.open.cohort, state.open.reported, state.open.overdue) == (("a", "b"), frozenset(), False)
-    store.answers.take(update("a"))
+    store.reports.record(update("a"))
     store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
     with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' has ended; it cannot be opened again"):
         store.reopen_round(FIRST)
-    assert store.answers.of(FIRST) == [update("a")]
+    assert store.reports.of_attempt(FIRST) == [update("a")]

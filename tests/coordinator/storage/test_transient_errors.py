@@ -15,8 +15,8 @@ import sqlalchemy as sql
 from moonfed.blobs import BlobDirectory
 from moonfed.coordinator.records import AttemptId, RoundRecord
 from moonfed.coordinator.rounds import synchronous
-from moonfed.coordinator.storage.blobs.object_client import Objects
-from moonfed.coordinator.storage.receipts import Answers
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
+from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import Unavailable
@@ -76,7 +76,7 @@ def expect_both(fleet: Fleet) -> None:
     [
         (Spool, "holds", FULL, "the disk is full"),  # no room to fetch another replica's to
         (BlobDirectory, "put_file", FULL, "the disk is full"),
-        (Answers, "of", BROKEN, "the coordinator's database cannot be reached at present"),
+        (DeviceReports, "of_attempt", BROKEN, "the coordinator's database cannot be reached at present"),
         (Store, "commit_round", FULL, "the disk is full"),
     ],
 )
@@ -99,8 +99,8 @@ def test_a_round_waits_for_a_trouble_to_pass_and_counts_what_was_acknowledged(
 def test_a_round_waits_for_an_object_store_that_fails_while_it_is_reduced(
     tmp_path: Path, bucket: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = Trouble(monkeypatch, Objects, "put", AWAY)
-    delete = Trouble(monkeypatch, Objects, "delete", AWAY)
+    put = Trouble(monkeypatch, ObjectClient, "put", AWAY)
+    delete = Trouble(monkeypatch, ObjectClient, "delete", AWAY)
     with fleet_in(tmp_path, blobs=bucket) as fleet:
         monkeypatch.setattr(
             "moonfed.coordinator.storage.shared_spool.SharedSpool.put", lambda *_: None

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from moonfed.blobs import ref_of_bytes, ref_of_file
-from moonfed.coordinator.records import Answer, AttemptId, RunRecord
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
+from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.opening import Storage, open_storage
-from moonfed.coordinator.storage.receipts import Answers
 from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState
@@ -22,7 +22,7 @@ RUN = RunRecord(
     run="r",
     created=1.0,
     status="running",
-    settings=Settings(rounds=1),
+    settings=RunSettings(rounds=1),
     manifest=ref_of_bytes(b"manifest"),
     method="fedavg",
     initial=ref_of_bytes(b"initial"),
@@ -47,17 +47,17 @@ def checked(state: Storage, name: str, content: bytes) -> Path:
 
 
 def arrival(state: Storage, device: str, content: bytes = b"one") -> PendingUpdate:
-    answer = Answer(
+    report = DeviceReport(
         id=FIRST, device=device, outcome="accepted", samples=1, steps=1, blobs={"model": ref_of_bytes(content)}
     )
-    return PendingUpdate(answer=answer, checked={"model": checked(state, device, content)})
+    return PendingUpdate(report=report, checked={"model": checked(state, device, content)})
 
 
 def intake(state: Storage) -> GroupCommit:
-    def is_new(answer: Answer) -> bool:
-        return not state.store.answers.has_receipt(answer.id, answer.device, answer.blobs)
+    def is_new(report: DeviceReport) -> bool:
+        return not state.store.reports.has_receipt(report.id, report.device, report.blobs)
 
-    return GroupCommit(state.store.answers, state.spool, is_new, asynchronous=False)
+    return GroupCommit(state.store.reports, state.spool, is_new, asynchronous=False)
 
 
 def outcome(arrived: PendingUpdate) -> BaseException | None:
@@ -70,9 +70,9 @@ def place(state: Storage, device: str) -> Path:
 
 def test_all_that_wait_are_taken_in_one_transaction(state: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    real = Answers.take_all
+    real = DeviceReports.record_all
 
-    def counting(self: Answers, given: Sequence[Answer]) -> list[MoonfedError | None]:
+    def counting(self: DeviceReports, given: Sequence[DeviceReport]) -> list[MoonfedError | None]:
         taken.append(len(given))
         return real(self, given)
 
@@ -85,23 +85,23 @@ def test_all_that_wait_are_taken_in_one_transaction(state: Storage, monkeypatch:
         assert not waiting
         assert await waiting.keep() == []
 
-    monkeypatch.setattr(Answers, "take_all", counting)
+    monkeypatch.setattr(DeviceReports, "record_all", counting)
     asyncio.run(scenario())
     assert taken == [len(DEVICES)]
-    assert [answer.device for answer in state.store.answers.of(FIRST)] == DEVICES
+    assert [report.device for report in state.store.reports.of_attempt(FIRST)] == DEVICES
     assert all(place(state, device).read_bytes() == b"one" for device in DEVICES)
 
 
 def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(state: Storage) -> None:
     wanted = set(DEVICES[:2])
 
-    def is_new(answer: Answer) -> bool:
-        if answer.device not in wanted:
+    def is_new(report: DeviceReport) -> bool:
+        if report.device not in wanted:
             raise WrongState("its round is too long ago")
         return True
 
     async def scenario() -> None:
-        waiting = GroupCommit(state.store.answers, state.spool, is_new, asynchronous=True)
+        waiting = GroupCommit(state.store.reports, state.spool, is_new, asynchronous=True)
         first, second = (arrival(state, device) for device in DEVICES[:2])
         waiting.add(first)
         waiting.add(second)
@@ -112,7 +112,7 @@ def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(
         assert isinstance(outcome(second), WrongState)
 
     asyncio.run(scenario())
-    assert [answer.device for answer in state.store.answers.of(FIRST)] == DEVICES[:1]
+    assert [report.device for report in state.store.reports.of_attempt(FIRST)] == DEVICES[:1]
 
 
 def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: Storage) -> None:
@@ -128,7 +128,7 @@ def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: Storage)
             arrival(state, "cam-3"),
         )
         gone.checked["model"].unlink()
-        state.store.answers.take(Answer(id=FIRST, device="cam-3", outcome="declined", reason="busy"))
+        state.store.reports.record(DeviceReport(id=FIRST, device="cam-3", outcome="declined", reason="busy"))
         for arrived in (known, gone, good, declined):
             waiting.add(arrived)
         assert await waiting.keep() == [good]
@@ -142,11 +142,11 @@ def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: Storage)
 
     asyncio.run(scenario())
     assert place(state, "cam-0").read_bytes() == b"one", "the first stands"
-    accepted = [answer.device for answer in state.store.answers.of(FIRST) if answer.outcome == "accepted"]
+    accepted = [report.device for report in state.store.reports.of_attempt(FIRST) if report.outcome == "accepted"]
     assert accepted == ["cam-0", "cam-2"]
 
 
-@pytest.mark.parametrize(("place_", "name"), [(Answers, "take_all"), (Spool, "sync")])
+@pytest.mark.parametrize(("place_", "name"), [(DeviceReports, "record_all"), (Spool, "sync")])
 def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again(
     state: Storage, monkeypatch: pytest.MonkeyPatch, place_: type[object], name: str
 ) -> None:
@@ -162,14 +162,14 @@ def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again
             full.setattr(place_, name, fail)
             assert await waiting.keep() == []
         assert [outcome(arrived) for arrived in arrivals] == [FULL] * len(DEVICES)
-        assert state.store.answers.of(FIRST) == []
+        assert state.store.reports.of_attempt(FIRST) == []
         again = [arrival(state, device) for device in DEVICES]
         for arrived in again:
             waiting.add(arrived)
         assert await waiting.keep() == again
 
     asyncio.run(scenario())
-    assert [answer.device for answer in state.store.answers.of(FIRST)] == DEVICES
+    assert [report.device for report in state.store.reports.of_attempt(FIRST)] == DEVICES
 
 
 def test_two_updates_of_one_device_are_not_taken_together_and_the_first_stands(state: Storage) -> None:
@@ -184,5 +184,5 @@ def test_two_updates_of_one_device_are_not_taken_together_and_the_first_stands(s
         assert isinstance(outcome(second), AlreadyExists)
 
     asyncio.run(scenario())
-    standing = {answer.device: answer.blobs["model"] for answer in state.store.answers.of(FIRST)}
+    standing = {report.device: report.blobs["model"] for report in state.store.reports.of_attempt(FIRST)}
     assert ref_of_file(place(state, "cam-0")) == standing["cam-0"] == ref_of_bytes(b"one")

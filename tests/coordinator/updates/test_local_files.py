@@ -19,7 +19,7 @@ from moonfed.bundle import Bundle
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import AttemptId, RunEvent, RunView
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import AlreadyExists, Corrupt, NotFound, SchemaMismatch, WrongState
@@ -31,7 +31,7 @@ from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, WAIT, make_bundle, model_bytes, model_values
 
 NAMES = ("party-0", "party-1", "party-2")
-ALL = Settings(rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), patience_seconds=1e6, seed=11)
+ALL = RunSettings(rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), patience_seconds=1e6, seed=11)
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:
@@ -49,7 +49,7 @@ async def opened(state: Path) -> AsyncIterator[Coordinator]:
             await coordinator.close()
 
 
-async def started(coordinator: Coordinator, bundle: Bundle, settings: Settings = ALL) -> None:
+async def started(coordinator: Coordinator, bundle: Bundle, settings: RunSettings = ALL) -> None:
     for content in bundle.contents.values():
         coordinator.storage.blobs.put_bytes(content)
     await coordinator.operators.start_run("run", bundle.ref.sha256, "", settings)
@@ -102,10 +102,10 @@ async def watched(coordinator: Coordinator, kind: str, round_: int = 0) -> RunEv
     raise AssertionError("the run has ended before")
 
 
-async def course(state: Path, directory: Path, rule: ServerRule, stops: Sequence[int]) -> dict[str, bytes]:
+async def course(state: Path, directory: Path, rule: ServerRule, stop_requests: Sequence[int]) -> dict[str, bytes]:
     """Four rounds, with the coordinator ended and begun again after some; the final global state."""
     directory.mkdir()
-    for number, last in enumerate((*stops, 4)):
+    for number, last in enumerate((*stop_requests, 4)):
         async with opened(state) as coordinator:
             if number == 0:
                 await started(coordinator, make_bundle(**SCAFFOLD, server_rule=rule))
@@ -124,8 +124,8 @@ def test_the_global_state_goes_on_over_restarts_to_the_very_bit(tmp_path: Path, 
     found: list[dict[str, bytes]] = []
 
     async def scenario() -> None:
-        for number, stops in enumerate([(), (1, 3), (2,)]):
-            found.append(await course(tmp_path / f"state-{number}", tmp_path / f"own-{number}", rule, stops))
+        for number, stop_requests in enumerate([(), (1, 3), (2,)]):
+            found.append(await course(tmp_path / f"state-{number}", tmp_path / f"own-{number}", rule, stop_requests))
 
     play(scenario())
     assert found[0] == found[1] == found[2]

@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rpc import stream_deadline
-from moonfed.coordinator.storage.receipts import Answers
+from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates import submission
@@ -332,7 +332,11 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
 @pytest.mark.parametrize(
     ("place", "name", "error"),
     [
-        (Answers, "take_all", OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full"))),
+        (
+            DeviceReports,
+            "record_all",
+            OperationalError("INSERT", (), sqlite3.OperationalError("database or disk is full")),
+        ),
         (Spool, "put", FULL),
         (Spool, "sync", FULL),
         (Incoming, "finish", FULL),

@@ -222,8 +222,8 @@ def test_what_the_parties_measure_is_in_the_results(tmp_path: Path) -> None:
         for row in rows(tmp_path / "a"):
             record = directory.store.round(AttemptId(run="simulation", round=row["round"], attempt=1))
             assert record is not None
-            answers = directory.store.answers.of(record.id)
-            told = [(answer.samples, answer.metrics["inexactness"]) for answer in answers]
+            reports = directory.store.reports.of_attempt(record.id)
+            told = [(report.samples, report.metrics["inexactness"]) for report in reports]
             mean = sum(samples * value for samples, value in told) / sum(samples for samples, _ in told)
             assert row["metrics"]["inexactness"] == pytest.approx(mean)
             assert 0 < mean < 10
@@ -242,10 +242,10 @@ def test_stragglers_do_only_a_part_of_their_work_and_still_count(tmp_path: Path)
     with open_storage(tmp_path / "a" / "coordinator") as directory:
         for record in directory.store.past_rounds("simulation", None, 10):
             assert len(record.counted) == 4
-            answers = directory.store.answers.of(record.id)
-            fewer = [answer.device for answer in answers if answer.steps < whole[answer.device]]
+            reports = directory.store.reports.of_attempt(record.id)
+            fewer = [report.device for report in reports if report.steps < whole[report.device]]
             assert len(fewer) <= 2
-            assert all(1 <= answer.steps <= whole[answer.device] for answer in answers)
+            assert all(1 <= report.steps <= whole[report.device] for report in reports)
             partial += fewer
     assert len(partial) >= 3  # of the six who might also have drawn all of their steps
 
@@ -350,9 +350,9 @@ def test_parties_may_exchange_encoded_models_and_learn_the_same(tmp_path: Path) 
         result = run_simulation(simulation, tmp_path / name, engine=TWO)
         specs = read_bundle(result.bundle).manifest.tensors
         with open_storage(tmp_path / name / "coordinator") as directory:
-            answers = directory.store.answers.of(AttemptId(run="simulation", round=2, attempt=1))
+            reports = directory.store.reports.of_attempt(AttemptId(run="simulation", round=2, attempt=1))
         assert result.model
-        sent = [answer.blobs["model"].size / result.model.stat().st_size for answer in answers]
+        sent = [report.blobs["model"].size / result.model.stat().st_size for report in reports]
         assert all(ratio <= 0.27 for ratio in sent) == (name == "encoded")
         models[name] = np.array(open_model(result.model, specs))
     start = np.array(open_model(tmp_path / "plain" / "bundle" / WEIGHTS_FILE, specs))

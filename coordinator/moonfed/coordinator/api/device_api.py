@@ -11,10 +11,10 @@ from moonfed.assignment import RunEnded
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import ending
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, Sessions, require_contract
-from moonfed.coordinator.records import MAX_REASON, Answer, AttemptId
+from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.opening import Storage
-from moonfed.coordinator.support.tasks import Background
+from moonfed.coordinator.support.tasks import BackgroundTasks
 from moonfed.coordinator.updates.submission import Updates, UpdateSession
 from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader
@@ -31,9 +31,9 @@ class DeviceApi:
         uploads: Transfers,
         attendance: Sessions,
         liveness: Liveness,
-        background: Background,
+        background: BackgroundTasks,
     ) -> None:
-        self.blobs, self._registry, self._runs = storage.blobs, storage.store.registry, runs
+        self.blobs, self._registry, self._runs = storage.blobs, storage.store.devices, runs
         self._attendance, self._liveness, self._background = attendance, liveness, background
         self._submissions = Updates(storage, uploads, background)
 
@@ -85,8 +85,8 @@ class DeviceApi:
         served = await self._runs.find(attempt.run, attempt)
         if served is None:
             raise WrongState(f"run {attempt.run!r} has ended")
-        answer = Answer(id=attempt, device=device, outcome="declined", reason=printable(reason[:MAX_REASON]))
-        await self._background.finish(served.decline(answer))
+        report = DeviceReport(id=attempt, device=device, outcome="declined", reason=printable(reason[:MAX_REASON]))
+        await self._background.finish(served.decline(report))
 
     async def _noticed(self, device: str, platform: Mapping[str, str] | None) -> None:
         """Lets every run know whether the device is here now."""

@@ -10,10 +10,10 @@ from moonfed.blobs import BlobRef
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.rounds.retention import Retention
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.opening import Storage
-from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import check_metrics
 from moonfed.errors import NotFound
@@ -30,7 +30,7 @@ class OperatorApi:
         runs: RunManager,
         uploads: Transfers,
         attendance: Sessions,
-        background: Background,
+        background: BackgroundTasks,
     ) -> None:
         self.blobs, self._budget, self._garbage_collector = storage.blobs, storage.budget, storage.garbage_collector
         self._store, self._runs = storage.store, runs
@@ -57,7 +57,7 @@ class OperatorApi:
 
     # Runs
 
-    async def start_run(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
+    async def start_run(self, name: str, manifest: str, model: str, settings: RunSettings) -> RunView:
         """Starts a run from a stored bundle, from its initial weights or from a stored model."""
         return await self._background.finish(self._runs.start(name, manifest, model, settings))
 
@@ -126,7 +126,7 @@ class OperatorApi:
 
     async def devices(self) -> list[DeviceRecord]:
         """All known devices, in order of their names."""
-        return [self._seen(device) for device in await asyncio.to_thread(self._store.registry.devices)]
+        return [self._seen(device) for device in await asyncio.to_thread(self._store.devices.devices)]
 
     def _seen(self, device: DeviceRecord) -> DeviceRecord:
         session = self._attendance.find(device.device)

@@ -16,7 +16,7 @@ import grpc
 from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, SchemaMismatch, Unavailable
 from moonfed.files import require_file
@@ -45,7 +45,7 @@ class Console:
         """A call that must not be repeated by itself."""
         return transport.call(method, request, explain=self.explain)
 
-    def start_run(self, name: str, bundle: Bundle, model: Path | None, settings: Settings) -> control_pb2.Run:
+    def start_run(self, name: str, bundle: Bundle, model: Path | None, settings: RunSettings) -> control_pb2.Run:
         """Uploads what the coordinator lacks and starts a run, from the bundle's weights or those in `model`.
 
         Raises SchemaMismatch, before anything is sent, if that model is not one of the bundle's.

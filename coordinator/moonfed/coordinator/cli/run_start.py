@@ -95,12 +95,12 @@ def start(
     from moonfed.coordinator.cli.format import run_document, snapshot_line
     from moonfed.coordinator.rounds.fedbuff_settings import parse_asynchronous
     from moonfed.coordinator.rounds.retention import Retention
-    from moonfed.coordinator.rounds.settings import Settings, parse_amount, parse_fraction, parse_sampling
+    from moonfed.coordinator.rounds.settings import RunSettings, parse_amount, parse_fraction, parse_sampling
     from moonfed.encodings import parse_encodings
     from moonfed.labels import parse_labels
     from moonfed.registry import Selection, read_pairs
 
-    settings = Settings(
+    settings = RunSettings(
         rounds=rounds,
         cohort=parse_amount("cohort", cohort),
         minimum_devices=minimum_devices,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.errors import VersionMismatch
 from moonfed.labels import lacking, write_labels
 from moonfed.manifest import Manifest
 
 
-def misfit(introduction: DeviceInfo, manifest: Manifest, settings: Settings) -> str | None:
+def misfit(introduction: DeviceInfo, manifest: Manifest, settings: RunSettings) -> str | None:
     """What a device lacks that a run needs, as in "without the encoding int8"; None if it can take part."""
     if manifest.plan.interface not in introduction.plan_interfaces:
         return f"without the plan interface {manifest.plan.interface}"
@@ -36,7 +36,7 @@ def incompatibility(introduction: DeviceInfo, interfaces: Collection[str]) -> Ve
 class EligibleDevices:
     """The attending devices that can take part in a run that is driven here, and what the others lack."""
 
-    def __init__(self, attendance: Sessions, manifest: Manifest, settings: Settings) -> None:
+    def __init__(self, attendance: Sessions, manifest: Manifest, settings: RunSettings) -> None:
         self._attendance, self._manifest, self._settings = attendance, manifest, settings
         self.misfits: dict[str, str] = {}  # who attended and could not take part when it was last looked for
 

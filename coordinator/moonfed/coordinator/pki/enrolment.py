@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from moonfed.coordinator.pki.authority import Authority, Signed
-from moonfed.coordinator.storage.devices import Registry
+from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.errors import InvalidInput, Untrusted
 from moonfed.join_token import JoinToken
 
@@ -34,7 +34,7 @@ class Enrolment:
     """Admits devices. Blocking: every method is a transaction. `address`: host:port that the tokens name."""
 
     authority: Authority
-    registry: Registry
+    registry: DeviceRegistry
     address: str
     certificate_life: timedelta
 

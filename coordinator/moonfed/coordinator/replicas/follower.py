@@ -16,9 +16,9 @@ from moonfed.coordinator.devices.eligibility import misfit
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import announce
 from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
-from moonfed.coordinator.records import Answer, AttemptId, RunEvent, RunRecord, RunView, attempt_id
-from moonfed.coordinator.replicas.snapshot import Sighting, happenings, look
-from moonfed.coordinator.rounds.protocol import kind_of
+from moonfed.coordinator.records import AttemptId, DeviceReport, RunEvent, RunRecord, RunView, attempt_id
+from moonfed.coordinator.replicas.snapshot import RunSnapshot, events_between, look
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.runs.admission import needed_attempts, objection
 from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, load_global_state
@@ -28,14 +28,14 @@ from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
 from moonfed.manifest import MODEL, Manifest
 
 STOP_SECONDS = 10.0  # for which an operator waits until the run's holder has stopped it
 
 
-class Follower:
+class RunFollower:
     """One followed run."""
 
     def __init__(
@@ -46,14 +46,14 @@ class Follower:
         storage: Storage,
         attendance: Sessions,
         liveness: Liveness,
-        background: Background,
+        background: BackgroundTasks,
     ) -> None:
-        self.record, self.manifest, self.state = record, manifest, kind_of(record.settings).first
+        self.record, self.manifest, self.state = record, manifest, round_protocol(record.settings).first
         self._store, self._blobs, self._spool = storage.store, storage.blobs, storage.spool
         self._attendance, self.background = attendance, background
         self._liveness = liveness
         self._lock = asyncio.Lock()
-        self._seen: Sighting | None = None
+        self._seen: RunSnapshot | None = None
         self._standing: GlobalState | None = None
         self._standing_after = -1  # that so many committed rounds led to
         self._standing_attempt = 0  # the one that it was loaded for: the one before may have found it damaged
@@ -95,7 +95,7 @@ class Follower:
             self._standing_after = state.committed if self._standing else -1
             self._standing_attempt = state.open.attempt
 
-    async def _show(self, seen: Sighting) -> None:
+    async def _show(self, seen: RunSnapshot) -> None:
         before, self._seen = self._seen, seen
         if seen.record.status != "running":
             await self._end(seen.record, before)
@@ -107,11 +107,11 @@ class Follower:
         self._tell(before, seen)
         self._offer(self.state.open.outstanding if self.state.open else ())
 
-    def _tell(self, before: Sighting | None, seen: Sighting) -> None:
-        for event in happenings(before, seen) if before else ():
+    def _tell(self, before: RunSnapshot | None, seen: RunSnapshot) -> None:
+        for event in events_between(before, seen) if before else ():
             self._watchers.tell(event)
 
-    async def _end(self, record: RunRecord, before: Sighting | None = None) -> None:
+    async def _end(self, record: RunRecord, before: RunSnapshot | None = None) -> None:
         if before and self._seen:
             self._tell(before, self._seen)
         self.record, self.state = record, replace(self.state, open=None, status=record.status)
@@ -142,38 +142,38 @@ class Follower:
             if session and device in current.outstanding and self._misfit(session) is None:
                 session.offer(build_assignment(id_, device, self.record, self.manifest, self._standing))
 
-    async def accept(self, answer: Answer, checked: Mapping[str, Path]) -> None:
+    async def accept(self, report: DeviceReport, checked: Mapping[str, Path]) -> None:
         """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing.
 
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
-        if not await asyncio.to_thread(self._store.answers.has_receipt, answer.id, answer.device, answer.blobs):
-            self.require_wanted(answer.id, answer.device)
-            await asyncio.to_thread(self._put_update, answer, checked)
-            await self._take(answer)
+        if not await asyncio.to_thread(self._store.reports.has_receipt, report.id, report.device, report.blobs):
+            self.require_wanted(report.id, report.device)
+            await asyncio.to_thread(self._put_update, report, checked)
+            await self._take(report)
 
-    def _put_update(self, answer: Answer, checked: Mapping[str, Path]) -> None:
-        self._spool.put(answer.id, answer.device, checked)
-        self._spool.sync([(answer.id, answer.device)])
+    def _put_update(self, report: DeviceReport, checked: Mapping[str, Path]) -> None:
+        self._spool.put(report.id, report.device, checked)
+        self._spool.sync([(report.id, report.device)])
 
-    async def refuse(self, answer: Answer) -> None:
+    async def refuse(self, report: DeviceReport) -> None:
         """Notes that a device's update did not pass the checks."""
-        self.require_wanted(answer.id, answer.device)
+        self.require_wanted(report.id, report.device)
         with suppress(WrongState):  # an earlier update of this device stands
-            await self._take(answer)
+            await self._take(report)
 
-    async def decline(self, answer: Answer) -> None:
+    async def decline(self, report: DeviceReport) -> None:
         """Notes that a device will deliver no update; saying so again changes nothing."""
         current = self.state.open
-        if current and not self.is_over(answer.id) and answer.device in current.declined:
+        if current and not self.is_over(report.id) and report.device in current.declined:
             return
-        self.require_wanted(answer.id, answer.device)
-        await self._take(answer)
+        self.require_wanted(report.id, report.device)
+        await self._take(report)
 
-    async def _take(self, answer: Answer) -> None:
+    async def _take(self, report: DeviceReport) -> None:
         """The transaction decides; what it decided is seen at once."""
         try:
-            await asyncio.to_thread(self._store.answers.take, answer)
+            await asyncio.to_thread(self._store.reports.record, report)
         finally:
             await self.catch_up()
 
@@ -192,7 +192,7 @@ class Follower:
 
     async def stop(self) -> None:
         """Asks the run's holder to end it, and waits a while until it has."""
-        await asyncio.to_thread(self._store.pulses.ask_to_stop, self.record.run)
+        await asyncio.to_thread(self._store.run_summaries.ask_to_stop, self.record.run)
         with suppress(asyncio.TimeoutError):  # it will, or whoever takes the run over
             await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
 

@@ -15,9 +15,9 @@ from moonfed.coordinator.replicas.presence import Presence
 from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.storage.leases import LEASE_SECONDS as LEASE_SECONDS
 from moonfed.coordinator.storage.leases import Leases
-from moonfed.coordinator.storage.run_summaries import Pulse, Pulses
+from moonfed.coordinator.storage.run_summaries import RunSummaries, RunSummary
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.support.error_log import tell
+from moonfed.coordinator.support.error_log import log_error
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import MoonfedError
 
@@ -47,14 +47,14 @@ class Runs(Protocol):
         """The run's lease is another's."""
 
 
-class Replica:
+class ReplicaMonitor:
     """The life of one replica. Lives on one event loop."""
 
     def __init__(self, store: Store, runs: Runs, presence: Presence) -> None:
-        self._attendances, self._runs, self._presence = store.attendances, runs, presence
+        self._attendances, self._runs, self._presence = store.online_devices, runs, presence
         self._leases: Leases = store.leases
-        self._pulses: Pulses = store.pulses
-        self._seen: dict[str, Pulse] = {}
+        self._pulses: RunSummaries = store.run_summaries
+        self._seen: dict[str, RunSummary] = {}
         self._signs_due = 0.0
         self._troubles: dict[str, str] = {}
 
@@ -70,19 +70,19 @@ class Replica:
         for device in changed:
             for served in list(self._runs.served.values()):
                 await served.refresh(device)
-        pulses = await in_thread(self._pulses.look)
-        for run, pulse in pulses.items():
+        run_summaries = await in_thread(self._pulses.look)
+        for run, pulse in run_summaries.items():
             if not await self._heeded(run, pulse):
-                pulses[run] = Pulse(holder="", stopping=False)  # so that it is looked at again
+                run_summaries[run] = RunSummary(holder="", stopping=False)  # so that it is looked at again
         for run, served in list(self._runs.served.items()):
-            if run not in pulses and run not in self._runs.driven:
+            if run not in run_summaries and run not in self._runs.driven:
                 await served.catch_up()  # and sees that it has ended
-        self._seen = pulses
+        self._seen = run_summaries
         if asyncio.get_running_loop().time() >= self._signs_due:
             await self._presence.exchange_signs()
             self._signs_due = asyncio.get_running_loop().time() + SIGN_SECONDS
 
-    async def _heeded(self, run: str, pulse: Pulse) -> bool:
+    async def _heeded(self, run: str, pulse: RunSummary) -> bool:
         """Whether it went well; one run's trouble must not keep the others from going on, and is told once."""
         try:
             await self._heed(run, pulse)
@@ -106,7 +106,7 @@ class Replica:
             await _tried(self.look(), "this replica cannot see what the others do")
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _heed(self, run: str, pulse: Pulse) -> None:
+    async def _heed(self, run: str, pulse: RunSummary) -> None:
         ours = pulse.holder == self._leases.holder
         if not ours and not pulse.holder:
             ours = await in_thread(self._leases.take, run, LEASE_SECONDS)
@@ -125,5 +125,5 @@ async def _tried(work: Coroutine[Any, Any, None], trouble: str) -> None:
     try:
         await work
     except Exception as error:
-        tell(_log, f"{trouble}; trying again in {TROUBLE_SECONDS:g} s", error)
+        log_error(_log, f"{trouble}; trying again in {TROUBLE_SECONDS:g} s", error)
         await asyncio.sleep(TROUBLE_SECONDS)

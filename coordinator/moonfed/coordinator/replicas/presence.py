@@ -12,7 +12,7 @@ from typing import Any
 
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
-from moonfed.coordinator.storage.online_devices import Attendances, Place, Places
+from moonfed.coordinator.storage.online_devices import OnlineDevices, Place, Places
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import WrongState
 
@@ -20,7 +20,7 @@ from moonfed.errors import WrongState
 class Presence:
     """The attendances of one replica beside those of the others. Lives on one event loop."""
 
-    def __init__(self, store: Attendances, replica: str, attendance: Sessions, liveness: Liveness) -> None:
+    def __init__(self, store: OnlineDevices, replica: str, attendance: Sessions, liveness: Liveness) -> None:
         self._store, self._replica = store, replica
         self._attendance, self._liveness = attendance, liveness
         self._told: dict[str, tuple[DeviceSession, int]] = {}  # what the others know of us, by device, and since when

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moonfed.coordinator.records import Answer, AttemptId, RoundRecord, RunEvent, RunRecord, attempt_id
+from moonfed.coordinator.records import AttemptId, DeviceReport, RoundRecord, RunEvent, RunRecord, attempt_id
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.rounds import UNDER_WAY
@@ -16,17 +16,17 @@ PAST_AT_ONCE = 100  # rounds that are told of when a follower was away for long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class RunSnapshot:
     """One sight. `past`: the rounds that ended since the one before; `newest_past`: the last of all that ended."""
 
     record: RunRecord
     state: State
-    answers: Mapping[str, Answer] = field(default_factory=dict)  # by device, in the open round
+    reports: Mapping[str, DeviceReport] = field(default_factory=dict)  # by device, in the open round
     past: Sequence[RoundRecord] = ()
     newest_past: AttemptId | None = None
 
 
-def look(store: Store, run: str, before: Sighting | None) -> Sighting:
+def look(store: Store, run: str, before: RunSnapshot | None) -> RunSnapshot:
     """The run as it is now; NotFound if it was deleted. Blocking.
 
     The reads are one after the other: what changes in between is seen the next time.
@@ -37,17 +37,17 @@ def look(store: Store, run: str, before: Sighting | None) -> Sighting:
         past = store.past_rounds(run, before.newest_past, PAST_AT_ONCE)
         newest_past = past[-1].id if past else before.newest_past
     state, record = recovered_state(store, run), store.run(run)
-    answers = store.answers.of(attempt_id(run, state.open)) if state.open else []
-    return Sighting(
+    reports = store.reports.of_attempt(attempt_id(run, state.open)) if state.open else []
+    return RunSnapshot(
         record=record,
         state=state,
-        answers={answer.device: answer for answer in answers},
+        reports={report.device: report for report in reports},
         past=past,
         newest_past=newest_past,
     )
 
 
-def happenings(before: Sighting, after: Sighting) -> Iterator[RunEvent]:
+def events_between(before: RunSnapshot, after: RunSnapshot) -> Iterator[RunEvent]:
     """What those who watch are told."""
     for ended in after.past:
         yield from _ended(ended)
@@ -57,10 +57,10 @@ def happenings(before: Sighting, after: Sighting) -> Iterator[RunEvent]:
     opens = before.state.open is None or _place(before.state.open) != _place(current)
     if opens:
         yield RunEvent(kind="round_opened", round=current.round, attempt=current.attempt, devices=current.cohort)
-    known = {} if opens else before.answers
-    for device, answer in after.answers.items():
-        if device not in known or known[device].outcome != answer.outcome:
-            yield _answered(answer, current)
+    known = {} if opens else before.reports
+    for device, report in after.reports.items():
+        if device not in known or known[device].outcome != report.outcome:
+            yield _answered(report, current)
 
 
 def _ended(found: RoundRecord) -> Iterator[RunEvent]:
@@ -75,14 +75,14 @@ def _ended(found: RoundRecord) -> Iterator[RunEvent]:
         yield RunEvent(kind="metrics", round=round_, metrics=found.metrics)
 
 
-def _answered(answer: Answer, current: OpenRound) -> RunEvent:
+def _answered(report: DeviceReport, current: OpenRound) -> RunEvent:
     return RunEvent(
-        kind=KINDS[answer.outcome],
+        kind=KINDS[report.outcome],
         round=current.round,
         attempt=current.attempt,
-        device=answer.device,
+        device=report.device,
         devices=current.outstanding,
-        reason=answer.reason,
+        reason=report.reason,
     )
 
 

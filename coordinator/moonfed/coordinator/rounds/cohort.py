@@ -6,11 +6,11 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping
 
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 
 
 def draw_cohort(
-    settings: Settings, round_: int, attempt: int, attending: Collection[str], samples: Mapping[str, int]
+    settings: RunSettings, round_: int, attempt: int, attending: Collection[str], samples: Mapping[str, int]
 ) -> tuple[str, ...]:
     """The cohort of a round, in order of names; the same for the same seed, round, attempt, devices and samples.
 
@@ -29,12 +29,12 @@ def draw_cohort(
     return tuple(sorted(sorted(attending, key=rank)[: settings.drawn(len(attending))]))
 
 
-def ranked(settings: Settings, round_: int, attempt: int, devices: Collection[str]) -> list[str]:
+def ranked(settings: RunSettings, round_: int, attempt: int, devices: Collection[str]) -> list[str]:
     """The devices in the order in which a uniform draw takes them."""
     return sorted(devices, key=lambda device: _digest(settings, round_, attempt, device))
 
 
-def _digest(settings: Settings, round_: int, attempt: int, device: str) -> bytes:
+def _digest(settings: RunSettings, round_: int, attempt: int, device: str) -> bytes:
     return hashlib.sha256(f"{settings.seed}/{round_}/{attempt}/{device}".encode()).digest()
 
 

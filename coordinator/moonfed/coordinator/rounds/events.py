@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attended:
+class DeviceOnline:
     """A device began to attend, perhaps once more."""
 
     device: str
@@ -16,7 +16,7 @@ class Attended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Departed:
+class DeviceOffline:
     """A device's attendance broke off."""
 
     device: str
@@ -84,7 +84,7 @@ class Progressed(InAttempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryTimePassed(InAttempt):
+class RetryDue(InAttempt):
     """The attempt may be started."""
 
 
@@ -101,7 +101,7 @@ class Damaged(InAttempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReducingFailed(InAttempt):
+class ReductionFailed(InAttempt):
     """The updates could not be reduced. `passing`: for a reason that passes, such as a full disk."""
 
     reason: str
@@ -109,8 +109,8 @@ class ReducingFailed(InAttempt):
 
 
 Event = (
-    Attended
-    | Departed
+    DeviceOnline
+    | DeviceOffline
     | Resumed
     | StopRequested
     | UpdateAccepted
@@ -119,10 +119,10 @@ Event = (
     | DeadlinePassed
     | Stalled
     | Progressed
-    | RetryTimePassed
+    | RetryDue
     | Reduced
     | Damaged
-    | ReducingFailed
+    | ReductionFailed
 )
 
 
@@ -147,7 +147,7 @@ class Assign(InAttempt):
     device: str
 
 
-TimedEvent = DeadlinePassed | RetryTimePassed
+TimedEvent = DeadlinePassed | RetryDue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,12 @@ from moonfed.coordinator.rounds.events import (
     STOPPED,
     Abandon,
     Assign,
-    Attended,
     Command,
     Damaged,
     DeadlinePassed,
     Declined,
-    Departed,
+    DeviceOffline,
+    DeviceOnline,
     Discard,
     End,
     Event,
@@ -31,24 +31,24 @@ from moonfed.coordinator.rounds.events import (
     Progressed,
     Reduce,
     Reduced,
-    ReducingFailed,
+    ReductionFailed,
     Resumed,
-    RetryTimePassed,
+    RetryDue,
     Stalled,
     StartTimer,
     StopRequested,
     UpdateAccepted,
     UpdateRefused,
 )
-from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, BufferedState, asynchronous, buffered
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, asynchronous, buffered
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 from moonfed.coordinator.rounds.synchronous import Step, retry_seconds
 
-Next = tuple[BufferedState, tuple[Command, ...]]
+Next = tuple[FedBuffState, tuple[Command, ...]]
 
 
-def step(settings: Settings, state: State, event: Event) -> Step:
+def step(settings: RunSettings, state: State, event: Event) -> Step:
     """What an event changes, and what is to be done about it, in this order."""
     now = buffered(state)
     if now.status != "running":
@@ -58,12 +58,12 @@ def step(settings: Settings, state: State, event: Event) -> Step:
     return _shown(now), commands + more
 
 
-def _apply(settings: Settings, state: BufferedState, event: Event) -> Next:
+def _apply(settings: RunSettings, state: FedBuffState, event: Event) -> Next:
     """The event's own effect. Events of another round, and repeated ones, have none."""
     match event:
-        case Attended(device=device):
+        case DeviceOnline(device=device):
             return _attended(state, device)
-        case Departed(device=device):
+        case DeviceOffline(device=device):
             return replace(state, attending=state.attending - {device}), ()
         case Resumed(attending=attending):
             return _resumed(settings, replace(state, attending=frozenset(attending)))
@@ -78,7 +78,7 @@ def _apply(settings: Settings, state: BufferedState, event: Event) -> Next:
     return _reduction_ended(state, event) if state.open.reducing else _in_round(state, event)
 
 
-def _attended(state: BufferedState, device: str) -> Next:
+def _attended(state: FedBuffState, device: str) -> Next:
     """Who was at work goes on with what it had begun."""
     back = device not in state.attending
     state = replace(state, attending=state.attending | {device}, lost=state.lost - {device})
@@ -89,7 +89,7 @@ def _attended(state: BufferedState, device: str) -> Next:
     return state, (Assign(round=state.tasks[device], attempt=ATTEMPT, device=device),)
 
 
-def _resumed(settings: Settings, state: BufferedState) -> Next:
+def _resumed(settings: RunSettings, state: FedBuffState) -> Next:
     if state.open is None:
         return state, ()
     commands: tuple[Command, ...] = (_deadline(settings, state),)
@@ -99,7 +99,7 @@ def _resumed(settings: Settings, state: BufferedState) -> Next:
     return state, commands
 
 
-def _stopped(state: BufferedState) -> Next:
+def _stopped(state: FedBuffState) -> Next:
     state = replace(state, stopping=True)
     if state.open is None or state.open.reducing:  # what is being reduced is still committed
         return state, ()
@@ -108,7 +108,7 @@ def _stopped(state: BufferedState) -> Next:
     return replace(state, open=None, buffer={}), (abandon,)
 
 
-def _answered(state: BufferedState, event: UpdateAccepted | UpdateRefused | Declined) -> BufferedState:
+def _answered(state: FedBuffState, event: UpdateAccepted | UpdateRefused | Declined) -> FedBuffState:
     device = event.device
     if state.open is None or event.attempt != ATTEMPT or state.tasks.get(device) != event.round:
         return state
@@ -123,18 +123,18 @@ def _answered(state: BufferedState, event: UpdateAccepted | UpdateRefused | Decl
             return replace(state, declined=state.declined | {device})
 
 
-def _in_round(state: BufferedState, event: InAttempt) -> Next:
+def _in_round(state: FedBuffState, event: InAttempt) -> Next:
     match event:
         case DeadlinePassed():
             return replace(state, overdue=True), ()
-        case RetryTimePassed():
+        case RetryDue():
             return replace(state, trouble=""), ()
         case Stalled(device=device) if device in state.working:
             return replace(state, lost=state.lost | {device}), (Lose(**_place(state), device=device),)
     return state, ()
 
 
-def _reduction_ended(state: BufferedState, event: InAttempt) -> Next:
+def _reduction_ended(state: FedBuffState, event: InAttempt) -> Next:
     match event:
         case Reduced():
             return replace(state, open=None, committed=state.number, closing={}, failures=0), ()
@@ -143,9 +143,9 @@ def _reduction_ended(state: BufferedState, event: InAttempt) -> Next:
             discards = tuple(Discard(round=state.closing[name], attempt=ATTEMPT, device=name) for name in devices)
             state = replace(state, refused=state.refused | set(devices), buffer={**whole, **state.buffer})
             return _reopened(state), discards
-        case ReducingFailed(reason=reason):  # what was acknowledged stays
+        case ReductionFailed(reason=reason):  # what was acknowledged stays
             failures = state.failures + 1
-            retry = StartTimer(seconds=retry_seconds(failures), event=RetryTimePassed(**_place(state)))
+            retry = StartTimer(seconds=retry_seconds(failures), event=RetryDue(**_place(state)))
             state = replace(state, buffer={**state.closing, **state.buffer}, trouble=reason, failures=failures)
             return _reopened(state), (retry,)
         case DeadlinePassed():
@@ -155,11 +155,11 @@ def _reduction_ended(state: BufferedState, event: InAttempt) -> Next:
     return state, ()
 
 
-def _reopened(state: BufferedState) -> BufferedState:
+def _reopened(state: FedBuffState) -> FedBuffState:
     return replace(state, closing={}, open=replace(state.open, reducing=False) if state.open else None)
 
 
-def _proceed(settings: Settings, state: BufferedState) -> Next:
+def _proceed(settings: RunSettings, state: FedBuffState) -> Next:
     """What follows from where the run stands: open the next round, give out work, close the round, or end."""
     commands: tuple[Command, ...] = ()
     if state.open is None:
@@ -176,14 +176,14 @@ def _proceed(settings: Settings, state: BufferedState) -> Next:
     return state, commands + more
 
 
-def _give_up(state: BufferedState) -> tuple[Command, ...]:
+def _give_up(state: FedBuffState) -> tuple[Command, ...]:
     """What was acknowledged for a round that will not come: that round is on record with the reason."""
     if not state.buffer:
         return ()
     return Open(**_place(state), cohort=()), Abandon(**_place(state), missing=(), reason=STOPPED)
 
 
-def _open(settings: Settings, state: BufferedState) -> Next:
+def _open(settings: RunSettings, state: FedBuffState) -> Next:
     oldest = state.number - asynchronous(settings).max_staleness
     tasks = {device: begun for device, begun in state.tasks.items() if begun >= oldest}  # no other would be taken
     state = replace(
@@ -202,7 +202,7 @@ def _open(settings: Settings, state: BufferedState) -> Next:
     return state, (Open(**_place(state), cohort=cohort), _deadline(settings, state), *assigns)
 
 
-def _give_work(settings: Settings, state: BufferedState) -> Next:
+def _give_work(settings: RunSettings, state: FedBuffState) -> Next:
     """As many devices as the run wants at once are at work, as long as there are some with nothing else to do."""
     engaged = {*state.tasks, *state.buffer, *state.closing, *state.refused, *state.declined, *state.lost}
     free = settings.cohort_size(len(state.attending)) - len(state.working)
@@ -213,7 +213,7 @@ def _give_work(settings: Settings, state: BufferedState) -> Next:
     return replace(state, tasks={**state.tasks, **dict.fromkeys(drawn, state.number)}), tuple(commands)
 
 
-def _close(settings: Settings, state: BufferedState) -> Next:
+def _close(settings: RunSettings, state: FedBuffState) -> Next:
     wanted = settings.quorum.of(asynchronous(settings).buffer) if state.overdue else asynchronous(settings).buffer
     if state.open is None or state.open.reducing or state.trouble or len(state.buffer) < wanted:
         return state, ()
@@ -222,15 +222,15 @@ def _close(settings: Settings, state: BufferedState) -> Next:
     return replace(state, open=replace(state.open, reducing=True), closing=closing, buffer={}), (reduce,)
 
 
-def _deadline(settings: Settings, state: BufferedState) -> StartTimer:
+def _deadline(settings: RunSettings, state: FedBuffState) -> StartTimer:
     return StartTimer(seconds=settings.deadline_seconds, event=DeadlinePassed(**_place(state)))
 
 
-def _place(state: BufferedState) -> dict[str, int]:
+def _place(state: FedBuffState) -> dict[str, int]:
     return {"round": state.number, "attempt": ATTEMPT}
 
 
-def _shown(state: BufferedState) -> BufferedState:
+def _shown(state: FedBuffState) -> FedBuffState:
     """With the open round as everybody sees it, who is at work with an earlier model among its cohort."""
     if state.open is None:
         return state

@@ -11,7 +11,7 @@ MAX_STALENESS = 64  # rounds; receipts are kept for longer than that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asynchronous:
+class FedBuffSettings:
     """`buffer`: K, the updates that make the next global model.
 
     `max_staleness`: how many global models may have been made since a device began; older updates are refused.
@@ -29,12 +29,12 @@ class Asynchronous:
                 raise InvalidInput(f"{name} is {value}; it must be a whole number from {least} to {most}")
 
 
-def parse_asynchronous(buffer: int | None, max_staleness: int | None) -> Asynchronous | None:
+def parse_asynchronous(buffer: int | None, max_staleness: int | None) -> FedBuffSettings | None:
     """Asynchronous rounds as an operator writes them; None for synchronous ones, which know no staleness."""
     if buffer is None:
         if max_staleness is not None:
             raise InvalidInput(f"max_staleness is {max_staleness}; it goes with asynchronous rounds only")
         return None
     if max_staleness is None:
-        return Asynchronous(buffer=buffer)
-    return Asynchronous(buffer=buffer, max_staleness=max_staleness)
+        return FedBuffSettings(buffer=buffer)
+    return FedBuffSettings(buffer=buffer, max_staleness=max_staleness)

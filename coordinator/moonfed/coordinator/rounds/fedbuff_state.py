@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from moonfed.coordinator.rounds import status_text
-from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import NOBODY, Names, State
 
 ATTEMPT = 1  # asynchronous rounds are not tried again: what came stays in the buffer
@@ -15,7 +15,7 @@ Begun = Mapping[str, int]  # device to the round whose model it began with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BufferedState(State):
+class FedBuffState(State):
     """Where the run stands. A device is in at most one of tasks, buffer, closing, refused and declined."""
 
     tasks: Begun = field(default_factory=dict)  # devices at work, the lost among them
@@ -37,19 +37,19 @@ class BufferedState(State):
         return self.committed + 1
 
 
-def buffered(state: State) -> BufferedState:
+def buffered(state: State) -> FedBuffState:
     """The state as what it is: moonfed.coordinator.rounds.protocol gave the first one."""
-    assert isinstance(state, BufferedState)  # noqa: S101 - our own invariant
+    assert isinstance(state, FedBuffState)  # noqa: S101 - our own invariant
     return state
 
 
-def asynchronous(settings: Settings) -> Asynchronous:
+def asynchronous(settings: RunSettings) -> FedBuffSettings:
     """The settings that make the run asynchronous."""
     assert settings.asynchronous  # noqa: S101 - our own invariant
     return settings.asynchronous
 
 
-def needed_attempts(settings: Settings, state: State) -> frozenset[tuple[int, int]]:
+def needed_attempts(settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
     """The rounds, each with its attempt, that an update may have begun with, be it in the buffer or still to come."""
     now = buffered(state)
     if now.status != "running":
@@ -58,7 +58,7 @@ def needed_attempts(settings: Settings, state: State) -> frozenset[tuple[int, in
     return frozenset((round_, ATTEMPT) for round_ in range(oldest, now.number + 1))
 
 
-def objection(settings: Settings, state: State, round_: int, attempt: int, device: str) -> str | None:
+def objection(settings: RunSettings, state: State, round_: int, attempt: int, device: str) -> str | None:
     """Why an update that began with that round's model is not wanted now; None if it is."""
     now, most = buffered(state), asynchronous(settings).max_staleness
     if now.open is None or attempt != ATTEMPT or not 1 <= round_ <= now.number:
@@ -77,7 +77,7 @@ def objection(settings: Settings, state: State, round_: int, attempt: int, devic
 
 
 def waiting(
-    settings: Settings,
+    settings: RunSettings,
     state: State,
     misfits: Mapping[str, str] = status_text.NOT_KNOWN,
     silence: Mapping[str, float] = status_text.NOT_KNOWN,

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
-from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
-from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
+from moonfed.coordinator.rounds.retention import Retention
 from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput
 from moonfed.labels import check_labels
@@ -47,7 +47,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RunSettings:
     """One run's settings.
 
     `cohort` is a share of the attending devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
@@ -69,7 +69,7 @@ class Settings:
     over_selection: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)  # that a device must have to be drawn
     robust: RobustSettings = field(default_factory=RobustSettings)
-    asynchronous: Asynchronous | None = None  # None: rounds are synchronous
+    asynchronous: FedBuffSettings | None = None  # None: rounds are synchronous
 
     def __post_init__(self) -> None:
         _whole("rounds", self.rounds)
@@ -91,7 +91,7 @@ class Settings:
         elif self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
             raise InvalidInput(f"quorum is {self.quorum}; it must be at most the cohort, {self.cohort}")
 
-    def _check_asynchronous(self, asynchronous: Asynchronous) -> None:
+    def _check_asynchronous(self, asynchronous: FedBuffSettings) -> None:
         if self.quorum.count and self.quorum.count > asynchronous.buffer:
             raise InvalidInput(f"quorum is {self.quorum}; it must be at most the buffer, {asynchronous.buffer}")
         if self.over_selection:
@@ -151,15 +151,16 @@ class Settings:
         return asdict(self) | {"encodings": self.encodings.to_document(), "robust": self.robust.to_document()}
 
     @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Settings:
+    def from_document(cls, document: dict[str, Any]) -> RunSettings:
         """Reads what `to_document` wrote."""
         amounts = {name: Amount(**document[name]) for name in ("cohort", "quorum")}
-        encodings = Encodings.from_document(document.get("encodings", {}))  # runs of earlier releases have none
-        # An older release's run was started when all of its models were kept.
-        retention = Retention(**document["retention"]) if "retention" in document else KEEP_ALL
-        robust = RobustSettings.from_document(document["robust"])
-        asynchronous = Asynchronous(**document["asynchronous"]) if document.get("asynchronous") else None
-        built = {"encodings": encodings, "retention": retention, "robust": robust, "asynchronous": asynchronous}
+        asynchronous = FedBuffSettings(**document["asynchronous"]) if document["asynchronous"] else None
+        built = {
+            "encodings": Encodings.from_document(document["encodings"]),
+            "retention": Retention(**document["retention"]),
+            "robust": RobustSettings(**document["robust"]),
+            "asynchronous": asynchronous,
+        }
         return cls(**{**document, **amounts, **built})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 
 NAMES_SHOWN = 8
@@ -29,7 +29,10 @@ def objection(state: State, round_: int, attempt: int, device: str) -> str | Non
 
 
 def waiting(
-    settings: Settings, state: State, misfits: Mapping[str, str] = NOT_KNOWN, silence: Mapping[str, float] = NOT_KNOWN
+    settings: RunSettings,
+    state: State,
+    misfits: Mapping[str, str] = NOT_KNOWN,
+    silence: Mapping[str, float] = NOT_KNOWN,
 ) -> str:
     """For whom or what the run waits, in one sentence; empty if for nothing.
 

@@ -15,12 +15,12 @@ from moonfed.coordinator.rounds.events import (
     STOPPED,
     Abandon,
     Assign,
-    Attended,
     Command,
     Damaged,
     DeadlinePassed,
     Declined,
-    Departed,
+    DeviceOffline,
+    DeviceOnline,
     Discard,
     End,
     Event,
@@ -29,16 +29,16 @@ from moonfed.coordinator.rounds.events import (
     Progressed,
     Reduce,
     Reduced,
-    ReducingFailed,
+    ReductionFailed,
     Resumed,
-    RetryTimePassed,
+    RetryDue,
     Stalled,
     StartTimer,
     StopRequested,
     UpdateAccepted,
     UpdateRefused,
 )
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import shortage
 
@@ -48,7 +48,7 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 60.0
 Step = tuple[State, tuple[Command, ...]]
 
 
-def step(settings: Settings, state: State, event: Event) -> Step:
+def step(settings: RunSettings, state: State, event: Event) -> Step:
     """What an event changes, and what is to be done about it, in this order."""
     if state.status != "running":
         return state, ()
@@ -62,12 +62,12 @@ def retry_seconds(failures: int) -> float:
     return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
 
 
-def _apply(settings: Settings, state: State, event: Event) -> Step:
+def _apply(settings: RunSettings, state: State, event: Event) -> Step:
     """The event's own effect. Events of another round or attempt, and repeated ones, have none."""
     match event:
-        case Attended(device=device, samples=samples):
+        case DeviceOnline(device=device, samples=samples):
             return _attended(_informed(state, device, samples), device)
-        case Departed(device=device):
+        case DeviceOffline(device=device):
             return replace(state, attending=state.attending - {device}), ()
         case Resumed(attending=attending):
             for device, samples in attending.items():
@@ -76,7 +76,7 @@ def _apply(settings: Settings, state: State, event: Event) -> Step:
         case StopRequested():
             return _stopped(state)
     current = state.open
-    if isinstance(event, RetryTimePassed):
+    if isinstance(event, RetryDue):
         return _retry_due(state, event)
     if current is None or (current.round, current.attempt) != (event.round, event.attempt):
         return state, ()
@@ -85,7 +85,7 @@ def _apply(settings: Settings, state: State, event: Event) -> Step:
     return _in_round(state, current, event)
 
 
-def _retry_due(state: State, event: RetryTimePassed) -> Step:
+def _retry_due(state: State, event: RetryDue) -> Step:
     if (event.round, event.attempt) != (state.committed + 1, state.attempt):
         return state, ()
     if state.open is None:
@@ -136,7 +136,7 @@ def _attended(state: State, device: str) -> Step:
     return replace(state, open=_unsettled(current, device)), (assign,)
 
 
-def _resumed(settings: Settings, state: State) -> Step:
+def _resumed(settings: RunSettings, state: State) -> Step:
     """An open round's deadline starts again; who of its cohort is here is assigned again, the others may come back."""
     current = state.open
     if current is None:
@@ -169,17 +169,17 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
             # Who was not needed has been told so: nobody is waited for any more.
             closed = replace(current, reported=reported, refused=refused, reducing=False, overdue=True)
             return replace(state, open=closed), discards
-        case ReducingFailed(passing=True, reason=reason) if not state.stopping:  # what was acknowledged stays
+        case ReductionFailed(passing=True, reason=reason) if not state.stopping:  # what was acknowledged stays
             failures = state.failures + 1
-            retry = RetryTimePassed(round=current.round, attempt=current.attempt)
+            retry = RetryDue(round=current.round, attempt=current.attempt)
             timer = StartTimer(seconds=retry_seconds(failures), event=retry)
             return replace(state, trouble=reason, failures=failures), (timer,)
-        case ReducingFailed(reason=reason):
+        case ReductionFailed(reason=reason):
             return _abandoned(state, current, reason)
     return state, ()
 
 
-def _proceed(settings: Settings, state: State) -> Step:
+def _proceed(settings: RunSettings, state: State) -> Step:
     """What follows from where the run stands: close the round, open the next one, or end."""
     if state.open:
         if state.open.reducing or not _is_complete(settings, state.open):
@@ -196,7 +196,7 @@ def _proceed(settings: Settings, state: State) -> Step:
     return _open(settings, state)
 
 
-def _open(settings: Settings, state: State) -> Step:
+def _open(settings: RunSettings, state: State) -> Step:
     round_, attempt = state.committed + 1, state.attempt
     cohort = draw_cohort(settings, round_, attempt, state.attending, state.samples)
     overdue = DeadlinePassed(round=round_, attempt=attempt)
@@ -206,13 +206,13 @@ def _open(settings: Settings, state: State) -> Step:
     return replace(state, open=OpenRound(round=round_, attempt=attempt, cohort=cohort)), tuple(commands)
 
 
-def _is_complete(settings: Settings, current: OpenRound) -> bool:
+def _is_complete(settings: RunSettings, current: OpenRound) -> bool:
     """Whether nothing more is waited for; devices drawn beyond the cohort may still be at work."""
     enough = len(current.reported) >= settings.updates_wanted(len(current.cohort))
     return enough or current.overdue or not current.waits
 
 
-def _close(settings: Settings, state: State, current: OpenRound) -> Step:
+def _close(settings: RunSettings, state: State, current: OpenRound) -> Step:
     needed = settings.quorum.of(settings.updates_wanted(len(current.cohort)))
     if len(current.reported) < needed:
         return _abandoned(state, current, f"{len(current.reported)} of the {needed} updates needed {shortage(current)}")
@@ -224,7 +224,7 @@ def _reduce(current: OpenRound) -> Reduce:
 
 
 def _abandoned(state: State, current: OpenRound, reason: str) -> Step:
-    retry = RetryTimePassed(round=current.round, attempt=current.attempt + 1)
+    retry = RetryDue(round=current.round, attempt=current.attempt + 1)
     timer = StartTimer(seconds=retry_seconds(current.attempt), event=retry)
     state = replace(state, open=None, attempt=current.attempt + 1, resting=True, failures=0)
     return state, (_abandon(current, reason), timer)

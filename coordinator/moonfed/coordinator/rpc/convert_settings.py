@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER
-from moonfed.coordinator.rounds.fedbuff_settings import Asynchronous
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.retention import Retention
-from moonfed.coordinator.rounds.settings import Amount, Sampling, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings, Sampling
 from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.registry import Selection
@@ -22,9 +22,9 @@ _SAMPLING: Mapping[Sampling, control_pb2.Sampling.ValueType] = {
 # Messages in
 
 
-def run_settings(message: control_pb2.RunSettings) -> Settings:
+def run_settings(message: control_pb2.RunSettings) -> RunSettings:
     """A run's settings."""
-    return Settings(
+    return RunSettings(
         rounds=message.rounds,
         cohort=_amount(message.cohort),
         minimum_devices=message.minimum_devices,
@@ -56,10 +56,10 @@ def _robust(message: control_pb2.RobustSettings) -> RobustSettings:
     )
 
 
-def _asynchronous(message: control_pb2.RunSettings) -> Asynchronous | None:
+def _asynchronous(message: control_pb2.RunSettings) -> FedBuffSettings | None:
     if not message.HasField("asynchronous"):
         return None
-    return Asynchronous(buffer=message.asynchronous.buffer, max_staleness=message.asynchronous.max_staleness)
+    return FedBuffSettings(buffer=message.asynchronous.buffer, max_staleness=message.asynchronous.max_staleness)
 
 
 def _sampling(value: int) -> Sampling:
@@ -79,7 +79,7 @@ def _amount(message: control_pb2.Amount) -> Amount:
 # Messages out
 
 
-def settings_message(values: Settings) -> control_pb2.RunSettings:
+def settings_message(values: RunSettings) -> control_pb2.RunSettings:
     """A run's settings."""
     return control_pb2.RunSettings(
         rounds=values.rounds,
@@ -110,7 +110,7 @@ def _robust_message(values: RobustSettings) -> control_pb2.RobustSettings:
     )
 
 
-def _asynchronous_message(values: Settings) -> control_pb2.Asynchronous | None:
+def _asynchronous_message(values: RunSettings) -> control_pb2.Asynchronous | None:
     chosen = values.asynchronous
     return control_pb2.Asynchronous(buffer=chosen.buffer, max_staleness=chosen.max_staleness) if chosen else None
 

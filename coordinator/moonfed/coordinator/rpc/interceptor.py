@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import grpc
 
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
-from moonfed.coordinator.storage.transient_errors import as_passing
-from moonfed.coordinator.support.error_log import CallTroubles
+from moonfed.coordinator.storage.transient_errors import as_transient
+from moonfed.coordinator.support.error_log import ErrorLog
 from moonfed.grpc_status import to_status
 from moonfed.identity import subject_of
 
@@ -31,7 +31,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     """Errors of ours become their status; any other is logged and tells the caller nothing. The gate is for devices."""
 
     def __init__(self, gate: RateLimiter) -> None:
-        self._gate, self._troubles = gate, CallTroubles()
+        self._gate, self._troubles = gate, ErrorLog()
 
     async def intercept_service(
         self,
@@ -68,7 +68,7 @@ def _free(_context: object) -> AbstractContextManager[None]:
 
 
 def _wrapped_call(
-    method: Callable[..., Awaitable[Any]], admit: Admit, troubles: CallTroubles
+    method: Callable[..., Awaitable[Any]], admit: Admit, troubles: ErrorLog
 ) -> Callable[..., Awaitable[Any]]:
     async def call(request: object, context: Any) -> Any:  # noqa: ANN401 - any method's messages
         try:
@@ -80,9 +80,7 @@ def _wrapped_call(
     return call
 
 
-def _wrapped_stream(
-    method: Callable[..., Any], admit: Admit, troubles: CallTroubles
-) -> Callable[..., AsyncIterator[Any]]:
+def _wrapped_stream(method: Callable[..., Any], admit: Admit, troubles: ErrorLog) -> Callable[..., AsyncIterator[Any]]:
     async def stream(request: object, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
         try:
             with admit(context):
@@ -95,11 +93,11 @@ def _wrapped_stream(
     return stream
 
 
-async def _abort(context: Any, error: Exception, troubles: CallTroubles) -> NoReturn:  # noqa: ANN401
+async def _abort(context: Any, error: Exception, troubles: ErrorLog) -> NoReturn:  # noqa: ANN401
     if isinstance(error, grpc.aio.AbortError):
         raise error
     troubles.failed(context.peer(), error)
-    error = as_passing(error) or error
+    error = as_transient(error) or error
     code, details, metadata = to_status(error)
     await context.abort(code, details[:MAX_DETAILS], metadata)
     raise asyncio.CancelledError  # abort has raised

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moonfed.coordinator.records import AttemptId, RunRecord
-from moonfed.coordinator.rounds.protocol import kind_of
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.round_eta import RoundEta
 from moonfed.errors import TooLate, WrongState
@@ -11,14 +11,14 @@ from moonfed.errors import TooLate, WrongState
 
 def needed_attempts(record: RunRecord, state: State) -> set[AttemptId]:
     """The attempts whose updates may come, or lie in the spool."""
-    places = kind_of(record.settings).needed_attempts(record.settings, state)
+    places = round_protocol(record.settings).needed_attempts(record.settings, state)
     return {AttemptId(run=record.run, round=round_, attempt=attempt) for round_, attempt in places}
 
 
 def objection(record: RunRecord, state: State, tempo: RoundEta, attempt: AttemptId, device: str) -> WrongState | None:
     """Why a device's update is not wanted now, and when the device may be; None if it is."""
     place = attempt.round, attempt.attempt
-    problem = kind_of(record.settings).objection(record.settings, state, *place, device)
+    problem = round_protocol(record.settings).objection(record.settings, state, *place, device)
     if problem is None:
         return None
     sentence, current = f"run {record.run!r}: {problem}", state.open

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from moonfed.assignment import Assignment
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import AttemptId, RunRecord
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.store import Store
 from moonfed.encodings import ENCODED_MODEL
@@ -37,7 +37,7 @@ def load_global_state(store: Store, blob_store: BlobStore, record: RunRecord, ma
     return GlobalState(blobs=blobs, counted=counted)
 
 
-def devices_keep_state(manifest: Manifest, settings: Settings) -> bool:
+def devices_keep_state(manifest: Manifest, settings: RunSettings) -> bool:
     """Whether devices keep anything of a round only if it counts: their method's state, or what an encoding lost."""
     return bool(manifest.device_state) or settings.encodings.up.lossy
 

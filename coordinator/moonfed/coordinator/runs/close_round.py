@@ -16,13 +16,13 @@ from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.staleness import discounted
-from moonfed.coordinator.records import Answer, AttemptId, attempt_id
-from moonfed.coordinator.rounds.events import Damaged, Reduce, ReducingFailed
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.records import AttemptId, DeviceReport, attempt_id
+from moonfed.coordinator.rounds.events import Damaged, Reduce, ReductionFailed
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.global_state import GlobalStates
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
 from moonfed.coordinator.storage.opening import Storage
-from moonfed.coordinator.storage.transient_errors import as_passing
+from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import MoonfedError, NotFound, WrongState
@@ -57,10 +57,10 @@ def close_round(
     run: str,
     command: Reduce,
     manifest: Manifest,
-    settings: Settings,
+    settings: RunSettings,
     *,
     standings: GlobalStates,
-) -> Reduction | Damaged | ReducingFailed:
+) -> Reduction | Damaged | ReductionFailed:
     """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking.
 
     `standings`: what the round's devices were given.
@@ -84,26 +84,26 @@ def close_round(
     return reduction
 
 
-def _failed(error: Exception, attempt: AttemptId) -> ReducingFailed:
-    if passing := as_passing(error):
+def _failed(error: Exception, attempt: AttemptId) -> ReductionFailed:
+    if passing := as_transient(error):
         _log.error("%s cannot be reduced at present, and is tried again: %s", attempt, passing)
-        return ReducingFailed(round=attempt.round, attempt=attempt.attempt, reason=str(passing), passing=True)
+        return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=str(passing), passing=True)
     _log.error("%s cannot be reduced", attempt, exc_info=error)
     told = isinstance(error, MoonfedError)
     reason = str(error) if told else "the updates could not be reduced; the coordinator's log says more"
-    return ReducingFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
+    return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
 
 
 def with_all_receipts(storage: Storage, command: Reduce, attempt: AttemptId) -> Reduce:
     """The command for all updates that got a receipt, perhaps from a replica that has not told yet."""
     if command.bases:  # an asynchronous round counts some; the others stay for the next one
         return command
-    taken = (answer.device for answer in storage.store.answers.of(attempt) if answer.outcome == "accepted")
+    taken = (report.device for report in storage.store.reports.of_attempt(attempt) if report.outcome == "accepted")
     return replace(command, devices=tuple(taken))
 
 
 def _commit(
-    storage: Storage, attempt: AttemptId, command: Reduce, reduction: Reduction, settings: Settings
+    storage: Storage, attempt: AttemptId, command: Reduce, reduction: Reduction, settings: RunSettings
 ) -> list[BlobRef]:
     """Records the round; the blobs that are not needed any more."""
     try:
@@ -131,7 +131,7 @@ def reduce_round(
     attempt: AttemptId,
     command: Reduce,
     manifest: Manifest,
-    settings: Settings,
+    settings: RunSettings,
     *,
     standings: GlobalStates,
 ) -> Reduction:
@@ -148,9 +148,9 @@ def reduce_round(
         manifest=manifest,
         round=attempt.round,
         seed=settings.seed,
-        enrolled=max(storage.store.registry.count(), len(counted)),
+        enrolled=max(storage.store.devices.count(), len(counted)),
         global_state={role: storage.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
-        contributions=tuple(_contribution(storage, answer) for answer in counted),
+        contributions=tuple(_contribution(storage, report) for report in counted),
         robust=settings.robust,
     )
     closed = _discounted(storage, closed, counted, standings, directory)
@@ -162,44 +162,44 @@ def reduce_round(
         blobs={role: _keep(storage, attempt, path) for role, path in files.items()},
         incidents=aggregated.incidents,
         metrics=train_metrics(counted),
-        holdout=holdout_metrics([answer for answer in counted if answer.id == attempt]),  # others scored older models
+        holdout=holdout_metrics([report for report in counted if report.id == attempt]),  # others scored older models
     )
 
 
-def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[Answer]:
+def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[DeviceReport]:
     """The answers with the devices' updates."""
     named = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in command.devices}
-    answers = {
-        (answer.id, answer.device): answer
+    reports = {
+        (report.id, report.device): report
         for begun in set(named.values())
-        for answer in storage.store.answers.of(begun)
+        for report in storage.store.reports.of_attempt(begun)
     }
-    return [answers[begun, device] for device, begun in named.items()]
+    return [reports[begun, device] for device, begun in named.items()]
 
 
 def _discounted(
-    storage: Storage, closed: ClosedRound, answers: Sequence[Answer], standings: GlobalStates, directory: Path
+    storage: Storage, closed: ClosedRound, reports: Sequence[DeviceReport], standings: GlobalStates, directory: Path
 ) -> ClosedRound:
     """The round with every update as if it had begun with the newest global model, by FedBuff's weights."""
-    newest, stale = closed.global_state[MODEL], {answer.id.round for answer in answers} - {closed.round}
+    newest, stale = closed.global_state[MODEL], {report.id.round for report in reports} - {closed.round}
     bases = {round_: storage.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in stale}
     contributions = (
         discounted(
             contribution,
-            closed.round - answer.id.round,
+            closed.round - report.id.round,
             closed.manifest,
-            begun_with=bases.get(answer.id.round, newest),
+            begun_with=bases.get(report.id.round, newest),
             newest=newest,
-            target=directory / f"from-{answer.device}",
+            target=directory / f"from-{report.device}",
         )
-        for contribution, answer in zip(closed.contributions, answers, strict=True)
+        for contribution, report in zip(closed.contributions, reports, strict=True)
     )
     return replace(closed, contributions=tuple(contributions))
 
 
-def _contribution(storage: Storage, answer: Answer) -> Contribution:
-    files = {role: storage.spool.update_file(answer.id, answer.device, role) for role in answer.blobs}
-    return Contribution(device=answer.device, files=files, samples=answer.samples, steps=answer.steps)
+def _contribution(storage: Storage, report: DeviceReport) -> Contribution:
+    files = {role: storage.spool.update_file(report.id, report.device, role) for role in report.blobs}
+    return Contribution(device=report.device, files=files, samples=report.samples, steps=report.steps)
 
 
 def _keep(storage: Storage, attempt: AttemptId, path: Path) -> BlobRef:
@@ -211,17 +211,17 @@ def _keep(storage: Storage, attempt: AttemptId, path: Path) -> BlobRef:
     return ref
 
 
-def _damaged(storage: Storage, answers: Sequence[Answer]) -> list[str]:
+def _damaged(storage: Storage, reports: Sequence[DeviceReport]) -> list[str]:
     """The devices whose spooled files are not what was acknowledged."""
     with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # the one pass over all updates that takes the processor long
-        whole = threads.map(lambda answer: _is_whole(storage, answer), answers)
-        return [answer.device for answer, is_whole in zip(answers, whole, strict=True) if not is_whole]
+        whole = threads.map(lambda report: _is_whole(storage, report), reports)
+        return [report.device for report, is_whole in zip(reports, whole, strict=True) if not is_whole]
 
 
-def _is_whole(storage: Storage, answer: Answer) -> bool:
+def _is_whole(storage: Storage, report: DeviceReport) -> bool:
     try:
-        return all(storage.spool.holds(answer.id, answer.device, role, ref) for role, ref in answer.spooled.items())
+        return all(storage.spool.holds(report.id, report.device, role, ref) for role, ref in report.spooled.items())
     except (OSError, NotFound) as error:  # gone, or on a bad sector
-        if as_passing(error):  # no room to fetch it to
+        if as_transient(error):  # no room to fetch it to
             raise
         return False

@@ -11,7 +11,7 @@ from moonfed.coordinator.aggregation.compatibility import require_consistent, re
 from moonfed.coordinator.aggregation.staleness import require_bufferable
 from moonfed.coordinator.pki.enrolment import require_name
 from moonfed.coordinator.records import RunRecord
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates.codec import encode_global_model
@@ -22,7 +22,7 @@ from moonfed.manifest import WEIGHTS_FILE, Manifest
 from moonfed.server_rules import SERVER_RULES
 
 
-def add_run(storage: Storage, name: str, manifest_sha256: str, model_sha256: str, settings: Settings) -> RunRecord:
+def add_run(storage: Storage, name: str, manifest_sha256: str, model_sha256: str, settings: RunSettings) -> RunRecord:
     """Records a run from a stored bundle, and from its initial weights unless another stored model is named. Blocking.
 
     Raises NotFound for what was not uploaded, InvalidInput or SchemaMismatch for what does not fit, AlreadyExists if
@@ -55,7 +55,7 @@ def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manif
 
 
 def _new_record(
-    storage: Storage, name: str, ref: BlobRef, manifest: Manifest, model_sha256: str, settings: Settings
+    storage: Storage, name: str, ref: BlobRef, manifest: Manifest, model_sha256: str, settings: RunSettings
 ) -> RunRecord:
     blobs = storage.blobs
     for file, blob in manifest.files.items():
@@ -83,7 +83,7 @@ def _free_name(store: Store, bundle: str) -> str:
     return base if base not in taken else next(name for name in numbered if name not in taken)
 
 
-def require_runnable(manifest: Manifest, settings: Settings) -> None:
+def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
     """Raises InvalidInput, saying what to change, for a bundle that no coordinator can run, or not with these settings.
 
     A device's size must not count twice: FedProx (Li et al. 2020) draws by it or weighs by it.

@@ -17,23 +17,23 @@ from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness, StallDetector
 from moonfed.coordinator.devices.notifications import announce
 from moonfed.coordinator.devices.sessions import Sessions
-from moonfed.coordinator.records import Answer, AttemptId, RunRecord, RunView, attempt_id
+from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord, RunView, attempt_id
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
-    Attended,
     Command,
-    Departed,
+    DeviceOffline,
+    DeviceOnline,
     End,
     Event,
     Reduce,
     Reduced,
     Resumed,
-    RetryTimePassed,
+    RetryDue,
     StartTimer,
     StopRequested,
 )
-from moonfed.coordinator.rounds.protocol import kind_of
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.runs.admission import needed_attempts, objection
 from moonfed.coordinator.runs.assignments import build_assignment, devices_keep_state
 from moonfed.coordinator.runs.close_round import Reduction, close_round
@@ -47,7 +47,7 @@ from moonfed.coordinator.runs.timers import Timers
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.opening import Storage
-from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
 from moonfed.coordinator.updates.receipts import event_of, unheard
 from moonfed.errors import MoonfedError, Unavailable, WrongState
@@ -67,11 +67,11 @@ class RunDriver:
         storage: Storage,
         attendance: Sessions,
         liveness: Liveness,
-        background: Background,
+        background: BackgroundTasks,
         begin_anew: Callable[[str], Awaitable[None]],
     ) -> None:
         self.record, self.manifest, self.state = record, footing.manifest, footing.state
-        self._kind, self._standings = kind_of(record.settings), footing.standings
+        self._kind, self._standings = round_protocol(record.settings), footing.standings
         self._storage, self._attendance, self.background = storage, attendance, background
         self._store = storage.store
         self._lock = asyncio.Lock()
@@ -85,7 +85,7 @@ class RunDriver:
         self._keeper = CommandRecorder(storage.store, record.run)
         self._begin_anew = begin_anew
         self._intake = GroupCommit(
-            storage.store.answers, storage.spool, self._is_new, asynchronous=record.settings.asynchronous is not None
+            storage.store.reports, storage.spool, self._is_new, asynchronous=record.settings.asynchronous is not None
         )
 
     # What happens to the run
@@ -104,16 +104,16 @@ class RunDriver:
         """Takes notice of whether a device attends now; the order of such calls does not matter."""
         async with self._lock:
             if session := self._devices.find(device):
-                await self._advance(Attended(device=device, samples=session.introduction.samples))
+                await self._advance(DeviceOnline(device=device, samples=session.introduction.samples))
             else:
-                await self._advance(Departed(device=device))
+                await self._advance(DeviceOffline(device=device))
 
-    async def accept(self, answer: Answer, checked: Mapping[str, Path]) -> None:
+    async def accept(self, report: DeviceReport, checked: Mapping[str, Path]) -> None:
         """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing.
 
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
-        arrival, taken_soon = PendingUpdate(answer=answer, checked=checked), bool(self._intake)
+        arrival, taken_soon = PendingUpdate(report=report, checked=checked), bool(self._intake)
         self._intake.add(arrival)
         if not taken_soon:
             self.background.spawn(self._take_arrivals())
@@ -129,58 +129,58 @@ class RunDriver:
 
     async def _tell_arrival(self, arrival: PendingUpdate) -> None:
         try:
-            await self._tell_taken(arrival.answer)
+            await self._tell_taken(arrival.report)
         except Exception as problem:
             arrival.end(problem)
         else:
             arrival.end(None)
 
-    def _is_new(self, answer: Answer) -> bool:
+    def _is_new(self, report: DeviceReport) -> bool:
         """Whether an update has yet to be kept; raises what is to be said of one that is not wanted. Blocking."""
-        known = self.may_have_receipt(answer.id, answer.device)
-        if known and self._store.answers.has_receipt(answer.id, answer.device, answer.blobs):
+        known = self.may_have_receipt(report.id, report.device)
+        if known and self._store.reports.has_receipt(report.id, report.device, report.blobs):
             return False
-        self.require_wanted(answer.id, answer.device)
+        self.require_wanted(report.id, report.device)
         return True
 
-    async def refuse(self, answer: Answer) -> None:
+    async def refuse(self, report: DeviceReport) -> None:
         """Notes that a device's update did not pass the checks."""
         async with self._lock:
-            self.require_wanted(answer.id, answer.device)
-            if not self._has_reported(answer):  # else an earlier update of this device stands
-                await self._take(answer)
+            self.require_wanted(report.id, report.device)
+            if not self._has_reported(report):  # else an earlier update of this device stands
+                await self._take(report)
 
-    async def decline(self, answer: Answer) -> None:
+    async def decline(self, report: DeviceReport) -> None:
         """Notes that a device will deliver no update; saying so again changes nothing."""
         async with self._lock:
             current = self.state.open
-            if current and not self.is_over(answer.id) and answer.device in current.declined:
+            if current and not self.is_over(report.id) and report.device in current.declined:
                 return
-            self.require_wanted(answer.id, answer.device)
-            if self._has_reported(answer):
-                raise WrongState(f"{answer.device!r} has already delivered its update for {answer.id}")
-            await self._take(answer)
+            self.require_wanted(report.id, report.device)
+            if self._has_reported(report):
+                raise WrongState(f"{report.device!r} has already delivered its update for {report.id}")
+            await self._take(report)
 
-    def _has_reported(self, answer: Answer) -> bool:
-        return self.state.open is not None and answer.device in self.state.open.reported
+    def _has_reported(self, report: DeviceReport) -> bool:
+        return self.state.open is not None and report.device in self.state.open.reported
 
-    async def _take(self, answer: Answer) -> None:
-        await asyncio.to_thread(self._put, answer)
-        await self._tell_taken(answer)
+    async def _take(self, report: DeviceReport) -> None:
+        await asyncio.to_thread(self._put, report)
+        await self._tell_taken(report)
 
-    def _put(self, answer: Answer) -> None:
+    def _put(self, report: DeviceReport) -> None:
         """Keeps an answer; an asynchronous round's may come after it has closed."""
-        answers = self._store.answers
-        (answers.put if self.record.settings.asynchronous else answers.take)(answer)
+        reports = self._store.reports
+        (reports.replace if self.record.settings.asynchronous else reports.record)(report)
 
-    async def _tell_taken(self, answer: Answer) -> None:
+    async def _tell_taken(self, report: DeviceReport) -> None:
         """An answer is durable, and counts even if the run is another replica's by now."""
         with suppress(LeaseLost):
-            await self._heard(answer)
+            await self._heard(report)
 
-    async def _heard(self, answer: Answer) -> None:
-        self._announcer.answered(answer, self.state.open)
-        await self._advance(event_of(answer))
+    async def _heard(self, report: DeviceReport) -> None:
+        self._announcer.answered(report, self.state.open)
+        await self._advance(event_of(report))
 
     async def catch_up(self) -> None:
         """Takes notice of answers that other replicas took."""
@@ -190,9 +190,9 @@ class RunDriver:
             if alone or current is None or current.reducing:
                 return
             attempt = attempt_id(self.record.run, current)
-            for answer in await asyncio.to_thread(self._store.answers.of, attempt):
-                if unheard(current, answer):
-                    await self._heard(answer)
+            for report in await asyncio.to_thread(self._store.reports.of_attempt, attempt):
+                if unheard(current, report):
+                    await self._heard(report)
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
         """Passes progress on to those who watch; the reason if the device's update is no longer wanted."""
@@ -290,7 +290,7 @@ class RunDriver:
                 self._assign(command)
             case StartTimer():
                 self._timers.start(command)
-                if isinstance(command.event, RetryTimePassed):
+                if isinstance(command.event, RetryDue):
                     self._tempo.rests(command.seconds)
             case Reduce():
                 self.background.spawn(self._reduce(command))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import Answer, AttemptId, EventKind, RunEvent, RunView, attempt_id
+from moonfed.coordinator.records import AttemptId, DeviceReport, EventKind, RunEvent, RunView, attempt_id
 from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open
 from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.runs.persistence import discarded
@@ -25,21 +25,21 @@ class EventPublisher:
         self._waiting = ""  # the latest sentence on what the run waits for
         self.watchers = Subscribers()
 
-    def answered(self, answer: Answer, current: OpenRound | None) -> None:
+    def answered(self, report: DeviceReport, current: OpenRound | None) -> None:
         """A device delivered, was refused or declined; `current`: the round that may still wait for others."""
-        level = logging.INFO if answer.outcome == "accepted" else logging.WARNING
-        why = f": {answer.reason}" if answer.reason else ""
-        _log.log(level, "%s: %s's update %s%s", answer.id, answer.device, answer.outcome, why)
+        level = logging.INFO if report.outcome == "accepted" else logging.WARNING
+        why = f": {report.reason}" if report.reason else ""
+        _log.log(level, "%s: %s's update %s%s", report.id, report.device, report.outcome, why)
         if not self.watchers:  # who is still waited for is a long list in a large round
             return
         outstanding = current.outstanding if current else ()
         self.watchers.tell(
             _event(
-                KINDS[answer.outcome],
-                answer.id,
-                device=answer.device,
-                devices=tuple(device for device in outstanding if device != answer.device),
-                reason=answer.reason,
+                KINDS[report.outcome],
+                report.id,
+                device=report.device,
+                devices=tuple(device for device in outstanding if device != report.device),
+                reason=report.reason,
             )
         )
 

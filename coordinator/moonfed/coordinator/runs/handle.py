@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import Answer, AttemptId, RunRecord, RunView
+from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord, RunView
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.subscribers import Subscriber
-from moonfed.coordinator.support.tasks import Background
+from moonfed.coordinator.support.tasks import BackgroundTasks
 from moonfed.errors import MoonfedError, WrongState
 from moonfed.manifest import Manifest
 
@@ -21,7 +21,7 @@ class RunHandle(Protocol):
     record: RunRecord
     manifest: Manifest
     state: State
-    background: Background
+    background: BackgroundTasks
 
     async def start(self) -> None:
         """Begins, or goes on, with the devices that attend."""
@@ -32,13 +32,13 @@ class RunHandle(Protocol):
     async def catch_up(self) -> None:
         """Takes notice of what other replicas have recorded."""
 
-    async def accept(self, answer: Answer, checked: Mapping[str, Path]) -> None:
+    async def accept(self, report: DeviceReport, checked: Mapping[str, Path]) -> None:
         """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing."""
 
-    async def refuse(self, answer: Answer) -> None:
+    async def refuse(self, report: DeviceReport) -> None:
         """Notes that a device's update did not pass the checks."""
 
-    async def decline(self, answer: Answer) -> None:
+    async def decline(self, report: DeviceReport) -> None:
         """Notes that a device will deliver no update; saying so again changes nothing."""
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:

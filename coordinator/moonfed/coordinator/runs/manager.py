@@ -12,8 +12,8 @@ from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import announce
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunRecord, RunView
-from moonfed.coordinator.replicas.follower import Follower
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.replicas.follower import RunFollower
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.admission import needed_attempts
 from moonfed.coordinator.runs.create import add_run
@@ -24,8 +24,8 @@ from moonfed.coordinator.runs.suspended import SuspendedRuns
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.recovery import recovered_state
-from moonfed.coordinator.storage.transient_errors import as_passing
-from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.coordinator.storage.transient_errors import as_transient
+from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
 from moonfed.manifest import Manifest
 
@@ -36,7 +36,7 @@ TROUBLE_SECONDS = 5.0  # between attempts to go on with a run whose files cannot
 class RunManager:
     """From a run's name to whoever serves it, and the changes between these. Lives on one event loop."""
 
-    def __init__(self, storage: Storage, attendance: Sessions, liveness: Liveness, background: Background) -> None:
+    def __init__(self, storage: Storage, attendance: Sessions, liveness: Liveness, background: BackgroundTasks) -> None:
         self._storage, self._store, self._blobs = storage, storage.store, storage.blobs
         self._attendance, self._liveness, self._background = attendance, liveness, background
         self._served: dict[str, RunHandle] = {}
@@ -123,7 +123,7 @@ class RunManager:
 
     # What operators want
 
-    async def start(self, name: str, manifest: str, model: str, settings: Settings) -> RunView:
+    async def start(self, name: str, manifest: str, model: str, settings: RunSettings) -> RunView:
         """Starts a run: see `moonfed.coordinator.runs.create`."""
         async with self._changing:
             record = await asyncio.to_thread(add_run, self._storage, name, manifest, model, settings)
@@ -167,7 +167,7 @@ class RunManager:
                 return
             _log.info("run %r is driven by another coordinator, and followed here", run)
             self._let_go(run)
-            follower = Follower(
+            follower = RunFollower(
                 record=record,
                 manifest=Manifest.from_bytes(await in_thread(self._blobs.read, record.manifest)),
                 storage=self._storage,
@@ -209,7 +209,7 @@ class RunManager:
             if record and run not in self._served:
                 await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
         except Exception as error:
-            if not as_passing(error):
+            if not as_transient(error):
                 raise
             _log.error("run %r cannot go on; trying again in %g s: %s", run, TROUBLE_SECONDS, error)
             return False
@@ -220,7 +220,7 @@ class RunManager:
         try:
             await self._resume(record, state)
         except Exception as error:
-            if not as_passing(error):
+            if not as_transient(error):
                 raise
             self._background.spawn(self.begin_anew(record.run))
 
@@ -228,7 +228,7 @@ class RunManager:
         try:
             footing = await in_thread(resumed_run_context, self._storage, record, state)
         except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
-            if as_passing(error):
+            if as_transient(error):
                 raise
             self.suspended.add(record, error)
         else:

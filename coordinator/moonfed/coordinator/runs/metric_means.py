@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from moonfed.coordinator.records import Answer
+from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.updates.validation import HOLDOUT_SAMPLES
 
 
-def train_metrics(answers: Sequence[Answer]) -> dict[str, float]:
+def train_metrics(reports: Sequence[DeviceReport]) -> dict[str, float]:
     """What the devices measured while training, each the mean weighted by samples; their loss as `train_loss`."""
-    names = {name for answer in answers for name in answer.metrics if not name.startswith("holdout_")} - {"train_loss"}
+    names = {name for report in reports for name in report.metrics if not name.startswith("holdout_")} - {"train_loss"}
     found = {}
     for name in sorted(names):
-        told = [(answer.samples, answer.metrics[name]) for answer in answers if name in answer.metrics]
+        told = [(report.samples, report.metrics[name]) for report in reports if name in report.metrics]
         if (mean := _weighted_mean(told)) is not None:
             found["train_loss" if name == "loss" else name] = mean
     return found
 
 
-def holdout_metrics(answers: Sequence[Answer]) -> dict[str, float]:
+def holdout_metrics(reports: Sequence[DeviceReport]) -> dict[str, float]:
     """The means of `holdout_accuracy` and its like, weighted by `holdout_samples`, which is their sum."""
-    told = [answer.metrics for answer in answers if answer.metrics.get(HOLDOUT_SAMPLES, 0) > 0]
+    told = [report.metrics for report in reports if report.metrics.get(HOLDOUT_SAMPLES, 0) > 0]
     names = {name for metrics in told for name in metrics if name.startswith("holdout_") and name != HOLDOUT_SAMPLES}
     found = {HOLDOUT_SAMPLES: sum(metrics[HOLDOUT_SAMPLES] for metrics in told)} if told else {}
     for name in sorted(names):

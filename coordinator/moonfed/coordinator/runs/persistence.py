@@ -7,10 +7,10 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from moonfed.coordinator.records import Answer, attempt_id
+from moonfed.coordinator.records import DeviceReport, attempt_id
 from moonfed.coordinator.rounds.events import Abandon, Command, Discard, End, Join, Open, Reduce
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.support.error_log import tell
+from moonfed.coordinator.support.error_log import log_error
 
 _log = logging.getLogger(__name__)
 TROUBLE_SECONDS = 5.0  # between attempts to keep what must be kept, such as while the disk is full
@@ -46,7 +46,7 @@ class CommandRecorder:
         except Exception as error:
             if self._closed.is_set():
                 raise
-            tell(_log, f"run {self._run!r} cannot go on; trying again in {TROUBLE_SECONDS:g} s", error)
+            log_error(_log, f"run {self._run!r} cannot go on; trying again in {TROUBLE_SECONDS:g} s", error)
             return False
         return True
 
@@ -62,21 +62,21 @@ def keep(store: Store, run: str, command: Command) -> None:
             store.begin_reducing(attempt_id(run, command))
         case Abandon():
             attempt = attempt_id(run, command)
-            store.abandon_round(attempt, with_reasons(command.reason, store.answers.of(attempt)))
+            store.abandon_round(attempt, with_reasons(command.reason, store.reports.of_attempt(attempt)))
         case Discard():
-            store.answers.put(discarded(run, command))
+            store.reports.replace(discarded(run, command))
         case End():
             store.end_run(run, command.status)
 
 
-def with_reasons(why: str, answers: Sequence[Answer]) -> str:
+def with_reasons(why: str, reports: Sequence[DeviceReport]) -> str:
     """Why a round was abandoned, with the first of the reasons that devices gave or were given."""
-    given = [f"{answer.device}: {answer.reason}" for answer in answers if answer.reason]
+    given = [f"{report.device}: {report.reason}" for report in reports if report.reason]
     rest = f"; and {len(given) - REASONS_SHOWN} more" if len(given) > REASONS_SHOWN else ""
     return "; ".join([why, *given[:REASONS_SHOWN]]) + rest
 
 
-def discarded(run: str, command: Discard) -> Answer:
+def discarded(run: str, command: Discard) -> DeviceReport:
     """The answer that stands in place of a device's damaged one."""
     reason = "the coordinator's copy of it is damaged or gone"
-    return Answer(id=attempt_id(run, command), device=command.device, outcome="refused", reason=reason)
+    return DeviceReport(id=attempt_id(run, command), device=command.device, outcome="refused", reason=reason)

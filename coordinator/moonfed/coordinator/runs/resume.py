@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moonfed.coordinator.records import RunRecord
-from moonfed.coordinator.rounds.protocol import kind_of
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.admission import needed_attempts
 from moonfed.coordinator.runs.global_state import GlobalStates, load_global_states
@@ -27,7 +27,7 @@ class RunContext:
 
 def new_run_context(storage: Storage, record: RunRecord) -> RunContext:
     """Of a run that has just been recorded. Blocking."""
-    return _footing(storage, record, kind_of(record.settings).first)
+    return _footing(storage, record, round_protocol(record.settings).first)
 
 
 def resumed_run_context(storage: Storage, record: RunRecord, state: State) -> RunContext:

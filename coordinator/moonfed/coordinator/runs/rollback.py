@@ -11,7 +11,7 @@ from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.rounds import UNDER_WAY
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.storage.transient_errors import as_passing
+from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import Corrupt, NotFound
 from moonfed.manifest import MODEL
@@ -57,7 +57,7 @@ def _problem(blob_store: BlobStore, ref: BlobRef) -> Exception | None:
     try:
         blob_store.verified_path(ref)
     except (Corrupt, NotFound, OSError) as error:
-        if as_passing(error):
+        if as_transient(error):
             raise
         return error
     return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from moonfed.coordinator.records import RunRecord, RunView, attempt_id
 from moonfed.coordinator.rounds import status_text
-from moonfed.coordinator.rounds.protocol import kind_of
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.storage.rounds import UNDER_WAY
 from moonfed.coordinator.storage.store import Store
@@ -24,7 +24,7 @@ def run_view(
     return RunView(
         record=record,
         open_round=_open_round(store, record.run, state.open) if state and state.open else None,
-        waiting=kind_of(record.settings).waiting(record.settings, state, misfits, silence) if state else "",
+        waiting=round_protocol(record.settings).waiting(record.settings, state, misfits, silence) if state else "",
         initial_metrics=store.metrics(record.run, 0),
         committed=newest.id.round if newest else 0,
         model=newest.model if newest else record.initial,

@@ -16,7 +16,7 @@ from moonfed.coordinator.storage.db.clock import NOW
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_replace
 
-_replicas, _columns = tables.replicas.c, tables.attendances.c
+_replicas, _columns = tables.replicas.c, tables.online_devices.c
 _MICROSECONDS = sql.cast(NOW * 1e6, sql.BigInteger)
 Places = Mapping[str, "Place"]
 
@@ -30,7 +30,7 @@ class Place:
     introduction: Mapping[str, Any]  # as JSON values
 
 
-class Attendances:
+class OnlineDevices:
     """What one replica says and hears. Every method is one transaction. Blocking."""
 
     def __init__(self, transactions: Transactions, replica: str | None) -> None:
@@ -45,7 +45,7 @@ class Attendances:
             stood = connection.execute(alive.where(_replicas.replica == self._replica)).first() is not None
             row = {"replica": self._replica, "expires": connection.execute(sql.select(NOW + seconds)).scalar_one()}
             insert_or_replace(connection, tables.replicas, [row])
-            connection.execute(sql.delete(tables.attendances).where(_columns.replica.not_in(alive)))
+            connection.execute(sql.delete(tables.online_devices).where(_columns.replica.not_in(alive)))
         return stood
 
     def tell(self, arrived: Mapping[str, Mapping[str, Any]], left: Mapping[str, int]) -> dict[str, int]:
@@ -57,7 +57,7 @@ class Attendances:
             since = connection.execute(sql.select(_MICROSECONDS)).scalar_one()
             for device in sorted(left):  # all in one order, so that no two replicas wait for each other
                 which = sql.and_(_columns.device == device, _columns.since == left[device])
-                connection.execute(sql.delete(tables.attendances).where(which, _columns.replica == self._replica))
+                connection.execute(sql.delete(tables.online_devices).where(which, _columns.replica == self._replica))
             rows = [
                 {
                     "device": device,
@@ -68,7 +68,7 @@ class Attendances:
                 }
                 for device in sorted(arrived)
             ]
-            insert_or_replace(connection, tables.attendances, rows)
+            insert_or_replace(connection, tables.online_devices, rows)
         return dict.fromkeys(arrived, since)
 
     def stamp(self) -> tuple[int, int]:
@@ -81,7 +81,7 @@ class Attendances:
     def places(self) -> Places:
         """All attending devices."""
         with self._transactions.read() as connection:
-            found = connection.execute(sql.select(tables.attendances))
+            found = connection.execute(sql.select(tables.online_devices))
             return {
                 row.device: Place(replica=row.replica, since=row.since, introduction=row.introduction) for row in found
             }
@@ -92,7 +92,7 @@ class Attendances:
         with self._transactions.write() as connection:
             locked = sql.select(_columns.device).where(here).order_by(_columns.device).with_for_update()
             connection.execute(locked)
-            connection.execute(sql.update(tables.attendances).where(here).values(signed=NOW))
+            connection.execute(sql.update(tables.online_devices).where(here).values(signed=NOW))
 
     def signed_after(self, moment: float) -> tuple[set[str], float]:
         """The devices that attend elsewhere and have shown progress since, and the newest such moment."""
@@ -111,5 +111,5 @@ class Attendances:
 
 def forget_in(connection: sql.Connection, replica: str) -> None:
     """A replica has ended, as a part of a transaction: what it said is void."""
-    connection.execute(sql.delete(tables.attendances).where(_columns.replica == replica))
+    connection.execute(sql.delete(tables.online_devices).where(_columns.replica == replica))
     connection.execute(sql.delete(tables.replicas).where(_replicas.replica == replica))

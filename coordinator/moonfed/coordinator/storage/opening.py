@@ -10,9 +10,9 @@ from pathlib import Path
 from moonfed.blobs import BlobDirectory
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.blobs.garbage_collection import GarbageCollector
-from moonfed.coordinator.storage.blobs.object_client import Objects
-from moonfed.coordinator.storage.blobs.object_store import ObjectBlobs
-from moonfed.coordinator.storage.blobs.ownership import DirectoryPlace, ObjectPlace
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
+from moonfed.coordinator.storage.blobs.object_store import ObjectBlobStore
+from moonfed.coordinator.storage.blobs.ownership import DirectoryLocation, ObjectLocation
 from moonfed.coordinator.storage.blobs.pins import Pins
 from moonfed.coordinator.storage.db import postgres, sqlite
 from moonfed.coordinator.storage.disk_budget import DiskBudget
@@ -72,12 +72,12 @@ def _open_store(directory: StateDirectory, database: str) -> Store:
 def _open_blobs(directory: StateDirectory, store: Store, url: str, budget: DiskBudget) -> Storage:
     blobs: BlobStore
     if url:
-        objects = Objects(url)
-        store.claim_blobs(ObjectPlace(objects))
-        blobs, spool = ObjectBlobs(objects, directory.blobs), Spool(directory.spool, SharedSpool(objects))
+        objects = ObjectClient(url)
+        store.claim_blobs(ObjectLocation(objects))
+        blobs, spool = ObjectBlobStore(objects, directory.blobs), Spool(directory.spool, SharedSpool(objects))
     else:
         blobs, spool = BlobDirectory(directory.blobs), Spool(directory.spool)
-        store.claim_blobs(DirectoryPlace(directory.blobs))
+        store.claim_blobs(DirectoryLocation(directory.blobs))
     pins = Pins(store.pins)
     collector = GarbageCollector(store, blobs, pins, budget)
     return Storage(

@@ -6,8 +6,8 @@ An asynchronous run's buffer is what no committed round has counted.
 from __future__ import annotations
 
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, BufferedState, asynchronous
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, asynchronous
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.storage.store import Store
 
@@ -25,9 +25,9 @@ def recovered_state(store: Store, run: str) -> State:
     committed = last.id.round - 1
     if last.status == "abandoned":
         return State(committed=committed, attempt=last.id.attempt + 1)
-    answers = store.answers.of(last.id)
+    reports = store.reports.of_attempt(last.id)
     devices = {
-        outcome: frozenset(answer.device for answer in answers if answer.outcome == outcome)
+        outcome: frozenset(report.device for report in reports if report.outcome == outcome)
         for outcome in ("accepted", "refused", "declined")
     }
     current = OpenRound(
@@ -42,13 +42,13 @@ def recovered_state(store: Store, run: str) -> State:
     return State(committed=committed, attempt=last.id.attempt, open=current)
 
 
-def _recovered_buffer(store: Store, run: str, settings: Settings) -> BufferedState:
+def _recovered_buffer(store: Store, run: str, settings: RunSettings) -> FedBuffState:
     """The buffer, and who is at work with which model: that of the newest round that the device was drawn in."""
     last = store.latest_round(run)
     if last is None:
-        return BufferedState()
+        return FedBuffState()
     if last.status == "abandoned":  # as the run was being stopped
-        return BufferedState(committed=last.id.round - 1, stopping=True)
+        return FedBuffState(committed=last.id.round - 1, stopping=True)
     committed = last.id.round - (last.status == "open")
     oldest = max(1, committed + 1 - asynchronous(settings).max_staleness)
     found = (
@@ -60,7 +60,7 @@ def _recovered_buffer(store: Store, run: str, settings: Settings) -> BufferedSta
     buffer: dict[str, int] = {}
     spent: dict[str, set[str]] = {"refused": set(), "declined": set()}  # in the open round
     for record in rounds:
-        outcomes = {answer.device: answer.outcome for answer in store.answers.of(record.id)}
+        outcomes = {report.device: report.outcome for report in store.reports.of_attempt(record.id)}
         for device in record.cohort:
             tasks.pop(device, None)
             outcome = outcomes.get(device)
@@ -70,7 +70,7 @@ def _recovered_buffer(store: Store, run: str, settings: Settings) -> BufferedSta
                 buffer[device] = record.id.round
             elif outcome != "accepted" and record.id.round == committed + 1:
                 spent[outcome].add(device)
-    return BufferedState(
+    return FedBuffState(
         committed=committed,
         open=OpenRound(round=last.id.round, attempt=ATTEMPT, cohort=()) if last.status == "open" else None,
         tasks=tasks,

@@ -63,7 +63,7 @@ def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
     here = row_mapping.same(tables.rounds, attempt)
     if connection.execute(sql.select(_columns.status).where(here).with_for_update()).scalar() not in UNDER_WAY:
         raise WrongState(f"{attempt} has ended; it cannot be opened again")
-    connection.execute(sql.delete(tables.answers).where(row_mapping.same(tables.answers, attempt)))
+    connection.execute(sql.delete(tables.reports).where(row_mapping.same(tables.reports, attempt)))
     connection.execute(sql.update(tables.rounds).where(here).values(status="open"))
 
 

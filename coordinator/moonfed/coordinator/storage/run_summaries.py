@@ -14,7 +14,7 @@ from moonfed.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
+class RunSummary:
     """Where a running run stands: whatever changes about it changes this."""
 
     holder: str  # of its lease; empty: nobody
@@ -27,18 +27,18 @@ class Pulse:
     declined: int = 0
 
 
-class Pulses:
+class RunSummaries:
     """Every method is one transaction. Blocking."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    def look(self) -> dict[str, Pulse]:
+    def look(self) -> dict[str, RunSummary]:
         """All running runs."""
         with self._transactions.read() as connection:
             rows = connection.execute(_LOOK).all()
         return {
-            row.run: Pulse(
+            row.run: RunSummary(
                 holder=row.holder or "",
                 stopping=row.stop is not None,
                 round=row.round or 0,
@@ -55,13 +55,19 @@ class Pulses:
         """An operator wants the run to end; NotFound."""
         with self._transactions.write() as connection:
             try:
-                insert_or_ignore(connection, tables.stops, [{"run": run}])
+                insert_or_ignore(connection, tables.stop_requests, [{"run": run}])
             except sql.exc.IntegrityError as error:
                 raise NotFound(f"there is no run {run!r}") from error
 
 
 def _look() -> sql.Select[tuple[object, ...]]:
-    runs, rounds, answers, leases, stops = tables.runs, tables.rounds, tables.answers, tables.leases, tables.stops
+    runs, rounds, reports, leases, stop_requests = (
+        tables.runs,
+        tables.rounds,
+        tables.reports,
+        tables.leases,
+        tables.stop_requests,
+    )
     newest = (
         sql.select(rounds.c.round, rounds.c.attempt, rounds.c.status)
         .where(rounds.c.run == runs.c.run)
@@ -71,16 +77,16 @@ def _look() -> sql.Select[tuple[object, ...]]:
     )
     outcomes = ("accepted", "refused", "declined")
     answered = (
-        sql.select(*(sql.func.count().filter(answers.c.outcome == outcome).label(outcome) for outcome in outcomes))
-        .where(answers.c.run == runs.c.run, answers.c.round == newest.c.round, answers.c.attempt == newest.c.attempt)
+        sql.select(*(sql.func.count().filter(reports.c.outcome == outcome).label(outcome) for outcome in outcomes))
+        .where(reports.c.run == runs.c.run, reports.c.round == newest.c.round, reports.c.attempt == newest.c.attempt)
         .lateral("answered")
     )
     held = sql.and_(leases.c.run == runs.c.run, leases.c.expires > NOW)
     return (
-        sql.select(runs.c.run, leases.c.holder, stops.c.run.label("stop"), newest, answered)
+        sql.select(runs.c.run, leases.c.holder, stop_requests.c.run.label("stop"), newest, answered)
         .select_from(
             runs.outerjoin(leases, held)
-            .outerjoin(stops, stops.c.run == runs.c.run)
+            .outerjoin(stop_requests, stop_requests.c.run == runs.c.run)
             .outerjoin(newest, sql.true())
             .outerjoin(answered, sql.true())
         )

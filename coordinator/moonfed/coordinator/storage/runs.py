@@ -67,20 +67,10 @@ def end(connection: sql.Connection, run: str, status: str) -> None:
 
 def delete(connection: sql.Connection, run: str) -> list[BlobRef]:
     """Deletes all rows of a run; the blobs that nothing refers to any more."""
-    released = references.release(connection, tables.blob_refs.c.run == run)
+    released = references.release(connection, tables.blob_references.c.run == run)
     for table in tables.OF_A_RUN:
         connection.execute(sql.delete(table).where(table.c.run == run))
     return released
-
-
-def without_bundle(connection: sql.Connection) -> list[RunRecord]:
-    """Those of whose bundle only the manifest is known to be referred to: an older release recorded them."""
-    columns = tables.blob_refs.c
-    files = sql.select(columns.role).where(
-        columns.run == _columns.run, columns.round == tables.BUNDLE, columns.role != MANIFEST_FILE
-    )
-    found = connection.execute(sql.select(tables.runs).where(~files.exists()))
-    return [row_mapping.run_record(row) for row in found.mappings()]
 
 
 def _no_run(run: str) -> NotFound:

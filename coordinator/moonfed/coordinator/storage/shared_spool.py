@@ -9,7 +9,7 @@ from pathlib import Path
 
 from moonfed.blobs import ref_of_file
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 
 
 class SharedSpool:
@@ -18,7 +18,7 @@ class SharedSpool:
     Two coordinators may receive two different updates of one device; the database decides later which one counts.
     """
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectClient) -> None:
         self._objects = objects
 
     def put(self, attempt: AttemptId, device: str, files: Iterable[Path]) -> None:

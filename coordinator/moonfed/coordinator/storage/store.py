@@ -14,18 +14,18 @@ from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
-from moonfed.coordinator.storage import online_devices, participants, receipts, rounds, runs
+from moonfed.coordinator.storage import device_reports, online_devices, participants, rounds, runs
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.blobs.ownership import Place, claim
 from moonfed.coordinator.storage.blobs.pins import SharedPins
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
-from moonfed.coordinator.storage.devices import Registry
+from moonfed.coordinator.storage.device_registry import DeviceRegistry
+from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.leases import Leases
 from moonfed.coordinator.storage.metrics import metrics_by_round, put_metrics
-from moonfed.coordinator.storage.online_devices import Attendances
-from moonfed.coordinator.storage.receipts import Answers
-from moonfed.coordinator.storage.run_summaries import Pulses
+from moonfed.coordinator.storage.online_devices import OnlineDevices
+from moonfed.coordinator.storage.run_summaries import RunSummaries
 from moonfed.errors import WrongState
 
 RECEIPT_ROUNDS = 20  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
@@ -40,10 +40,10 @@ class Store:
     def __init__(self, engine: sql.Engine, holder: str | None = None) -> None:
         self._transactions = Transactions(engine)
         self.leases = Leases(self._transactions, holder)
-        self.registry = Registry(self._transactions)
-        self.answers = Answers(self._transactions, self.leases)
-        self.attendances = Attendances(self._transactions, holder)
-        self.pulses = Pulses(self._transactions)
+        self.devices = DeviceRegistry(self._transactions)
+        self.reports = DeviceReports(self._transactions, self.leases)
+        self.online_devices = OnlineDevices(self._transactions, holder)
+        self.run_summaries = RunSummaries(self._transactions)
         self.pins = SharedPins(self._transactions, holder) if holder else None
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class Store:
             references.add(connection, attempt.run, attempt.round, blobs)
             put_metrics(connection, attempt.run, attempt.round, metrics)
             put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
-            receipts.forget(connection, attempt.run, attempt.round - max(RECEIPT_ROUNDS, needed))
+            device_reports.forget(connection, attempt.run, attempt.round - max(RECEIPT_ROUNDS, needed))
             return references.prune(connection, attempt.run, retention.at_least(needed), needed)[1]
 
     def replace_global_state(
@@ -235,16 +235,6 @@ class Store:
         """Whether any run needs the blob of that name."""
         with self._transactions.read() as connection:
             return references.any_to(connection, sha256)
-
-    def add_bundle(self, run: str, files: Mapping[str, BlobRef]) -> None:
-        """Keeps that a run refers to a bundle's files: one that an older release recorded without them."""
-        with self._transactions.write() as connection:
-            references.add(connection, run, tables.BUNDLE, files)
-
-    def runs_without_bundle(self) -> list[RunRecord]:
-        """The runs of which only the manifest is known to be referred to: those that an older release recorded."""
-        with self._transactions.read() as connection:
-            return runs.without_bundle(connection)
 
     # Metrics
 

@@ -13,10 +13,10 @@ _POSTGRES_FULL = "53100"
 _SQLITE_FULL = "database or disk is full"  # its error code is told from Python 3.11 on only
 
 
-def as_passing(error: Exception) -> MoonfedError | None:
+def as_transient(error: Exception) -> MoonfedError | None:
     """The error to tell, if what it is about passes by itself or once an operator has made room; else None."""
     told = error if isinstance(error, (ResourceExhausted, Unavailable)) else None
-    return told or as_full_disk(error) or as_away(error)
+    return told or as_full_disk(error) or as_unreachable(error)
 
 
 def as_full_disk(error: Exception) -> ResourceExhausted | None:
@@ -27,7 +27,7 @@ def as_full_disk(error: Exception) -> ResourceExhausted | None:
     return ResourceExhausted("the disk is full") if file_failed or database_failed or server_failed else None
 
 
-def as_away(error: Exception) -> Unavailable | None:
+def as_unreachable(error: Exception) -> Unavailable | None:
     """The error to tell a caller if the database's server cannot be reached, who may try again later; else None."""
     if not isinstance(error, sql.exc.OperationalError) or isinstance(error.orig, sqlite3.Error):
         return None

@@ -6,14 +6,14 @@ import logging
 import time
 from collections.abc import Callable
 
-from moonfed.coordinator.storage.transient_errors import as_passing
+from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.errors import MoonfedError
 
 SILENT_SECONDS = 10.0  # in which one line stands for all calls that wait: a fleet makes a hundred a second
 _log = logging.getLogger(__name__)
 
 
-class CallTroubles:
+class ErrorLog:
     """Tells the log which calls failed; those of a fleet that waits for one and the same thing only now and then."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,9 +29,9 @@ class CallTroubles:
             _log.error("a call of %s failed", caller, exc_info=error)
 
 
-def tell(log: logging.Logger, what: str, error: Exception) -> None:
+def log_error(log: logging.Logger, what: str, error: Exception) -> None:
     """Something of the coordinator's own failed: `what`, and why."""
-    if told := as_passing(error):
+    if told := as_transient(error):
         log.error("%s: %s", what, told)
     else:
         log.error(what, exc_info=error)
@@ -39,5 +39,5 @@ def tell(log: logging.Logger, what: str, error: Exception) -> None:
 
 def _beneath(error: Exception) -> MoonfedError | None:
     """What passes by itself if it is the disk's or a server's; None if it is about the caller, such as its quota."""
-    told = as_passing(error)
+    told = as_transient(error)
     return told if told is not error or error.__cause__ else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from moonfed.coordinator.support.error_log import tell
+from moonfed.coordinator.support.error_log import log_error
 from moonfed.errors import MoonfedError
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def start_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     return asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
 
 
-class Background:
+class BackgroundTasks:
     """Running tasks; what fails unexpectedly is logged."""
 
     def __init__(self) -> None:
@@ -59,4 +59,4 @@ class Background:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception) and not isinstance(error, MoonfedError):  # ours reach their caller
-            tell(_log, "a task failed", error)
+            log_error(_log, "a task failed", error)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moonfed.coordinator.records import Answer, AttemptId
-from moonfed.coordinator.storage.receipts import Answers
+from moonfed.coordinator.records import AttemptId, DeviceReport
+from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.spool import Spool
 
 Outcome = bool | Exception  # True: it counts from now on; False: it did before
@@ -18,7 +18,7 @@ Outcome = bool | Exception  # True: it counts from now on; False: it did before
 class PendingUpdate:
     """An update whose files, by role, were checked and are durable where they lie."""
 
-    answer: Answer
+    report: DeviceReport
     checked: Mapping[str, Path]
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -39,8 +39,10 @@ class GroupCommit:
     asynchronous run takes one at a time: each may begin the next round, which may not want the others any more.
     """
 
-    def __init__(self, answers: Answers, spool: Spool, is_new: Callable[[Answer], bool], *, asynchronous: bool) -> None:
-        self._answers, self._spool, self._is_new, self._asynchronous = answers, spool, is_new, asynchronous
+    def __init__(
+        self, reports: DeviceReports, spool: Spool, is_new: Callable[[DeviceReport], bool], *, asynchronous: bool
+    ) -> None:
+        self._reports, self._spool, self._is_new, self._asynchronous = reports, spool, is_new, asynchronous
         self._waiting: list[PendingUpdate] = []
 
     def __bool__(self) -> bool:
@@ -70,7 +72,7 @@ class GroupCommit:
             return self._waiting[:1]
         batch: dict[tuple[AttemptId, str], PendingUpdate] = {}
         for arrival in self._waiting:
-            batch.setdefault((arrival.answer.id, arrival.answer.device), arrival)
+            batch.setdefault((arrival.report.id, arrival.report.device), arrival)
         return list(batch.values())
 
     def _keep(self, arrivals: Sequence[PendingUpdate]) -> dict[PendingUpdate, Outcome]:
@@ -80,21 +82,21 @@ class GroupCommit:
 
     def _place(self, arrival: PendingUpdate) -> Outcome:
         try:
-            if not self._is_new(arrival.answer):
+            if not self._is_new(arrival.report):
                 return False
-            self._spool.put(arrival.answer.id, arrival.answer.device, arrival.checked)
+            self._spool.put(arrival.report.id, arrival.report.device, arrival.checked)
         except Exception as problem:
             return problem
         return True
 
     def _record(self, placed: Sequence[PendingUpdate]) -> dict[PendingUpdate, Outcome]:
-        answers = [arrival.answer for arrival in placed]
+        reports = [arrival.report for arrival in placed]
         try:
-            self._spool.sync((answer.id, answer.device) for answer in answers)
+            self._spool.sync((report.id, report.device) for report in reports)
             if self._asynchronous:  # such an answer may come after its round has closed
-                self._answers.put(answers[0])
+                self._reports.replace(reports[0])
                 return {}
-            problems = self._answers.take_all(answers)
+            problems = self._reports.record_all(reports)
         except Exception as problem:  # none of these updates is known to be durable
             return dict.fromkeys(placed, problem)
         return {arrival: problem or True for arrival, problem in zip(placed, problems, strict=True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
-from moonfed.coordinator.records import Answer, EventKind, Outcome
+from moonfed.coordinator.records import DeviceReport, EventKind, Outcome
 from moonfed.coordinator.rounds.events import Declined, UpdateAccepted, UpdateRefused
 from moonfed.coordinator.rounds.state import OpenRound
 
@@ -17,20 +17,20 @@ KINDS: Mapping[Outcome, EventKind] = {
 }
 
 
-def event_of(answer: Answer) -> Answered:
+def event_of(report: DeviceReport) -> Answered:
     """What an answer is to the state machine."""
-    round_, attempt, device = answer.id.round, answer.id.attempt, answer.device
-    match answer.outcome:
+    round_, attempt, device = report.id.round, report.id.attempt, report.device
+    match report.outcome:
         case "accepted":
-            return UpdateAccepted(round=round_, attempt=attempt, device=device, samples=answer.samples)
+            return UpdateAccepted(round=round_, attempt=attempt, device=device, samples=report.samples)
         case "refused":
             return UpdateRefused(round=round_, attempt=attempt, device=device)
         case "declined":
             return Declined(round=round_, attempt=attempt, device=device)
-    assert_never(answer.outcome)
+    assert_never(report.outcome)
 
 
-def unheard(current: OpenRound, answer: Answer) -> bool:
+def unheard(current: OpenRound, report: DeviceReport) -> bool:
     """Whether the open round does not know yet of an answer that another replica took."""
     known = {"accepted": current.reported, "refused": current.refused, "declined": current.declined}
-    return answer.device not in known[answer.outcome]
+    return report.device not in known[report.outcome]

@@ -10,11 +10,11 @@ from typing import NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 from moonfed.blobs import BlobRef, ref_of_file
-from moonfed.coordinator.records import MAX_REASON, Answer
+from moonfed.coordinator.records import MAX_REASON, DeviceReport
 from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.storage.opening import Storage
-from moonfed.coordinator.storage.transient_errors import as_passing
-from moonfed.coordinator.support.tasks import Background, in_thread
+from moonfed.coordinator.storage.transient_errors import as_transient
+from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.codec import decode_update, decoded_bytes
 from moonfed.coordinator.updates.local_files import link_files
 from moonfed.coordinator.updates.quota import ByteQuota
@@ -84,7 +84,7 @@ class UpdateSession:
             async with upload.held():
                 await self._desk.count(driver, self._header, upload.finish)
         except Exception as error:
-            if as_passing(error):  # ours, for which the device sends everything again
+            if as_transient(error):  # ours, for which the device sends everything again
                 self._desk.quota(driver).forgive(self._header.id, self._header.device)
             raise
 
@@ -92,9 +92,9 @@ class UpdateSession:
 class Updates:
     """Receives the updates of all runs."""
 
-    def __init__(self, storage: Storage, uploads: Transfers, background: Background) -> None:
+    def __init__(self, storage: Storage, uploads: Transfers, background: BackgroundTasks) -> None:
         self.spool, self.uploads, self.background = storage.spool, uploads, background
-        self._blobs, self._budget, self._answers = storage.blobs, storage.budget, storage.store.answers
+        self._blobs, self._budget, self._reports = storage.blobs, storage.budget, storage.store.reports
         self.checking = asyncio.Semaphore(CHECKED_AT_ONCE)
         self._quotas: WeakKeyDictionary[RunHandle, ByteQuota] = WeakKeyDictionary()
 
@@ -182,7 +182,7 @@ class Updates:
         """Whether this very update counts already; AlreadyExists if another one of its device does."""
         if driver and not driver.may_have_receipt(header.id, header.device):
             return False
-        return await asyncio.to_thread(self._answers.has_receipt, header.id, header.device, header.blobs)
+        return await asyncio.to_thread(self._reports.has_receipt, header.id, header.device, header.blobs)
 
 
 def _outcome(check: Callable[[], T]) -> T | MoonfedError:
@@ -204,13 +204,13 @@ def _free(paths: Sequence[Path]) -> None:
 
 async def _refuse(problem: MoonfedError, driver: RunHandle, header: UpdateHeader) -> NoReturn:
     """What a check objects to is an event of the round as well as the caller's error."""
-    refused = Answer(id=header.id, device=header.device, outcome="refused", reason=str(problem)[:MAX_REASON])
+    refused = DeviceReport(id=header.id, device=header.device, outcome="refused", reason=str(problem)[:MAX_REASON])
     await driver.background.finish(driver.refuse(refused))
     raise problem
 
 
-def _accepted(header: UpdateHeader, decoded: Mapping[str, BlobRef]) -> Answer:
-    return Answer(
+def _accepted(header: UpdateHeader, decoded: Mapping[str, BlobRef]) -> DeviceReport:
+    return DeviceReport(
         id=header.id,
         device=header.device,
         outcome="accepted",

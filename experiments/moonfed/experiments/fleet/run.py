@@ -20,7 +20,7 @@ from moonfed.blobs import BlobRef
 from moonfed.bundle import read_bundle
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.rounds.retention import KEEP_ALL
-from moonfed.coordinator.rounds.settings import Amount, Settings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.edge_client.worker.trainer import require_accelerator
 from moonfed.errors import NotFound
@@ -196,7 +196,7 @@ async def _start_once(simulation: Simulation, layout: Layout, directory: Storage
     bundle = read_bundle(layout.bundle)
     for content in bundle.contents.values():
         directory.blobs.put_bytes(content)
-    settings = Settings(
+    settings = RunSettings(
         rounds=simulation.rounds,
         cohort=simulation.cohort_amount,
         sampling=simulation.sampling,

@@ -14,8 +14,6 @@ from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.blobs.pins import Pins
 from moonfed.coordinator.storage.disk_budget import DiskBudget
 from moonfed.coordinator.storage.store import Store
-from moonfed.errors import MoonfedError
-from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
 UPLOAD_SECONDS = 24 * 3600.0  # after which an uploaded bundle that no run was started from counts as abandoned
@@ -46,22 +44,6 @@ class GarbageCollector:
         return freed
 
     def sweep(self) -> None:
-        """Delete the blobs that a kill or an abandoned upload left behind.
-
-        Nothing is swept while a run's bundle is unknown because its manifest is damaged: a backup may restore it.
-        """
-        known = [self._complete_bundle(run.run, run.manifest) for run in self._store.runs_without_bundle()]
-        if all(known):
-            freed = self.collect(self._blobs.unused_since(UPLOAD_SECONDS))
-            if freed:
-                _log.info("deleted %d bytes of unreferenced blobs", freed)
-
-    def _complete_bundle(self, run: str, manifest: BlobRef) -> bool:
-        """Record which bundle files a run of an older release needs."""
-        try:
-            files = Manifest.from_bytes(self._blobs.read(manifest)).files
-        except (MoonfedError, OSError) as error:
-            _log.warning("run %r: its bundle's files are not known (%s); no blobs are swept", run, error)
-            return False
-        self._store.add_bundle(run, files)
-        return True
+        """Delete the blobs that a kill or an abandoned upload left behind."""
+        if freed := self.collect(self._blobs.unused_since(UPLOAD_SECONDS)):
+            _log.info("deleted %d bytes of unreferenced blobs", freed)

@@ -14,7 +14,7 @@ from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 MARKER = "moonfed"  # an object that says whose the place is; writing it at the start shows that we may
 
 
-class Objects:
+class ObjectClient:
     """The objects under one URL, such as s3://bucket/prefix. Blocking, from any thread.
 
     Credentials and endpoints are the environment's (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like), never the URL's.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moonfed.blobs import DIGEST, BlobRef, ref_of_bytes, ref_of_file
-from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.errors import Corrupt, NotFound
 from moonfed.files import write_durably
 
@@ -18,10 +18,10 @@ COPIES_BYTES = 4 << 30  # of copies that are kept at least; beyond that the leas
 COPY_SECONDS = 3600.0  # for which a copy stays however many there are: somebody may be reading it
 
 
-class ObjectBlobs:
+class ObjectBlobStore:
     """Blobs as objects `blobs/ab/abcd…`; copies in `ROOT/copies/`, incoming files in `ROOT/incoming/`."""
 
-    def __init__(self, objects: Objects, root: Path, *, copies_bytes: int = COPIES_BYTES) -> None:
+    def __init__(self, objects: ObjectClient, root: Path, *, copies_bytes: int = COPIES_BYTES) -> None:
         self._objects, self._copies_bytes = objects, copies_bytes
         self._copies, self._incoming = root / "copies", root / "incoming"
         for directory in (self._copies, self._incoming):

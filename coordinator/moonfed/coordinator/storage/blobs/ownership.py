@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.storage.blobs.object_client import Objects
+from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.errors import NotFound, WrongState
@@ -33,7 +33,7 @@ class Place(Protocol):
         """Writes it durably."""
 
 
-class DirectoryPlace:
+class DirectoryLocation:
     """A directory of this machine."""
 
     def __init__(self, directory: Path) -> None:
@@ -48,10 +48,10 @@ class DirectoryPlace:
         write_durably(self._file, text.encode())
 
 
-class ObjectPlace:
+class ObjectLocation:
     """An object store."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectClient) -> None:
         self.where, self._objects = objects.url, objects
 
     def read(self) -> str | None:
@@ -68,7 +68,7 @@ class ObjectPlace:
 
 def name_database(connection: sql.Connection) -> None:
     """Gives a new database a name that no other has, as a part of a transaction."""
-    connection.execute(sql.insert(tables.blob_place).values(database=uuid4().hex, claimed=False))
+    connection.execute(sql.insert(tables.blob_ownership).values(database=uuid4().hex, claimed=False))
 
 
 def claim(transactions: Transactions, place: Place) -> None:
@@ -77,7 +77,7 @@ def claim(transactions: Transactions, place: Place) -> None:
     Raises WrongState if the database's blobs are elsewhere, or the place is another database's.
     """
     with transactions.write() as connection:
-        row = connection.execute(sql.select(tables.blob_place).with_for_update()).one()
+        row = connection.execute(sql.select(tables.blob_ownership).with_for_update()).one()
         ours, found = f"what the moonfed coordinators on database {row.database} keep\n", place.read()
         if found is None and not row.claimed:
             place.write(ours)  # a kill before the commit: it is found again
@@ -89,4 +89,4 @@ def claim(transactions: Transactions, place: Place) -> None:
                 "same --blobs, which must be an object store if there are several"
             )
         if not row.claimed:
-            connection.execute(sql.update(tables.blob_place).values(claimed=True))
+            connection.execute(sql.update(tables.blob_ownership).values(claimed=True))

@@ -11,7 +11,7 @@ from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.db import tables
 from moonfed.manifest import MODEL
 
-_columns = tables.blob_refs.c
+_columns = tables.blob_references.c
 
 
 def add(connection: sql.Connection, run: str, round_: int, blobs: Mapping[str, BlobRef]) -> None:
@@ -21,12 +21,12 @@ def add(connection: sql.Connection, run: str, round_: int, blobs: Mapping[str, B
         for role, ref in blobs.items()
     ]
     if values:
-        connection.execute(sql.insert(tables.blob_refs), values)
+        connection.execute(sql.insert(tables.blob_references), values)
 
 
 def by_round(connection: sql.Connection, run: str, first: int, last: int) -> dict[int, dict[str, BlobRef]]:
     """What is kept of the global states from one round to another, by round and role."""
-    query = sql.select(tables.blob_refs).where(_columns.run == run, _columns.round.between(first, last))
+    query = sql.select(tables.blob_references).where(_columns.run == run, _columns.round.between(first, last))
     found: dict[int, dict[str, BlobRef]] = {}
     for row in connection.execute(query):
         found.setdefault(row.round, {})[row.role] = BlobRef(row.sha256, row.size)
@@ -50,7 +50,7 @@ def prune(connection: sql.Connection, run: str, retention: Retention, needed: in
     old = sql.and_(_columns.role == MODEL, _columns.round <= newest - max(retention.last, needed))
     if retention.every:
         old = sql.and_(old, _columns.round % retention.every != 0)
-    models = connection.execute(sql.select(sql.func.count()).select_from(tables.blob_refs).where(in_rounds, old))
+    models = connection.execute(sql.select(sql.func.count()).select_from(tables.blob_references).where(in_rounds, old))
     return models.scalar_one(), release(connection, sql.and_(in_rounds, sql.or_(beside, old)))
 
 
@@ -69,5 +69,5 @@ def release(connection: sql.Connection, which: sql.ColumnElement[bool]) -> list[
     query = sql.select(_columns.sha256, _columns.size).where(which).distinct()
     blobs = [BlobRef(row.sha256, row.size) for row in connection.execute(query)]
     if blobs:
-        connection.execute(sql.delete(tables.blob_refs).where(which))
+        connection.execute(sql.delete(tables.blob_references).where(which))
     return [ref for ref in blobs if not any_to(connection, ref.sha256)]

@@ -9,8 +9,8 @@ import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import Answer, AttemptId, DeviceRecord, RoundRecord, RunRecord
-from moonfed.coordinator.rounds.settings import Settings
+from moonfed.coordinator.records import AttemptId, DeviceRecord, DeviceReport, RoundRecord, RunRecord
+from moonfed.coordinator.rounds.settings import RunSettings
 
 
 def key(attempt: AttemptId) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def run_record(row: sql.RowMapping) -> RunRecord:
         run=row["run"],
         created=row["created"],
         status=row["status"],
-        settings=Settings.from_document(row["settings"]),
+        settings=RunSettings.from_document(row["settings"]),
         manifest=_ref(row, "manifest"),
         method=row["method"],
         initial=_ref(row, "initial"),
@@ -76,24 +76,24 @@ def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Map
     )
 
 
-def answer_row(answer: Answer) -> dict[str, Any]:
+def report_row(report: DeviceReport) -> dict[str, Any]:
     """An answer as a row."""
     return {
-        **key(answer.id),
-        "device": answer.device,
-        "outcome": answer.outcome,
-        "reason": answer.reason,
-        "samples": answer.samples,
-        "steps": answer.steps,
-        "metrics": dict(answer.metrics),
-        "blobs": blobs_document(answer.blobs),
-        "decoded": blobs_document(answer.decoded),
+        **key(report.id),
+        "device": report.device,
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "samples": report.samples,
+        "steps": report.steps,
+        "metrics": dict(report.metrics),
+        "blobs": blobs_document(report.blobs),
+        "decoded": blobs_document(report.decoded),
     }
 
 
-def answer(row: sql.RowMapping) -> Answer:
+def report(row: sql.RowMapping) -> DeviceReport:
     """A row of answers."""
-    return Answer(
+    return DeviceReport(
         id=_attempt(row),
         device=row["device"],
         outcome=row["outcome"],

@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 NAME, DIGEST = 63, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round, what a run's first blobs belong to
@@ -58,13 +58,13 @@ rounds = Table(
     Column("reason", Text, nullable=False),
     Column("opened", Double, nullable=False),
     Column("seconds", Double, nullable=False),
-    Column("incidents", JSON, nullable=False, server_default="[]"),  # [device, sentence]
-    Column("bases", JSON, nullable=False, server_default="{}"),  # of an asynchronous round: device to base round
+    Column("incidents", JSON, nullable=False),  # [device, sentence]
+    Column("bases", JSON, nullable=False),  # of an asynchronous round: device to base round
 )
 
 # Why a blob is kept. Pruning deletes rows here; a blob without any is deleted.
-blob_refs = Table(
-    "blob_refs",
+blob_references = Table(
+    "blob_references",
     metadata,
     Column("run", ForeignKey("runs.run"), primary_key=True),
     Column("round", BigInteger, primary_key=True),  # whose global state it is; or BUNDLE or INITIAL
@@ -93,7 +93,7 @@ leases = Table(
 )
 
 # A run that an operator has asked any of the replicas to stop; its lease holder does so.
-stops = Table("stops", metadata, Column("run", ForeignKey("runs.run"), primary_key=True))
+stop_requests = Table("stop_requests", metadata, Column("run", ForeignKey("runs.run"), primary_key=True))
 
 # The coordinators that serve this database, until when they count as alive; by the database's clock.
 replicas = Table(
@@ -104,8 +104,8 @@ replicas = Table(
 )
 
 # Which device attends at which replica; void once that has expired.
-attendances = Table(
-    "attendances",
+online_devices = Table(
+    "online_devices",
     metadata,
     Column("device", name(), primary_key=True),
     Column("replica", String(NAME), nullable=False, index=True),
@@ -118,8 +118,8 @@ attendances = Table(
 authority = Table("authority", metadata, Column("sha256", String(DIGEST), primary_key=True))
 
 # What this database is called in the place where its blobs are, and whether that is known yet; one row.
-blob_place = Table(
-    "blob_place",
+blob_ownership = Table(
+    "blob_ownership",
     metadata,
     Column("database", String(32), primary_key=True),
     Column("claimed", Boolean, nullable=False),
@@ -134,8 +134,8 @@ pins = Table(
     Column("until", Double, nullable=False),
 )
 
-answers = Table(
-    "answers",
+reports = Table(
+    "device_reports",
     metadata,
     Column("run", name(), primary_key=True),
     Column("round", BigInteger, primary_key=True),
@@ -147,7 +147,7 @@ answers = Table(
     Column("steps", BigInteger, nullable=False),
     Column("metrics", JSON, nullable=False),
     Column("blobs", JSON, nullable=False),  # that the device sent, role to [sha256, size]
-    Column("decoded", JSON, nullable=False, server_default="{}"),  # that lie in the spool in place of those
+    Column("decoded", JSON, nullable=False),  # that lie in the spool in place of those
     ForeignKeyConstraint(("run", "round", "attempt"), ("rounds.run", "rounds.round", "rounds.attempt")),
 )
 
@@ -181,11 +181,11 @@ tokens = Table(
 )
 
 OF_A_RUN = (
-    stops,
+    stop_requests,
     leases,
     participants,
     metrics,
-    answers,
+    reports,
     rounds,
     runs,
 )  # beside blob_refs, in this order

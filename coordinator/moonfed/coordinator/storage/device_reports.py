@@ -8,7 +8,7 @@ from typing import TypeVar
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import Answer, AttemptId
+from moonfed.coordinator.records import AttemptId, DeviceReport
 from moonfed.coordinator.storage import rounds
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.coordinator.storage.db.transactions import Transactions
@@ -16,44 +16,44 @@ from moonfed.coordinator.storage.db.upsert import insert_or_replace, insert_or_r
 from moonfed.coordinator.storage.leases import Leases
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState
 
-_columns = tables.answers.c
+_columns = tables.reports.c
 T = TypeVar("T")
 
 
-class Answers:
+class DeviceReports:
     """Every method is one transaction and returns when it is durable."""
 
     def __init__(self, transactions: Transactions, leases: Leases) -> None:
         self._transactions, self._leases = transactions, leases
 
-    def put(self, answer: Answer) -> None:
+    def replace(self, report: DeviceReport) -> None:
         """Keeps a device's answer in place of an earlier one, whatever that was."""
         with self._transactions.write() as connection:
-            self._leases.require(connection, answer.id.run)  # else the run's holder would not know of it
-            insert_or_replace(connection, tables.answers, [row_mapping.answer_row(answer)])
+            self._leases.require(connection, report.id.run)  # else the run's holder would not know of it
+            insert_or_replace(connection, tables.reports, [row_mapping.report_row(report)])
 
-    def take(self, answer: Answer) -> None:
+    def record(self, report: DeviceReport) -> None:
         """Keeps a device's answer while its round is open: the receipt, if it is an accepted update.
 
         It may take the place of a refused one only; an accepted one stands, and the same one again changes nothing.
         Raises WrongState if the round takes none any more, AlreadyExists if a different update stands.
         """
-        for problem in self.take_all([answer]):
+        for problem in self.record_all([report]):
             if problem:
                 raise problem
 
-    def take_all(self, given: Sequence[Answer]) -> list[MoonfedError | None]:
+    def record_all(self, given: Sequence[DeviceReport]) -> list[MoonfedError | None]:
         """The same for several, in one transaction: what would be raised of each."""
         with self._transactions.write() as connection:
-            attempts = {answer.id for answer in given}
+            attempts = {report.id for report in given}
             closed = {attempt: _problem(rounds.require_open, connection, attempt) for attempt in attempts}
-            return [closed[answer.id] or _problem(_take, connection, answer) for answer in given]
+            return [closed[report.id] or _problem(_record, connection, report) for report in given]
 
-    def of(self, attempt: AttemptId) -> list[Answer]:
+    def of_attempt(self, attempt: AttemptId) -> list[DeviceReport]:
         """All in one attempt, in order of the devices' names."""
-        query = sql.select(tables.answers).where(row_mapping.same(tables.answers, attempt)).order_by(_columns.device)
+        query = sql.select(tables.reports).where(row_mapping.same(tables.reports, attempt)).order_by(_columns.device)
         with self._transactions.read() as connection:
-            return [row_mapping.answer(row) for row in connection.execute(query).mappings()]
+            return [row_mapping.report(row) for row in connection.execute(query).mappings()]
 
     def has_receipt(self, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> bool:
         """Whether exactly this update of the device was accepted, in an attempt that was not abandoned.
@@ -62,37 +62,37 @@ class Answers:
         """
         columns = tables.rounds.c
         query = (
-            sql.select(tables.answers)
+            sql.select(tables.reports)
             .join(tables.rounds, sql.and_(*(columns[name] == _columns[name] for name in ("run", "round", "attempt"))))
-            .where(row_mapping.same(tables.answers, attempt), _columns.device == device)
+            .where(row_mapping.same(tables.reports, attempt), _columns.device == device)
             .where(_columns.outcome == "accepted", columns.status != "abandoned")
         )
         with self._transactions.read() as connection:
             row = connection.execute(query).mappings().first()
         if row is not None:
-            _require_same_update(row_mapping.answer(row), attempt, device, blobs)
+            _require_same_update(row_mapping.report(row), attempt, device, blobs)
         return row is not None
 
 
 def forget(connection: sql.Connection, run: str, newest: int) -> None:
     """Deletes those of rounds up to that one: who asks so late for a receipt is told of the present round."""
-    connection.execute(sql.delete(tables.answers).where(_columns.run == run, _columns.round <= newest))
+    connection.execute(sql.delete(tables.reports).where(_columns.run == run, _columns.round <= newest))
 
 
-def _take(connection: sql.Connection, answer: Answer) -> None:
+def _record(connection: sql.Connection, report: DeviceReport) -> None:
     """Keeps an answer, in place of a refused one only; WrongState or AlreadyExists if another one stands."""
-    if insert_or_replace_if(connection, tables.answers, row_mapping.answer_row(answer), _columns.outcome == "refused"):
+    if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _columns.outcome == "refused"):
         return
-    which = sql.and_(row_mapping.same(tables.answers, answer.id), _columns.device == answer.device)
-    standing = row_mapping.answer(connection.execute(sql.select(tables.answers).where(which)).mappings().one())
+    which = sql.and_(row_mapping.same(tables.reports, report.id), _columns.device == report.device)
+    standing = row_mapping.report(connection.execute(sql.select(tables.reports).where(which)).mappings().one())
     if standing.outcome == "declined":
-        raise WrongState(f"{answer.device!r} has declined {answer.id}")
-    if answer.outcome != "accepted":
-        raise WrongState(f"{answer.device!r} has already delivered its update for {answer.id}")
-    _require_same_update(standing, answer.id, answer.device, answer.blobs)
+        raise WrongState(f"{report.device!r} has declined {report.id}")
+    if report.outcome != "accepted":
+        raise WrongState(f"{report.device!r} has already delivered its update for {report.id}")
+    _require_same_update(standing, report.id, report.device, report.blobs)
 
 
-def _require_same_update(standing: Answer, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> None:
+def _require_same_update(standing: DeviceReport, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> None:
     if dict(standing.blobs) != dict(blobs):
         raise AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
 

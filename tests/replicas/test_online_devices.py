@@ -7,22 +7,22 @@ from collections.abc import Callable
 
 import pytest
 
-from moonfed.coordinator.storage.online_devices import Attendances
+from moonfed.coordinator.storage.online_devices import OnlineDevices
 from moonfed.coordinator.storage.store import Store
 
-Two = tuple[Attendances, Attendances]
+Two = tuple[OnlineDevices, OnlineDevices]
 
 
 @pytest.fixture
 def two(replica: Callable[[], Store]) -> Two:
-    first, second = replica().attendances, replica().attendances
+    first, second = replica().online_devices, replica().online_devices
     for one in (first, second):
         assert not one.beat(30.0), "it has said nothing yet"
     return first, second
 
 
-def where(attendances: Attendances) -> dict[str, str]:
-    return {device: place.replica for device, place in attendances.places().items()}
+def where(online_devices: OnlineDevices) -> dict[str, str]:
+    return {device: place.replica for device, place in online_devices.places().items()}
 
 
 def test_a_device_attends_where_it_came_last(two: Two) -> None:

@@ -26,7 +26,7 @@ class Token:
     expires: float
 
 
-class Registry:
+class DeviceRegistry:
     """Devices and join tokens; every method is one transaction and returns when it is durable."""
 
     def __init__(self, transactions: Transactions) -> None:
