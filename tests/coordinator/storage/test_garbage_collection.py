@@ -59,7 +59,7 @@ def stored(state: Path) -> set[str]:
 
 def referred_to(state: Path) -> set[str]:
     with closing(sqlite3.connect(state / "coordinator.db")) as connection:
-        return {sha256 for (sha256,) in connection.execute("SELECT sha256 FROM blob_refs")}
+        return {sha256 for (sha256,) in connection.execute("SELECT sha256 FROM blob_references")}
 
 
 def test_hundreds_of_rounds_leave_a_bounded_number_of_blobs(state: Path) -> None:

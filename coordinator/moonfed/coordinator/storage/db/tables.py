@@ -188,4 +188,4 @@ OF_A_RUN = (
     reports,
     rounds,
     runs,
-)  # beside blob_refs, in this order
+)  # beside blob_references, in this order
