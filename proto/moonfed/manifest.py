@@ -19,6 +19,7 @@ from moonfed.registry import Selection
 from moonfed.schema import FLOAT32, TensorSpec
 from moonfed.server_rules import DEFAULT_RULE, MEAN
 from moonfed.training_spec import TrainingSpec
+from moonfed.validate import require, require_whole
 from moonfed.version import PLAN_INTERFACE
 
 FORMAT = "moonfed-bundle/3"
@@ -52,10 +53,10 @@ class InputSpec:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _check(self.kind in ("image", "features"), "input.kind", self.kind, "'image' or 'features'")
+        require(self.kind in ("image", "features"), "input.kind", self.kind, "'image' or 'features'")
         rank = 3 if self.kind == "image" else 1
         good = len(self.shape) == rank and all(side >= 1 for side in self.shape)
-        _check(good, "input.shape", self.shape, f"{rank} positive numbers for input.kind {self.kind!r}")
+        require(good, "input.shape", self.shape, f"{rank} positive numbers for input.kind {self.kind!r}")
 
     @property
     def dtype(self) -> str:
@@ -76,7 +77,7 @@ class PlanSpec:
 
     def __post_init__(self) -> None:
         for name, least in (("minimum_samples", 1), ("activation_bytes", 0), ("frozen_encoders", 0)):
-            _check(getattr(self, name) >= least, f"plan.{name}", getattr(self, name), f"a whole number from {least}")
+            require_whole(f"plan.{name}", getattr(self, name), least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +104,14 @@ class Manifest:
     augmentation: str = "none"  # its name, for people; what it does is in the plan
 
     def __post_init__(self) -> None:
-        _check(self.format == FORMAT, "format", self.format, repr(FORMAT))
-        _check(bool(self.name), "name", self.name, "a name that is not empty")
-        _check(len(self.classes) >= 2, "classes", self.classes, "at least two names")
-        _check(all(name.strip() for name in self.classes), "classes", self.classes, "names that are not empty")
-        _check(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
-        _check(bool(self.augmentation), "augmentation", self.augmentation, "a name; 'none' for none")
-        _check(self.previous_models >= 0, "previous_models", self.previous_models, "a whole number from 0")
-        _check(self.prototype_devices >= 0, "prototype_devices", self.prototype_devices, "a whole number from 0")
+        require(self.format == FORMAT, "format", self.format, repr(FORMAT))
+        require(bool(self.name), "name", self.name, "a name that is not empty")
+        require(len(self.classes) >= 2, "classes", self.classes, "at least two names")
+        require(all(name.strip() for name in self.classes), "classes", self.classes, "names that are not empty")
+        require(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
+        require(bool(self.augmentation), "augmentation", self.augmentation, "a name; 'none' for none")
+        require_whole("previous_models", self.previous_models, 0)
+        require_whole("prototype_devices", self.prototype_devices, 0)
         _check_tensors("tensors", self.tensors)
         for field_, roles, known in (
             ("downlink", self.downlink, DOWNLINK),
@@ -118,14 +119,14 @@ class Manifest:
             ("device_state", self.device_state, DEVICE_STATE),
         ):
             for role, specs in roles.items():
-                _check(role in known, f"role of {field_}", role, f"one of {', '.join(known)}")
+                require(role in known, f"role of {field_}", role, f"one of {', '.join(known)}")
                 _check_tensors(f"{field_} {role!r}", specs)
         for key, points in self.schedules.items():
             rounds = [round_ for round_, _ in points]
             good = bool(points) and rounds == sorted(set(rounds)) and all(math.isfinite(value) for _, value in points)
-            _check(good, f"schedule of {key!r}", points, "(round, finite value) in order of the rounds, each once")
-            _check(key in self.training.hyperparameters, "name of a schedule", key, "a hyperparameter's")
-        _check(sorted(self.files) == sorted(FILES), "files", sorted(self.files), str(sorted(FILES)))
+            require(good, f"schedule of {key!r}", points, "(round, finite value) in order of the rounds, each once")
+            require(key in self.training.hyperparameters, "name of a schedule", key, "a hyperparameter's")
+        require(sorted(self.files) == sorted(FILES), "files", sorted(self.files), str(sorted(FILES)))
 
     def training_at(self, round_: int) -> TrainingSpec:
         """Return the training of a round, counted from 1, with its scheduled hyperparameters."""
@@ -258,18 +259,13 @@ def _shape(sides: Sequence[Any]) -> tuple[int, ...]:
 
 def _check_tensors(field_: str, specs: Sequence[TensorSpec]) -> None:
     names = [spec.name for spec in specs]
-    _check(names == sorted(set(names)), field_, names, "tensors in order of their names, each once")
+    require(names == sorted(set(names)), field_, names, "tensors in order of their names, each once")
     for spec in specs:
-        _check(spec.dtype == FLOAT32, f"dtype of tensor {spec.name!r}", spec.dtype, repr(FLOAT32))
-        _check(spec.kind in ("parameter", "statistic"), f"kind of tensor {spec.name!r}", spec.kind,
+        require(spec.dtype == FLOAT32, f"dtype of tensor {spec.name!r}", spec.dtype, repr(FLOAT32))
+        require(spec.kind in ("parameter", "statistic"), f"kind of tensor {spec.name!r}", spec.kind,
                "'parameter' or 'statistic'")  # fmt: skip
-        _check(all(side >= 0 for side in spec.shape), f"shape of tensor {spec.name!r}", spec.shape, "sizes from 0")
+        require(all(side >= 0 for side in spec.shape), f"shape of tensor {spec.name!r}", spec.shape, "sizes from 0")
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
-def _check(good: bool, name: str, value: object, allowed: str) -> None:
-    if not good:
-        raise InvalidInput(f"{name} is {value!r}; it must be {allowed}")

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +23,6 @@ from moonfed.errors import InvalidInput, Unavailable
 VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 DEFAULT_PORT = 443  # gRPC's, for a proxy without one
-ANSWER_BYTES = 1 << 16  # of a proxy's answer, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +101,20 @@ def _matches(host: str, entry: str) -> bool:
 
 
 def _connect(connection: socket.socket, proxy: Proxy, address: str) -> int:
-    """Asks for a tunnel; the answer's status, 0 if it is no HTTP."""
+    """Send CONNECT; return the status of the response, 0 if it is not HTTP."""
     lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
     if proxy.credentials:
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(proxy.credentials.encode()).decode()}")
     connection.sendall("\r\n".join([*lines, "", ""]).encode())
-    answer = b""
-    while b"\r\n\r\n" not in answer and len(answer) < ANSWER_BYTES:
-        # Byte by byte: what follows the answer belongs to the tunnel.
-        received = connection.recv(1)
-        if not received:
-            break
-        answer += received
-    words = answer.split(None, 2)
-    return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/") and words[1].isdigit() else 0
+    # It may buffer bytes after the header. None are lost: TLS servers wait for the client to speak first.
+    response = HTTPResponse(connection, method="CONNECT")
+    try:
+        response.begin()
+    except HTTPException:
+        return 0
+    finally:
+        response.close()
+    return response.status
 
 
 def _refusal(proxy: Proxy, address: str, status: int) -> str:

@@ -42,3 +42,8 @@ def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     """Require one of a few values."""
     choices = list(allowed)
     require(value in choices, name, value, f"one of {', '.join(map(str, choices))}")
+
+
+def require_port(name: str, value: int) -> None:
+    """Require a TCP port to listen on, 0 for any free one."""
+    require(0 <= value < 65536, name, value, "a port from 1 to 65535, or 0 for any free one")

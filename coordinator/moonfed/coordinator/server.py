@@ -30,6 +30,7 @@ from moonfed.coordinator.support.malloc import bound_arenas
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
+from moonfed.validate import require_port
 
 _log = logging.getLogger(__name__)
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the operator's choice, not our default
@@ -67,8 +68,7 @@ class ServeSettings:
             if not HOST.fullmatch(name):
                 raise InvalidInput(f"name is {name!r}; it must be a host's name or address, such as fleet.example.org")
         for field, port in (("fleet_port", self.fleet_port), ("enrolment_port", self.enrolment_port)):
-            if not 0 <= port < 65536:
-                raise InvalidInput(f"{field} is {port}; it must be a port from 1 to 65535, or 0 for any free one")
+            require_port(field, port)
         if self.fleet_port == self.enrolment_port != 0 and not self.insecure:
             raise InvalidInput(f"enrolment_port is {self.enrolment_port}; it must be another port than fleet_port")
         if not 0 < self.certificate_days <= 3650:

@@ -20,6 +20,7 @@ from moonfed.manifest import Manifest
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.samples import Inputs, check_inputs, has_labels, read_inputs, read_npz
 from moonfed.tensors import open_model, split
+from moonfed.validate import require_whole
 
 BATCH = 64  # samples at once
 OF_A_DEVICE = ("identity", "lock", "finished")  # a state directory has one of these at least
@@ -66,8 +67,8 @@ def predict(
     Raises NotFound if STATE holds no finished model (of that run) or there is no such directory or file, InvalidInput
     for a STATE that is no device's and samples that the model does not take, Corrupt for a damaged model.
     """
-    if threads is not None and threads < 1:
-        raise InvalidInput(f"threads is {threads}; it must be a whole number from 1")
+    if threads is not None:
+        require_whole("threads", threads, 1)
     if accelerator not in ("cpu", "cuda"):
         raise InvalidInput(f"device is {accelerator!r}; it must be 'cpu' or 'cuda'")
     _require_state(state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from moonfed.edge_client.agent.training_window import Window
 from moonfed.errors import InvalidInput
 from moonfed.labels import check_labels
 from moonfed.proxy import parse_proxy
+from moonfed.validate import require_positive, require_whole
 
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
 MEMORY_FORMATS = ("contiguous", "channels-last")
@@ -48,10 +48,10 @@ class DeviceSettings:
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)
         for option, value in (("threads", self.threads), ("max-steps", self.max_steps)):
-            if value is not None and value < 1:
-                raise InvalidInput(f"{option} is {value}; it must be a whole number from 1")
-        if self.max_seconds is not None and not (self.max_seconds > 0 and math.isfinite(self.max_seconds)):
-            raise InvalidInput(f"max-seconds is {self.max_seconds:g}; it must be a finite number greater than 0")
+            if value is not None:
+                require_whole(option, value, 1)
+        if self.max_seconds is not None:
+            require_positive("max-seconds", self.max_seconds)
         if self.max_memory is not None and self.max_memory < 1:
             raise InvalidInput(f"max-memory is {self.max_memory}; it must be at least one byte")
         if self.max_bandwidth is not None and self.max_bandwidth < LEAST_BANDWIDTH:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import DataSet, Labels
+from moonfed.validate import require_one_of, require_positive, require_whole
 
 Indices = npt.NDArray[np.int64]
 MINIMUM_SAMPLES = 10  # every device gets at least these many (MOON's public code)
@@ -34,14 +35,10 @@ class PartitionSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidInput(f"partition is {self.kind!r}; it must be one of {', '.join(KINDS)}")
-        if self.devices < 1:
-            raise InvalidInput(f"devices is {self.devices}; it must be a whole number from 1")
-        if not 0 < self.beta < float("inf"):
-            raise InvalidInput(f"beta is {self.beta}; it must be a number above 0")
-        if self.seed < 0:
-            raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0")
+        require_one_of("partition", self.kind, KINDS)
+        require_whole("devices", self.devices, 1)
+        require_positive("beta", self.beta)
+        require_whole("seed", self.seed, 0)
 
 
 def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:

@@ -17,6 +17,7 @@ from moonfed.files import require_file
 from moonfed.images import decode_image, require_pillow
 from moonfed.manifest import InputSpec
 from moonfed.transport import parse_address
+from moonfed.validate import require_whole
 
 if TYPE_CHECKING:
     from tritonclient.utils import InferenceServerException
@@ -57,8 +58,7 @@ def classify_images(
 ) -> Iterator[tuple[Path, list[Prediction]]]:
     """Each image, fitted to what the model takes, with its classes; raises NotFound or InvalidInput for one."""
     require_pillow()
-    if top < 1:
-        raise InvalidInput(f"top is {top}; it must be a whole number from 1")
+    require_whole("top", top, 1)
     for image in images:
         if not image.exists():
             raise NotFound(f"there is no file {str(image)!r}")

@@ -17,10 +17,10 @@ from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.network import Network
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.resizing import resized
-from moonfed.export.setting_checks import require_whole
 from moonfed.export.torchvision_import import import_torchvision
 from moonfed.manifest import InputSpec
 from moonfed.user_code import call_theirs, load_callable
+from moonfed.validate import require_whole
 
 PROJECTION = 256  # the projection head's output, which is the width of z
 MLP_WIDTH = 64

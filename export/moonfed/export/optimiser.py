@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from moonfed.export.setting_checks import require_at_least, require_positive
+from moonfed.validate import require_at_least, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moonfed.export.scoring import Score
-from moonfed.export.setting_checks import require_at_least
+from moonfed.validate import require_at_least
 
 MAX_DROP = 0.5  # points of top-1
 SMALLER = 0.99  # of the bytes: what only names and notes make up is no gain

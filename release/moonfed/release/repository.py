@@ -37,6 +37,7 @@ from moonfed.release.triton_config import (
     select_versions,
     to_text,
 )
+from moonfed.validate import require_whole
 
 MAX_BATCH_SIZE, INSTANCES = 32, 2  # two: one runs while the other assembles its batch, as Triton does on CPUs
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -195,8 +196,7 @@ class ModelDirectory:
 
     def _require_room(self, version: int, release: ModelRelease) -> bool:
         """Whether the version is new."""
-        if version < 1:
-            raise InvalidInput(f"version is {version}; it must be a whole number from 1")
+        require_whole("version", version, 1)
         directory = self.path / str(version)
         if not directory.exists():
             return True

@@ -31,6 +31,7 @@ from moonfed.serving.http_app import InferenceApp
 from moonfed.serving.model_manager import ModelManager, ServingSettings
 from moonfed.serving.onnx_session import require_provider
 from moonfed.serving.worker_threads import Workers
+from moonfed.validate import require_port
 
 _log = logging.getLogger(__name__)
 THREADS = 2  # for requests that do not wait; see `workers`
@@ -65,9 +66,7 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         for name in ("grpc_port", "http_port", "metrics_port"):
-            port = getattr(self, name)
-            if not 0 <= port < 65536:
-                raise InvalidInput(f"{name} is {port}; it must be a port from 1 to 65535, or 0 for any free one")
+            require_port(name, getattr(self, name))
         ports = [port for port in (self.grpc_port, self.http_port, self.metrics_port) if port]
         if len(set(ports)) < len(ports):
             three = f"{self.grpc_port}, {self.http_port} and {self.metrics_port}"

@@ -1,4 +1,4 @@
-"""Which devices a run with encodings draws, and what a device of the previous minor version of the contract gets."""
+"""Which devices a run with encodings draws, and what a device that supports none gets."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ def test_a_device_that_does_not_know_a_runs_encodings_is_left_out_and_the_run_sa
     two.leave()
 
 
-def test_a_device_of_contract_1_2_gets_float32(fleet: Fleet, until: Until) -> None:
-    """It says nothing of encodings or labels, and reads no field that it does not know."""
+def test_a_device_without_encodings_gets_float32(fleet: Fleet, until: Until) -> None:
     fleet.start("encoded", uplink_encoding="int8")
     device = fleet.device("cam-1")
-    attending = device.attend(version="1.2")
+    attending = device.attend()
     until(lambda: "cam-1 (without the encoding int8)" in fleet.operator.run("encoded").waiting)
     started = fleet.start("plain")
     assert not any(line.startswith("encodings") for line in run_lines(started, None, []))

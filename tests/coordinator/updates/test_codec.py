@@ -240,11 +240,10 @@ def test_more_bytes_than_an_encoding_can_have_are_refused_before_they_are_sent(e
         device.submit(stream.assignment(), bytes(70_000), encoding=encoding)
 
 
-def test_a_device_of_contract_1_2_takes_part_in_a_run_of_float32(fleet: Fleet, until: Until) -> None:
-    """It says nothing of encodings or labels, and sends headers without an encoding."""
+def test_a_device_without_encodings_takes_part_in_a_run_of_float32(fleet: Fleet, until: Until) -> None:
     fleet.start("run")
     device = fleet.device("cam-1")
-    work = device.attend(version="1.2").assignment()
+    work = device.attend().assignment()
     assert fetched(device, work) == model_bytes(0.0)
     trained = start_values()
     device.submit(work, model_bytes(trained))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
@@ -11,11 +10,11 @@ from moonfed.assignment import Assignment, AttemptId, RunEnded
 from moonfed.coordinator.records import MAX_SAMPLES
 from moonfed.errors import InvalidInput, MoonfedError, VersionMismatch, WrongState
 from moonfed.labels import check_labels
+from moonfed.validate import require_whole
 from moonfed.version import CONTRACT_VERSION
 
 MAX_WORDS, MAX_WORD = 64, 200  # that a device may say of itself when it attends
 MAX_RUNS, MAX_RUN = 64, 128  # that it may name then, and characters of each
-ENDED_SINCE = 2  # the minor version of the contract that brought `RunEnded`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +38,12 @@ class DeviceInfo:
                 f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters"
             )
         check_labels(self.labels)
-        if not 0 <= self.samples <= MAX_SAMPLES:
-            raise InvalidInput(f"samples is {self.samples}; it must be a whole number from 0 to {MAX_SAMPLES}")
+        require_whole("samples", self.samples, 0, MAX_SAMPLES)
         if len(self.runs) > MAX_RUNS:
             raise InvalidInput(f"runs names {len(self.runs)} runs; it must be at most {MAX_RUNS}")
         for run in self.runs:
             if not 0 < len(run) <= MAX_RUN or not run.isprintable():
                 raise InvalidInput(f"runs names {run[:MAX_RUN]!r}; it must be 1 to {MAX_RUN} printable characters")
-
-    @property
-    def understands_ended(self) -> bool:
-        """Whether the device can be told that a run has ended; one from before would not know what that is."""
-        minor = re.match(r"[0-9]+\.([0-9]{1,9})(?![0-9])", self.contract_version)
-        return minor is not None and int(minor[1]) >= ENDED_SINCE
 
 
 @dataclass(slots=True, eq=False)
@@ -72,9 +64,8 @@ class DeviceSession:
         self._tell(assignment.id, assignment)
 
     def tell_ended(self, ended: RunEnded) -> None:
-        """Queues the end of a run, once in a session, unless the device is too old to understand it."""
-        if self.introduction.understands_ended:
-            self._tell(ended.run, ended)
+        """Queue the end of a run, once per session."""
+        self._tell(ended.run, ended)
 
     def _tell(self, key: AttemptId | str, reply: Assignment | RunEnded) -> None:
         if key not in self._told:

@@ -14,6 +14,7 @@ from moonfed.coordinator.pki.authority import Authority, Signed
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.errors import InvalidInput, Untrusted
 from moonfed.join_token import JoinToken
+from moonfed.validate import require_whole
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 NAME_RULE = "1 to 63 of a-z, 0-9, '.', '_' and '-', beginning with a letter or a digit"
@@ -40,8 +41,7 @@ class Enrolment:
 
     def create_token(self, uses: int, valid_seconds: float) -> tuple[JoinToken, float]:
         """A new join token and when it expires; only its secret's hash is kept."""
-        if not 1 <= uses <= MAX_USES:
-            raise InvalidInput(f"uses is {uses}; it must be a whole number from 1 to {MAX_USES}")
+        require_whole("uses", uses, 1, MAX_USES)
         if not math.isfinite(valid_seconds) or not 0 < valid_seconds <= MAX_VALID_SECONDS:
             raise InvalidInput(f"valid_seconds is {valid_seconds}; it must be above 0 and at most ten years")
         secret, expires = secrets.token_urlsafe(SECRET_BYTES), time.time() + valid_seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moonfed.errors import InvalidInput
+from moonfed.validate import require_whole
 
 MAX_BUFFER = 100_000
 MAX_STALENESS = 64  # rounds; receipts are kept for longer than that
@@ -21,12 +22,8 @@ class FedBuffSettings:
     max_staleness: int = 20
 
     def __post_init__(self) -> None:
-        for name, value, least, most in (
-            ("asynchronous", self.buffer, 1, MAX_BUFFER),
-            ("max_staleness", self.max_staleness, 0, MAX_STALENESS),
-        ):
-            if not least <= value <= most:
-                raise InvalidInput(f"{name} is {value}; it must be a whole number from {least} to {most}")
+        require_whole("asynchronous", self.buffer, 1, MAX_BUFFER)
+        require_whole("max_staleness", self.max_staleness, 0, MAX_STALENESS)
 
 
 def parse_asynchronous(buffer: int | None, max_staleness: int | None) -> FedBuffSettings | None:

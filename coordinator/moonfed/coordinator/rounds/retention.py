@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from moonfed.errors import InvalidInput
+from moonfed.validate import require_whole
 
 MAX_KEPT = 1_000_000
 
@@ -17,10 +17,8 @@ class Retention:
     every: int = 100
 
     def __post_init__(self) -> None:
-        if not 1 <= self.last <= MAX_KEPT:
-            raise InvalidInput(f"keep_last is {self.last}; it must be a whole number from 1 to {MAX_KEPT}")
-        if not 0 <= self.every <= MAX_KEPT:
-            raise InvalidInput(f"keep_every is {self.every}; it must be a whole number from 0 to {MAX_KEPT}")
+        require_whole("keep_last", self.last, 1, MAX_KEPT)
+        require_whole("keep_every", self.every, 0, MAX_KEPT)
 
     def at_least(self, models: int) -> Retention:
         """The same, but never less than the last so many."""

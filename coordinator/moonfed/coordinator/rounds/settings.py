@@ -13,6 +13,7 @@ from moonfed.coordinator.rounds.retention import Retention
 from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput
 from moonfed.labels import check_labels
+from moonfed.validate import require_whole
 
 Sampling = Literal["uniform", "samples"]
 MAX_SEED = 2**64 - 1
@@ -38,7 +39,7 @@ class Amount:
         if (self.count is None) == (self.fraction is None):
             raise InvalidInput(f"{name} is {self}; it must be either a count or a fraction")
         if self.count is not None:
-            _whole(name, self.count)
+            require_whole(name, self.count, 1, MAX_NUMBER)
         if self.fraction is not None and not 0 < self.fraction <= 1:
             raise InvalidInput(f"{name} is {self.fraction}; a fraction must be above 0 and at most 1")
 
@@ -72,14 +73,13 @@ class RunSettings:
     asynchronous: FedBuffSettings | None = None  # None: rounds are synchronous
 
     def __post_init__(self) -> None:
-        _whole("rounds", self.rounds)
-        _whole("minimum_devices", self.minimum_devices)
+        require_whole("rounds", self.rounds, 1, MAX_NUMBER)
+        require_whole("minimum_devices", self.minimum_devices, 1, MAX_NUMBER)
         self.cohort.check("cohort")
         self.quorum.check("quorum")
         _seconds("deadline_seconds", self.deadline_seconds)
         _seconds("patience_seconds", self.patience_seconds)
-        if not 0 <= self.seed <= MAX_SEED:
-            raise InvalidInput(f"seed is {self.seed}; it must be a whole number from 0 to 2^64-1")
+        require_whole("seed", self.seed, 0, MAX_SEED)
         parse_sampling(self.sampling)
         if not 0 <= self.over_selection <= MAX_OVER_SELECTION:
             raise InvalidInput(
@@ -182,11 +182,6 @@ def parse_sampling(text: str) -> Sampling:
             sampling: Sampling = known
             return sampling
     raise InvalidInput(f"sampling is {text!r}; it must be 'uniform' or 'samples'")
-
-
-def _whole(name: str, value: int) -> None:
-    if not 1 <= value <= MAX_NUMBER:
-        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {MAX_NUMBER}")
 
 
 def parse_fraction(field: str, text: str) -> float:

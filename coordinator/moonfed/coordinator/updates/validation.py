@@ -17,6 +17,7 @@ from moonfed.encodings import PLAIN, Encoding
 from moonfed.errors import InvalidInput, ResourceExhausted, SchemaMismatch
 from moonfed.manifest import CLASS_MEANS, MODEL, Manifest, Roles
 from moonfed.tensors import TensorSpec, model_size, open_model, require_finite, split
+from moonfed.validate import require_whole
 
 MAX_STEPS = 1_000_000_000
 MAX_METRICS, MAX_METRIC_NAME = 64, 64
@@ -51,8 +52,8 @@ def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> 
     for role, limit in largest_files(manifest, wanted).items():
         if header.blobs[role].size > limit:
             raise ResourceExhausted(f"the update's {role} has {header.blobs[role].size} bytes; {limit} are allowed")
-    _check_range("samples", header.samples, MAX_SAMPLES)
-    _check_range("steps", header.steps, MAX_STEPS)
+    require_whole("samples", header.samples, 1, MAX_SAMPLES)
+    require_whole("steps", header.steps, 1, MAX_STEPS)
     check_metrics(header.metrics)
 
 
@@ -109,8 +110,3 @@ def check_metrics(metrics: Mapping[str, float]) -> None:
         least, most = (0, MAX_SAMPLES) if name == HOLDOUT_SAMPLES else (-MAX_METRIC, MAX_METRIC)
         if not least <= value <= most:
             raise InvalidInput(f"metric {name!r} is {value}; it must be a number from {least:g} to {most:g}")
-
-
-def _check_range(name: str, value: int, limit: int) -> None:
-    if not 1 <= value <= limit:
-        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1 to {limit}")

@@ -31,6 +31,7 @@ from moonfed.edge_client.worker.trainer import require_accelerator
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, Manifest
 from moonfed.plan import Plan, default_memory_format, load_plan
+from moonfed.validate import require_whole
 
 WARM_UP = 5  # calls that are not counted: libraries choose their kernels, and CUDA graphs are captured
 LEAST, MOST, SECONDS = 5, 100, 3.0  # calls of each kind that are counted, and for how long at most
@@ -60,8 +61,8 @@ class ProfileSettings:
         require_choices(self.accelerator, self.precision, self.memory_format)
         for option in ("threads", "samples", "batch_size", "epochs"):
             value = getattr(self, option)
-            if value is not None and value < 1:
-                raise InvalidInput(f"{option.replace('_', '-')} is {value}; it must be a whole number from 1")
+            if value is not None:
+                require_whole(option.replace("_", "-"), value, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from moonfed.edge_client.worker.messages import Job
 from moonfed.errors import InvalidInput
+from moonfed.validate import require_whole
 
 Kind = Literal["processes", "ray"]
 GATHER_SECONDS = 0.005  # a round's jobs arrive together: a worker that waited takes the largest of them
@@ -33,8 +34,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise InvalidInput(f"engine is {self.kind!r}; it must be 'processes' or 'ray'")
-        if self.workers < 1:
-            raise InvalidInput(f"workers is {self.workers}; it must be a whole number from 1")
+        require_whole("workers", self.workers, 1)
         if self.device not in ("cpu", "cuda"):
             raise InvalidInput(f"device is {self.device!r}; it must be 'cpu' or 'cuda'")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from moonfed.errors import InvalidInput
 from moonfed.experiments.papers.presets import DATA
 from moonfed.experiments.papers.recipe import Cell, Recipe
+from moonfed.validate import require_whole
 
 PAPER_SEEDS = 3
 
@@ -32,8 +33,8 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, value in (("rounds", self.rounds), ("seeds", self.seeds)):
-            if value < 0:
-                raise InvalidInput(f"{name} is {value}; it must be a whole number from 1")
+            if value:  # 0: the recipe's own
+                require_whole(name, value, 1)
 
     @property
     def seed_numbers(self) -> range:

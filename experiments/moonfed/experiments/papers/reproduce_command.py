@@ -14,6 +14,7 @@ from moonfed.command_line import print_json
 from moonfed.errors import InvalidInput
 from moonfed.experiments.fleet.simulate_command import goes_on
 from moonfed.experiments.papers.recipe import Recipe
+from moonfed.validate import require_whole
 
 if TYPE_CHECKING:
     from moonfed.experiments.fleet.engine import EngineSettings
@@ -104,8 +105,8 @@ def _list(recipes: Sequence[Recipe], as_json: bool) -> None:
 
 def _count(name: str, value: int | None) -> int:
     """A number of rounds or seeds, 0 if none is given."""
-    if value is not None and value < 1:
-        raise InvalidInput(f"{name} is {value}; it must be a whole number from 1")
+    if value is not None:
+        require_whole(name, value, 1)
     return value or 0
 
 

@@ -28,7 +28,7 @@ from moonfed.errors import InvalidInput
 from moonfed.export.methods.base import Method, Objective
 from moonfed.export.methods.fedavg import CrossEntropy
 from moonfed.export.methods.vectors import difference, squared_norm
-from moonfed.export.setting_checks import require_at_least, require_whole
+from moonfed.validate import require_at_least, require_whole
 
 
 class Proximal(CrossEntropy):

@@ -22,8 +22,8 @@ from moonfed.errors import InvalidInput
 from moonfed.export.methods.base import ExchangeShapes, Method, Objective
 from moonfed.export.methods.moon import MOST_PREVIOUS_MODELS, differences, model_contrast
 from moonfed.export.methods.prototypes import ClassMeans, Prototypes, class_means_uplink, prototype_downlink
-from moonfed.export.setting_checks import require_at_least, require_positive, require_whole
 from moonfed.manifest import Roles, Schedule
+from moonfed.validate import require_at_least, require_positive, require_whole
 
 
 class SharedContrastive(Objective):

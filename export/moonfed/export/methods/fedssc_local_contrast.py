@@ -20,7 +20,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from moonfed.export.methods.base import Objective
 from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
-from moonfed.export.setting_checks import require_at_least
+from moonfed.validate import require_at_least
 
 
 class LocalContrast(SharedContrastive):

@@ -19,8 +19,8 @@ import torch.nn.functional as F  # noqa: N812
 
 from moonfed.export.methods.base import Objective
 from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
-from moonfed.export.setting_checks import require_whole
 from moonfed.manifest import Schedule
+from moonfed.validate import require_whole
 
 
 class TwoStage(SharedContrastive):

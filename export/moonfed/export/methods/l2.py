@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from moonfed.export.methods.base import Method, Objective
-from moonfed.export.setting_checks import require_at_least
+from moonfed.validate import require_at_least
 
 
 class Distance(Objective):
