@@ -214,12 +214,12 @@ def _alternate(what: str, tests: Mapping[str, LoadTest], turns: int) -> dict[str
 
 def _client_load(address: str, model: str, clients: int, batch: int, scale: ServingScale) -> LoadTest:
     """Load the server with clients in another process."""
-    return _load("requests", address, model, clients, batch, scale.seconds)
+    return _load("inference_clients", address, model, clients, batch, scale.seconds)
 
 
 def _runtime_load(graph: Path, callers: int, threads: int, scale: ServingScale) -> LoadTest:
     """Load ONNX Runtime in another process, with `callers` concurrent runs of `threads` threads each."""
-    return _load("alone", graph, callers, threads, scale.batch, scale.seconds)
+    return _load("onnx_runtime", graph, callers, threads, scale.batch, scale.seconds)
 
 
 def _load(program: str, *words: object) -> LoadTest:
