@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from moonfed.coordinator.aggregation.robust.reducers.multi_krum import MultiKrum
 from moonfed.errors import InvalidInput
 from moonfed.experiments.simulation import TABLES, Simulation, from_document, read_simulation
 from moonfed.registry import selection_of
@@ -29,6 +30,14 @@ def test_a_recipe_is_read_with_its_changes(tmp_path: Path) -> None:
     assert simulation.method_settings.hyperparameters["mu"] == 1.0
     assert simulation.method_settings.hyperparameters["tau"] == 0.1
     assert selection_of(simulation.rule).settings["server_momentum"] == 0.7
+
+
+def test_a_recipe_has_robust_settings_and_its_reducers_own() -> None:
+    document = {"dataset": "digits", "robust": {"clip_factor": 2, "reducer": "multi_krum"}}
+    simulation = from_document(document, ["robust.byzantine=1"])
+    found = simulation.robust_settings
+    assert (found.clip_factor, found.weight_cap) == (2.0, 0.0)
+    assert found.build_reducer() == MultiKrum(byzantine=1)
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
@@ -89,8 +98,16 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
         ({"sampling": "samples"}, "counts a party's size twice"),
         ({"uplink_encoding": "int4"}, "uplink_encoding is 'int4'; it must be one of float32, float32+zstd"),
         ({"server_rule": "median"}, "server_rule is 'median'"),
+        ({"robust": {"reducer": "krum"}}, "reducer is 'krum'; it must be one of mean, median"),
+        ({"robust": {"reducer": "multi_krum"}}, "byzantine is 0 with reducer 'multi_krum'"),
+        (
+            {"robust": {"reducer": "median", "shares": 1}},
+            "reducer setting 'shares' (= 1) is unknown; median has byzantine",
+        ),
+        ({"robust": {"clip_norm": "far"}}, "clip_norm is 'far'; it must be a number"),
+        ({"method": "solo", "robust": {"clip_norm": 1}}, "robust is {'clip_norm': 1}; with method 'solo'"),
         ({"server_rule": "fedavgm", "server": {"server_momentum": 1.5}}, "server_momentum is 1.5"),
-        ({"server": {"server_momentum": 0.5}}, "server setting 'server_momentum'"),
+        ({"server": {"server_momentum": 0.5}}, "server_rule setting 'server_momentum'"),
         ({"stragglers": 1.1}, "stragglers is 1.1; it must be a share from 0 to 1"),
         ({"train_samples": -1}, "train_samples is -1"),
         ({"seed": -1}, "seed is -1"),
@@ -119,7 +136,7 @@ def test_a_wrong_recipe_is_refused_by_the_name_of_its_key(document: dict[str, An
         ("rounds", "set is 'rounds'; it must be KEY=VALUE"),
         ("=3", "set is '=3'; it must be KEY=VALUE"),
         ("tau=", "set is 'tau=', which takes a key out, but the recipe does not have 'tau'"),
-        ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings or server"),
+        ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings, server or robust"),
         ("round=3", "setting 'round' (= '3') is unknown"),
     ],
 )

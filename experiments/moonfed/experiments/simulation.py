@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import tomllib
 
+from moonfed.coordinator.aggregation.robust.config import RobustSettings, read_robust_settings
 from moonfed.coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, Sampling, parse_amount
 from moonfed.encodings import PLAIN, Encodings, parse_encodings
 from moonfed.errors import InvalidInput
@@ -27,7 +28,7 @@ SOLO = "solo"  # every party trains alone
 POOLED = "pooled"  # all samples in one place, to compare with; no device's method
 ALONE = (SOLO, POOLED)  # the methods that exchange nothing
 OWN_SEED = -1  # partition_seed: the simulation's
-TABLES = ("settings", "server")
+TABLES = ("settings", "server", "robust")
 ENCODINGS = ("uplink_encoding", "downlink_encoding")
 
 
@@ -57,6 +58,7 @@ class Simulation:
     sampling: Sampling = "uniform"
     server_rule: str = "mean"
     server: Mapping[str, Value] = field(default_factory=dict)
+    robust: Mapping[str, Value] = field(default_factory=dict)  # weight_cap, clip_norm, …; others are the reducer's
     stragglers: float = 0.0
     uplink_encoding: str = str(PLAIN)  # of what comes up from parties, and of global models on their way down to them
     downlink_encoding: str = str(PLAIN)
@@ -89,6 +91,7 @@ class Simulation:
         _ = self.encodings
         self._check_cohort(self.cohort_amount)
         self._check_server(self.rule)
+        _ = self.robust_settings.build_reducer()
 
     def _why_plain(self) -> str:
         if not self.augmentation:
@@ -111,6 +114,7 @@ class Simulation:
             ("server_rule", self.server_rule, "mean"),
             ("cohort", self.cohort, "all"),
             ("sampling", self.sampling, "uniform"),
+            ("robust", dict(self.robust), {}),
             ("stragglers", self.stragglers, 0.0),
             ("uplink_encoding", self.uplink_encoding, str(PLAIN)),
             ("downlink_encoding", self.downlink_encoding, str(PLAIN)),
@@ -149,6 +153,11 @@ class Simulation:
         return read_server_rule({"name": self.server_rule, **self.server})
 
     @property
+    def robust_settings(self) -> RobustSettings:
+        """The bounds on what one party can do to the global model."""
+        return read_robust_settings(self.robust)
+
+    @property
     def cohort_amount(self) -> Amount:
         """How many parties a round draws."""
         return parse_amount("cohort", self.cohort)
@@ -177,6 +186,8 @@ class Simulation:
         if self.partition_seed == OWN_SEED:
             del document["partition_seed"]
         document |= {table: {key: _plain(value) for key, value in document[table].items()} for table in TABLES}
+        if not self.robust:
+            del document["robust"]  # plain aggregation stays the simulation that it was
         return document | {"beta": float(self.beta), "stragglers": float(self.stragglers)}
 
     @property
@@ -233,7 +244,7 @@ def _place(key: str, types: Mapping[str, str]) -> tuple[str, str]:
     table, separator, name = key.partition(".")
     if separator:
         if table not in TABLES:
-            raise InvalidInput(f"set names {key!r}; before the dot it must be {' or '.join(TABLES)}")
+            raise InvalidInput(f"set names {key!r}; before the dot it must be {', '.join(TABLES[:-1])} or {TABLES[-1]}")
         return table, name
     return ("", key) if key in types and key not in TABLES else ("settings", key)
 

@@ -206,6 +206,7 @@ async def _start_once(simulation: Simulation, layout: Layout, directory: Storage
         patience_seconds=FOREVER,
         seed=simulation.seed,
         encodings=simulation.encodings,
+        robust=simulation.robust_settings,
         retention=KEEP_ALL,  # scoring may be far behind
     )
     await federation.operators.start_run(RUN, bundle.ref.sha256, "", settings)

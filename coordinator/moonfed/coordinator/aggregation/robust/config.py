@@ -15,7 +15,7 @@ from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, RED
 from moonfed.coordinator.aggregation.robust.reducers.base import CoordinatewiseReducer, Reducer, WeightingReducer
 from moonfed.coordinator.aggregation.robust.reducers.mean import Mean
 from moonfed.errors import InvalidInput
-from moonfed.registry import Selection
+from moonfed.registry import Selection, Value, read_value
 
 BOUNDS = ("weight_cap", "clip_norm", "clip_factor")
 
@@ -77,6 +77,14 @@ class RobustSettings:
         """Read what `to_document` wrote."""
         bounds = {name: float(document[name]) for name in BOUNDS}
         return cls(**bounds, reducer=Selection.from_document(document["reducer"], DEFAULT_REDUCER.name))
+
+
+def read_robust_settings(document: Mapping[str, Value]) -> RobustSettings:
+    """Read the settings from one table, as a recipe has them: keys that are none of the bounds are the reducer's."""
+    settings = dict(document)
+    bounds = {name: float(read_value(name, settings.pop(name), float)) for name in BOUNDS if name in settings}
+    name = str(settings.pop("reducer", DEFAULT_REDUCER.name))
+    return RobustSettings(**bounds, reducer=Selection(name, settings))
 
 
 def _require_bound(name: str, value: float) -> None:
