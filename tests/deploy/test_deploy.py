@@ -62,12 +62,12 @@ def test_an_image_has_the_dependencies_of_a_device_and_no_others(image: str) -> 
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_moonfed_is_installed_without_pip_choosing_other_versions(image: str) -> None:
+def test_moonfed_is_installed_without_dependencies(image: str) -> None:
     commands = [command for run in values(image, "RUN") for command in run.split("&&") if "/tmp/moonfed" in command]
     assert any("pip install" in command and "--no-deps" in command for command in commands)
 
 
-def test_the_jetsons_torch_is_compared_with_the_bases_after_everything_is_installed() -> None:
+def test_the_jetson_image_verifies_that_torch_was_not_replaced() -> None:
     runs = values("jetson", "RUN")
     told = "print(torch.__file__, torch.__version__, torch.version.cuda)"
     before, after = (next(i for i, run in enumerate(runs) if mark in run) for mark in ("> /tmp/torch", "diff /tmp/to"))
@@ -80,7 +80,7 @@ def test_the_jetsons_torch_is_compared_with_the_bases_after_everything_is_instal
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_neither_runs_as_root_nor_takes_the_developers_files(image: str) -> None:
+def test_an_image_does_not_run_as_root_or_contain_developer_files(image: str) -> None:
     assert values(image, "USER") == ["moonfed"]
     ignored = (DEPLOY / f"{image}.Dockerfile.dockerignore").read_text().splitlines()
     assert "*" in ignored
@@ -100,7 +100,7 @@ def test_an_installation_has_every_package() -> None:
     assert found == set(settings["packages"])  # an editable installation would work without
 
 
-def test_nothing_to_deploy_names_a_machine_or_a_registry() -> None:
+def test_deployment_files_name_no_machine_or_registry() -> None:
     for file in (*DEPLOY.iterdir(), DOCUMENT):
         text = file.read_text()
         assert not re.search(r"https?://(?!proxy\.example\.org|HOST)", text), file
@@ -108,7 +108,7 @@ def test_nothing_to_deploy_names_a_machine_or_a_registry() -> None:
         assert str(Path.home()) not in text, file
 
 
-def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+def test_the_unit_is_valid_for_systemd(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("needs systemd-analyze")
@@ -142,7 +142,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
                 yield "docs/devices.md", words[start + 1 :]
 
 
-def test_every_command_line_is_one_that_the_program_takes() -> None:
+def test_every_documented_command_line_is_valid() -> None:
     commands: Any = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     found = list(command_lines())
     assert {arguments[0] for _, arguments in found} == {"enrol", "profile", "run"}
@@ -153,7 +153,7 @@ def test_every_command_line_is_one_that_the_program_takes() -> None:
             assert not context.args, where
 
 
-def test_systemds_exit_codes_are_those_of_errors_that_a_restart_cannot_mend() -> None:
+def test_systemd_does_not_restart_after_errors_that_a_restart_cannot_fix() -> None:
     from moonfed import errors
     from moonfed.command_line import exit_code
 

@@ -30,7 +30,7 @@ def manifest(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_a_manifest_is_an_inference_service_with_known_fields(name: str) -> None:
+def test_a_manifest_is_a_valid_inference_service(name: str) -> None:
     document = manifest(name)
     assert (document["apiVersion"], document["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
     assert set(document) == {"apiVersion", "kind", "metadata", "spec"}
@@ -54,7 +54,7 @@ def test_triton_polls_the_repository_that_its_runtime_mounts() -> None:
     assert (claim, path) == ("moonfed-models", "models")  # the repository; its directories are models
 
 
-def test_our_server_listens_where_kserve_and_the_probes_look() -> None:
+def test_our_server_listens_on_the_ports_of_kserve_and_its_probes() -> None:
     (container,) = manifest("kserve-moonfed.yaml")["spec"]["predictor"]["containers"]
     assert container["name"] == "kserve-container"
     assert container["command"] == ["moonfed-export", "serve"]
@@ -69,7 +69,7 @@ def test_our_server_listens_where_kserve_and_the_probes_look() -> None:
     assert [str(port["containerPort"]) for port in container["ports"]] == [chosen["--http-port"]]
 
 
-def test_the_servers_image_installs_what_serving_needs_and_no_torch(tmp_path: Path) -> None:
+def test_the_server_image_installs_the_serving_dependencies_without_torch(tmp_path: Path) -> None:
     """Runs the image's own line against pyproject.toml."""
     text = (DEPLOY / "server.Dockerfile").read_text()
     (line,) = (line for line in text.splitlines() if line.strip().startswith("python -c"))

@@ -10,7 +10,7 @@ from moonfed.export.preprocessing import build_preprocessing
 from moonfed.manifest import InputSpec
 
 
-def test_what_is_kept_of_a_sample_is_what_gradients_need() -> None:
+def test_activation_bytes_count_what_gradients_need() -> None:
     """Each layer's input, which for the head is the ReLU's output, once; and of the loss the logits and its value."""
     encoder = torch.nn.Sequential(torch.nn.Linear(6, 80), torch.nn.ReLU())
     network = Network(

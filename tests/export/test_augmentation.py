@@ -65,7 +65,7 @@ def turned(picture: Pixels, degrees: float) -> tuple[Pixels, npt.NDArray[np.bool
 
 
 @pytest.mark.parametrize("sample", [IMAGE, WIDE])
-def test_crop_and_flip_are_numpys(sample: InputSpec) -> None:
+def test_crop_flip_matches_numpy(sample: InputSpec) -> None:
     before, draws = pictures(sample, 50), drawn(50, 3)
     after = augmentation("crop-flip", sample)(before, draws).numpy()
     for index, numbers in enumerate(draws.tolist()):
@@ -73,7 +73,7 @@ def test_crop_and_flip_are_numpys(sample: InputSpec) -> None:
 
 
 @pytest.mark.parametrize("sample", [IMAGE, WIDE])
-def test_crop_flip_and_rotation_are_numpys(sample: InputSpec) -> None:
+def test_crop_flip_rotate_matches_numpy(sample: InputSpec) -> None:
     before, draws = pictures(sample, 50), drawn(50, 4)
     after, sure = augmentation("crop-flip-rotate", sample)(before, draws).numpy(), 0
     for index, numbers in enumerate(draws.tolist()):
@@ -85,7 +85,7 @@ def test_crop_flip_and_rotation_are_numpys(sample: InputSpec) -> None:
 
 
 @pytest.mark.parametrize(("name", "mode"), [("crop-flip", "reflect"), ("crop-flip-rotate", "constant")])
-def test_the_pictures_are_torchvisions(name: str, mode: str) -> None:
+def test_images_match_torchvision(name: str, mode: str) -> None:
     import_torchvision()
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms import functional as tv
@@ -103,7 +103,7 @@ def test_the_pictures_are_torchvisions(name: str, mode: str) -> None:
     assert different <= 3  # of 51,200 pixels, where float32 rounds to the other side of a half
 
 
-def test_the_extreme_draws_are_the_extreme_pictures() -> None:
+def test_extreme_draws_give_extreme_images() -> None:
     before = pictures(IMAGE, 1)
     plain = [4.5 / 9, 4.5 / 9, 0.5]  # no shift, no flip
     crop_flip, rotate = augmentation("crop-flip"), augmentation("crop-flip-rotate")
@@ -123,7 +123,7 @@ def test_the_extreme_draws_are_the_extreme_pictures() -> None:
     assert np.array_equal(counter.numpy()[sure], second[sure])
 
 
-def test_all_81_crops_are_as_likely() -> None:
+def test_all_81_crops_are_equally_likely() -> None:
     steps = (torch.arange(45) + 0.5) / 45
     draws = torch.cartesian_prod(steps, steps)
     row, column = torch.meshgrid(torch.arange(40), torch.arange(40), indexing="ij")
@@ -136,7 +136,7 @@ def test_all_81_crops_are_as_likely() -> None:
 
 
 @pytest.mark.parametrize("name", ["crop-flip", "crop-flip-rotate"])
-def test_scripted_and_eager_are_the_same_and_leave_the_original_alone(name: str) -> None:
+def test_scripted_equals_eager_and_the_input_is_not_modified(name: str) -> None:
     module, before, draws = augmentation(name), pictures(IMAGE, 64), drawn(64, DRAWS[name])
     kept = before.clone()
     assert module.draws == DRAWS[name]
@@ -145,7 +145,7 @@ def test_scripted_and_eager_are_the_same_and_leave_the_original_alone(name: str)
     assert torch.equal(module(before[5:6], draws[5:6]), module(before, draws)[5:6])
 
 
-def test_what_cannot_be_augmented_is_refused() -> None:
+def test_unsupported_augmentations_are_rejected() -> None:
     assert build_augmentation("none", FEATURES) is None
     with pytest.raises(InvalidInput, match="augmentation is 'mixup'; it must be one of none, crop-flip, crop-flip-r"):
         build_augmentation("mixup", IMAGE)

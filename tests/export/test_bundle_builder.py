@@ -19,7 +19,7 @@ from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors
-from moonfed.export.parity import give_model, largest_difference, require_parity
+from moonfed.export.parity import largest_difference, load_model, require_parity
 from moonfed.export.scoring import Predictor
 from moonfed.export.self_checks import check_training, random_samples
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
@@ -68,7 +68,7 @@ def plan(pictures: Bundle, tmp_path: Path) -> TorchScriptPlan:
     return load_plan(tmp_path / PLAN_FILE, "cpu")
 
 
-def test_a_bundle_is_written_read_and_says_what_it_holds(pictures: Bundle, tmp_path: Path) -> None:
+def test_a_bundle_survives_writing_and_reading_and_describes_itself(pictures: Bundle, tmp_path: Path) -> None:
     for path in (tmp_path / "bundle", tmp_path / "bundle.zip"):
         write_bundle(path, pictures)
         assert read_bundle(path) == pictures
@@ -92,14 +92,14 @@ def test_the_same_recipe_gives_the_same_bundle_and_another_seed_other_weights(pi
     assert other.contents[WEIGHTS_FILE] != pictures.contents[WEIGHTS_FILE]
 
 
-def test_the_initial_weights_are_the_seeded_networks(pictures: Bundle, tmp_path: Path) -> None:
+def test_the_initial_weights_follow_from_the_seed(pictures: Bundle, tmp_path: Path) -> None:
     network = build_network(PICTURES.model, SMALL_IMAGE, 3, mean=(0.5,), deviation=(0.25,), seed=4)
     (tmp_path / "initial").write_bytes(pictures.contents[WEIGHTS_FILE])
     expected = torch.cat([tensor.detach().flatten() for tensor in exchanged_tensors(network).values()]).numpy()
     assert np.array_equal(open_model(tmp_path / "initial", pictures.manifest.tensors), expected)
 
 
-def test_the_processs_own_random_state_is_left_alone() -> None:
+def test_building_does_not_change_the_random_state() -> None:
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)
@@ -107,7 +107,7 @@ def test_the_processs_own_random_state_is_left_alone() -> None:
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_the_graphs_initialisers_are_the_manifests_tensors_and_two_constants(pictures: Bundle) -> None:
+def test_graph_initialisers_are_the_manifests_tensors_and_two_constants(pictures: Bundle) -> None:
     proto = onnx.ModelProto.FromString(pictures.contents[GRAPH_FILE])
     names = {initialiser.name for initialiser in proto.graph.initializer}
     assert names == {tensor.name for tensor in pictures.manifest.tensors} | {
@@ -119,7 +119,7 @@ def test_the_graphs_initialisers_are_the_manifests_tensors_and_two_constants(pic
     assert proto.opset_import[0].version == 20
 
 
-def test_no_file_of_a_bundle_holds_a_path_of_this_machine(pictures: Bundle) -> None:
+def test_bundle_files_contain_no_local_path(pictures: Bundle) -> None:
     for name, content in pictures.contents.items():
         for path in (Path.cwd(), Path.home(), Path(torch.__file__).parents[1], Path(__file__).parent):
             assert str(path).encode() not in content, name
@@ -127,29 +127,29 @@ def test_no_file_of_a_bundle_holds_a_path_of_this_machine(pictures: Bundle) -> N
             assert trace not in content, name
 
 
-def test_binding_another_model_changes_predictions_to_the_plans(pictures: Bundle, plan: TorchScriptPlan) -> None:
+def test_a_bound_model_predicts_what_the_plan_predicts(pictures: Bundle, plan: TorchScriptPlan) -> None:
     inputs = random_samples(SMALL_IMAGE, 40, seed=1)
     template, manifest = pictures.contents[GRAPH_FILE], pictures.manifest
     first, second = (bind(template, another_model(manifest, seed), manifest) for seed in (1, 2))
-    give_model(plan, another_model(manifest, 2), manifest)
+    load_model(plan, another_model(manifest, 2), manifest)
     assert require_parity(second, plan, inputs) < 1e-5
     assert np.abs(Predictor(first).predict(inputs) - Predictor(second).predict(inputs)).max() > 1e-3
     with pytest.raises(MoonfedError, match=r"differ from the plan's by 0\.\d+; at most 1e-05 is allowed"):
         require_parity(first, plan, inputs)
 
 
-def test_parity_refuses_nan(pictures: Bundle, plan: TorchScriptPlan) -> None:
+def test_parity_rejects_nan(pictures: Bundle, plan: TorchScriptPlan) -> None:
     model = another_model(pictures.manifest)
-    give_model(plan, model, pictures.manifest)
+    load_model(plan, model, pictures.manifest)
     broken = bind(pictures.contents[GRAPH_FILE], model * np.float32("nan"), pictures.manifest)
     with pytest.raises(MoonfedError, match="by nan"):
         require_parity(broken, plan, random_samples(SMALL_IMAGE, 40))
 
 
-def test_parity_covers_a_graph_that_is_wrong_for_larger_batches_only(pictures: Bundle, plan: TorchScriptPlan) -> None:
+def test_parity_detects_a_graph_that_is_wrong_only_for_larger_batches(pictures: Bundle, plan: TorchScriptPlan) -> None:
     model = another_model(pictures.manifest)
     graph = bind(pictures.contents[GRAPH_FILE], model, pictures.manifest)
-    give_model(plan, model, pictures.manifest)
+    load_model(plan, model, pictures.manifest)
 
     class Wrong(TorchScriptPlan):
         def predict(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -159,7 +159,7 @@ def test_parity_covers_a_graph_that_is_wrong_for_larger_batches_only(pictures: B
     assert largest_difference(graph, wrong, random_samples(SMALL_IMAGE, 40)) == pytest.approx(0.5, abs=1e-3)
 
 
-def test_a_bound_graph_says_where_it_comes_from(pictures: Bundle, tmp_path: Path) -> None:
+def test_a_bound_graph_records_its_origin(pictures: Bundle, tmp_path: Path) -> None:
     manifest = pictures.manifest
     write_model(tmp_path / "model", manifest.tensors, [another_model(manifest)])
     origin = ModelOrigin(run="r", round=3, manifest="a" * 64, model="b" * 64)
@@ -170,7 +170,7 @@ def test_a_bound_graph_says_where_it_comes_from(pictures: Bundle, tmp_path: Path
     assert "-0.0" not in found["preprocessing"]  # minus a mean of none
 
 
-def test_a_graph_of_another_model_is_refused(pictures: Bundle) -> None:
+def test_a_graph_of_another_model_is_rejected(pictures: Bundle) -> None:
     tensors = (*pictures.manifest.tensors, TensorSpec("zebra", (2,), "parameter"))
     manifest = dataclasses.replace(pictures.manifest, tensors=tensors)
     with pytest.raises(SchemaMismatch, match=r"tensor 'zebra' of shape \[2\] has no place in the ONNX graph"):
@@ -181,26 +181,26 @@ def test_scores_are_accuracy_and_mean_cross_entropy(pictures: Bundle, plan: Torc
     model, count = another_model(pictures.manifest), 300  # more than one batch
     inputs = random_samples(SMALL_IMAGE, count)
     labels = np.arange(count) % 3
-    give_model(plan, model, pictures.manifest)
+    load_model(plan, model, pictures.manifest)
     loss, correct = plan.evaluate(torch.from_numpy(inputs), torch.from_numpy(labels)).tolist()
     score = Predictor(bind(pictures.contents[GRAPH_FILE], model, pictures.manifest)).score(inputs, labels)
     assert score.accuracy == correct / count
     assert score.loss == pytest.approx(loss / count, rel=1e-5)
 
 
-def test_features_build_and_predict_what_the_plan_predicts(tmp_path: Path) -> None:
+def test_a_feature_bundle_predicts_what_the_plan_predicts(tmp_path: Path) -> None:
     recipe = dataclasses.replace(TABLE, mean=tuple(range(30)), deviation=(2.0,))
     bundle = build_bundle(recipe)
     (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
     plan = load_plan(tmp_path / PLAN_FILE, "cpu")
     model = another_model(bundle.manifest)
-    give_model(plan, model, bundle.manifest)
+    load_model(plan, model, bundle.manifest)
     graph = bind(bundle.contents[GRAPH_FILE], model, bundle.manifest)
     assert require_parity(graph, plan, random_samples(FEATURES, 40)) < 1e-5
     assert bundle.manifest.plan.minimum_samples == 1
 
 
-def test_a_torchvision_classifier_builds() -> None:
+def test_a_torchvision_classifier_can_be_built() -> None:
     recipe = BundleRecipe(name="m", model="torchvision:mobilenet_v3_small", input=IMAGE, classes=("a", "b"))
     bundle = build_bundle(recipe)  # its checks train it and compare graph and plan
     assert len(bundle.contents[PLAN_FILE]) < 1_000_000
@@ -208,7 +208,7 @@ def test_a_torchvision_classifier_builds() -> None:
 
 
 @pytest.mark.parametrize(("method", "down", "up", "kept"), EXCHANGED)
-def test_every_method_builds_and_the_manifest_says_what_it_exchanges(
+def test_every_method_builds_and_its_manifest_lists_what_it_exchanges(
     method: str, down: list[str], up: list[str], kept: list[str]
 ) -> None:
     # the build trains several rounds in which all of it is used
@@ -221,11 +221,11 @@ def test_every_method_builds_and_the_manifest_says_what_it_exchanges(
     assert manifest.training.epochs == (300 if method == "solo" else 10)
 
 
-def test_no_method_is_forgotten() -> None:
+def test_every_method_is_covered() -> None:
     assert [method for method, *_ in EXCHANGED] == list(METHODS)
 
 
-def test_fedssc_brings_its_schedule_and_its_number_of_devices() -> None:
+def test_fedssc_sets_its_schedule_and_its_number_of_devices() -> None:
     settings: dict[str, float | int | str] = {"decay_start": 3, "decay_end": 13, "mu_end": 0.5, "prototype_devices": 4}
     manifest = build_bundle(dataclasses.replace(TABLE, method="fedssc", settings=settings)).manifest
     weights = [manifest.training_at(round_).hyperparameters["mu_glob"] for round_ in (1, 3, 8, 13, 20)]
@@ -233,12 +233,12 @@ def test_fedssc_brings_its_schedule_and_its_number_of_devices() -> None:
     assert manifest.prototype_devices == 4
 
 
-def test_a_bundle_carries_its_server_rule() -> None:
+def test_a_bundle_contains_its_server_rule() -> None:
     rule = FedAvgM(server_momentum=0.7, damped=True, weighting="uniform")
     assert build_bundle(dataclasses.replace(TABLE, server_rule=rule)).manifest.server_rule == selection_of(rule)
 
 
-def test_a_plan_augments_pictures_and_predicts_from_them_as_they_are(tmp_path: Path) -> None:
+def test_a_plan_augments_in_training_but_not_in_prediction(tmp_path: Path) -> None:
     recipe = dataclasses.replace(PICTURES, augmentation="crop-flip", settings={"views": 2, "batch_size": 16})
     bundle = build_bundle(recipe)
     assert (bundle.manifest.augmentation, bundle.manifest.training.views) == ("crop-flip", 2)
@@ -300,7 +300,7 @@ def recorded(bundle: Bundle, plan: TorchScriptPlan) -> list[Recorded]:
     return rounds
 
 
-def test_the_check_trains_both_stages_and_feeds_each_round_with_the_one_before(tmp_path: Path) -> None:
+def test_the_check_trains_both_stages_and_chains_the_rounds(tmp_path: Path) -> None:
     settings: dict[str, float | int | str] = {"previous_models": 2}
     bundle = build_bundle(dataclasses.replace(TABLE, method="fedssc-two-stage", settings=settings))
     (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
@@ -312,7 +312,7 @@ def test_the_check_trains_both_stages_and_feeds_each_round_with_the_one_before(t
     assert rounds[1].received["prototypes"][0].tolist() == [1, 0]  # a class without a prototype is among them
 
 
-def test_the_check_gives_a_device_its_variates_back(tmp_path: Path) -> None:
+def test_the_check_returns_a_devices_control_variates_to_it(tmp_path: Path) -> None:
     bundle = build_bundle(dataclasses.replace(TABLE, method="scaffold"))
     (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
     first, second = recorded(bundle, load_plan(tmp_path / PLAN_FILE, "cpu"))
@@ -330,7 +330,7 @@ def test_the_check_gives_a_device_its_variates_back(tmp_path: Path) -> None:
         ("surprise", [], "ends a round with device_variate, model, surprise, variate_change; it must"),
     ],
 )
-def test_results_that_are_not_the_manifests_are_refused(
+def test_results_that_differ_from_the_manifest_are_rejected(
     role: str, value: list[torch.Tensor] | None, message: str, tmp_path: Path
 ) -> None:
     bundle = build_bundle(dataclasses.replace(TABLE, method="scaffold"))
@@ -352,19 +352,19 @@ def test_results_that_are_not_the_manifests_are_refused(
         ({"model": "alexnet"}, "model is 'alexnet'; it must be one of cnn, mlp, resnet18"),
         (
             {"model": "torchvision:nothing"},
-            "model is 'torchvision:nothing'; the names that torchvision has are alexnet",
+            "model is 'torchvision:nothing'; torchvision's names are alexnet",
         ),
-        ({"model": "torchvision:vit_b_16"}, "does not take inputs of 16x16x3: Wrong image height"),
+        ({"model": "torchvision:vit_b_16"}, "does not accept inputs of 16x16x3: Wrong image height"),
         ({"model": "torchvision:squeezenet1_0"}, "its last layer is not linear"),
         ({"model": "torchvision:googlenet"}, "model is 'torchvision:googlenet', which TorchScript cannot compile"),
         ({"model": "mlp"}, "model is 'mlp' and input.kind 'image'; this model needs 'features'"),
         ({"model": "nowhere:model"}, "model is 'nowhere:model', which cannot be imported: No module named 'nowhere'"),
         ({"model": f"{MINE}:nothing"}, "cannot be imported: module 'tests.support.residual_network' has no attribute"),
         ({"model": f"{MINE}:not_three_modules"}, "must return three modules: encoder, projection head, output layer"),
-        ({"model": f"{MINE}:refuses_the_size"}, "which does not take inputs of 16x16x3: mat1 and mat2 shapes"),
+        ({"model": f"{MINE}:refuses_the_size"}, "which does not accept inputs of 16x16x3: mat1 and mat2 shapes"),
         (
             {"model": f"{MINE}:returns_a_tuple"},
-            "which does not take inputs of 16x16x3: 'tuple' object has no attribute",
+            "which does not accept inputs of 16x16x3: 'tuple' object has no attribute",
         ),
         ({"settings": {"batch_size": 1}}, "batch_size is 1; with BatchNorm it must be at least 2"),
         ({"settings": {"batch_size": "many"}}, "batch_size is 'many'; it must be a whole number"),
@@ -382,19 +382,19 @@ def test_results_that_are_not_the_manifests_are_refused(
         ({"augmentation": "mixup"}, "augmentation is 'mixup'; it must be one of none, crop-flip, crop-flip-rotate"),
         ({"augmentation": "crop-flip", "input": InputSpec(kind="image", shape=(4, 9, 1))}, "sides of at least 5"),
         ({"projection": 64}, "projection is 64 and model 'tests.support.residual_network:small_resnet'; such a model"),
-        ({"settings": {"learning_rate": 1e-50}}, "whose weights training does not change"),
+        ({"settings": {"learning_rate": 1e-50}}, "whose weights do not change in training"),
         ({"mean": (0.1, 0.2)}, "mean holds 2 values; it must hold 1 or 3, one for each of the channels"),
         ({"deviation": (0.0,)}, "std holds 0.0; every standard deviation must be positive"),
         ({"classes": ("one",)}, "classes is .'one',.; it must be at least two names"),
         ({"input": InputSpec(kind="image", shape=(16, 16, 1)), "model": "torchvision:resnet18"}, "classifiers need 3"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_one_sentence(change: dict[str, object], message: str) -> None:
+def test_invalid_recipes_are_rejected_with_one_sentence(change: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as error:
         build_bundle(dataclasses.replace(PICTURES, **{"settings": {}, **change}))  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
 
 
-def test_a_tensor_without_a_part_in_predictions_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"tensor 'encoder\.unused\.\w+' takes no part in its predictions"):
+def test_a_tensor_that_does_not_affect_predictions_is_rejected() -> None:
+    with pytest.raises(InvalidInput, match=r"tensor 'encoder\.unused\.\w+' does not affect its predictions"):
         build_bundle(dataclasses.replace(TABLE, model=f"{MINE}:with_unused_layer"))

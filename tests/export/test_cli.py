@@ -34,7 +34,7 @@ def program(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
     )
 
 
-def test_a_users_own_model_in_the_current_directory_becomes_a_bundle(tmp_path: Path) -> None:
+def test_a_custom_model_in_the_current_directory_becomes_a_bundle(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from torch import nn\n"
         "def model(shape, classes):\n"
@@ -52,7 +52,7 @@ def test_a_users_own_model_in_the_current_directory_becomes_a_bundle(tmp_path: P
     assert (manifest.training.hyperparameters["mu"], manifest.previous_models) == (1.0, 2)
 
 
-def test_what_is_wrong_is_one_sentence_on_standard_error_and_an_exit_code(tmp_path: Path) -> None:
+def test_errors_are_one_sentence_on_stderr_with_an_exit_code(tmp_path: Path) -> None:
     done = program(*TABLE, "--set", "mu=1", "--output", str(tmp_path / "b"))
     assert done.returncode == 2
     assert done.stderr.startswith("moonfed-export: setting 'mu' (= '1') is unknown; fedavg has batch_size, epochs")
@@ -73,7 +73,7 @@ def test_help_imports_nothing_heavy() -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_the_programs_help_has_examples() -> None:
+def test_program_help_has_examples() -> None:
     shown = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
     assert "Example: moonfed-export bundle --model" in shown
 
@@ -82,11 +82,11 @@ def test_the_programs_help_has_examples() -> None:
     "command",
     ["bundle", "methods", "inspect", "evaluate", "onnx", "repository", "follow", "roll-back", "serve", "classify"],
 )
-def test_every_commands_help_has_an_example(command: str) -> None:
+def test_every_command_help_has_an_example(command: str) -> None:
     assert f"moonfed-export {command} " in " ".join(CliRunner().invoke(app, [command, "--help"]).output.split())
 
 
-def test_inspect_says_what_is_in_a_bundle(tmp_path: Path) -> None:
+def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
     runner, path = CliRunner(), str(tmp_path / "b")
     built = runner.invoke(app, [*TABLE, "--name", "table", "--output", path, "--json"], catch_exceptions=False)
     shown = runner.invoke(app, ["inspect", path], catch_exceptions=False).output
@@ -119,7 +119,7 @@ def test_a_bundles_rule_augmentation_and_head_can_be_chosen_and_inspected(tmp_pa
     assert ("up", "class_means, 850 numbers") in shown
 
 
-def test_methods_lists_every_method_and_rule_with_all_that_can_be_set() -> None:
+def test_methods_lists_every_method_and_rule_with_all_settings() -> None:
     runner = CliRunner()
     document = json.loads(runner.invoke(app, ["methods", "--json"], catch_exceptions=False).output)
     assert list(document["methods"]) == list(METHODS)
@@ -146,7 +146,7 @@ def test_methods_lists_every_method_and_rule_with_all_that_can_be_set() -> None:
     assert "    mu=5  tau=0.5  previous_models=1\n" in shown
 
 
-def test_the_help_names_every_method_that_can_be_federated() -> None:
+def test_help_names_every_federated_method() -> None:
     shown = " ".join(CliRunner().invoke(app, ["bundle", "--help"]).output.split()).replace("- ", "-")
     names = [name for name, method in METHODS.items() if method.exchanges]
     assert f"{', '.join(names[:-1])} or {names[-1]}." in shown
@@ -171,7 +171,7 @@ def test_the_help_names_every_method_that_can_be_federated() -> None:
         (["--classes", "a,a"], "names that all differ"),
     ],
 )
-def test_bad_options_are_named(options: list[str], message: str, tmp_path: Path) -> None:
+def test_invalid_options_are_named(options: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=message):
         CliRunner().invoke(app, [*TABLE, "--output", str(tmp_path / "b"), *options], catch_exceptions=False)
     assert not (tmp_path / "b").exists()

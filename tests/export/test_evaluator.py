@@ -22,7 +22,7 @@ from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.coordinator_client import CoordinatorClient, connect, global_model, global_models
 from moonfed.export.evaluator import Evaluator, RoundScore, open_evaluator
 from moonfed.export.model_file import write_onnx
-from moonfed.export.parity import give_model
+from moonfed.export.parity import load_model
 from moonfed.export.self_checks import random_samples
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
@@ -65,7 +65,7 @@ def expected_metrics(bundle: Bundle, model: Vector, data: RawSamples, directory:
     """From the plan, not from the graph."""
     (directory / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
     plan = load_plan(directory / PLAN_FILE, "cpu")
-    give_model(plan, model, bundle.manifest)
+    load_model(plan, model, bundle.manifest)
     loss, correct = plan.evaluate(torch.from_numpy(data.inputs), torch.from_numpy(data.labels)).tolist()
     return {"accuracy": correct / len(data.labels), "loss": loss / len(data.labels)}
 
@@ -79,7 +79,7 @@ def evaluate(control: Control, data: RawSamples, *, follow: bool = False) -> lis
     scores: list[RoundScore] = []
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
         manifest = runs.manifest(runs.get("r"))
-        evaluator = Evaluator(runs, "r", manifest, data, scored=scores.append, away=lambda problem: None)
+        evaluator = Evaluator(runs, "r", manifest, data, on_score=scores.append, on_unavailable=lambda problem: None)
         if follow:
             evaluator.follow()
         else:
@@ -87,7 +87,7 @@ def evaluate(control: Control, data: RawSamples, *, follow: bool = False) -> lis
     return scores
 
 
-def test_every_global_model_without_metrics_is_scored_the_starting_weights_included(
+def test_every_model_without_metrics_is_scored_including_the_initial_weights(
     control: Control, bundle: Bundle, data: RawSamples, tmp_path: Path
 ) -> None:
     models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
@@ -107,7 +107,7 @@ def test_every_global_model_without_metrics_is_scored_the_starting_weights_inclu
     assert evaluate(control, data) == []
 
 
-def test_a_run_that_started_from_other_weights_is_scored_from_those(
+def test_a_run_with_its_own_initial_weights_is_scored_from_those(
     control: Control, bundle: Bundle, data: RawSamples, tmp_path: Path
 ) -> None:
     start = another_model(bundle.manifest, 7)
@@ -122,7 +122,7 @@ def test_a_run_that_started_from_other_weights_is_scored_from_those(
     )
 
 
-def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
+def test_following_survives_a_coordinator_restart_and_ends_with_the_run(
     control: Control, bundle: Bundle, data: RawSamples
 ) -> None:
     scores: list[RoundScore] = []
@@ -146,7 +146,7 @@ def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
     assert [score.round for score in scores] == [0, 1, 2, 3]
 
 
-def test_an_evaluator_that_follows_waits_for_a_coordinator_that_is_not_there_yet(
+def test_a_following_evaluator_waits_for_the_coordinator_to_start(
     control: Control, bundle: Bundle, data_file: Path
 ) -> None:
     control.stop()
@@ -156,7 +156,7 @@ def test_an_evaluator_that_follows_waits_for_a_coordinator_that_is_not_there_yet
     def follow() -> None:
         with connect(NOWHERE, insecure=True, address=control.address) as runs:
             waiting = open_evaluator(
-                runs, "r", data_file, scored=scores.append, away=lambda problem: noticed.set(), patient=True
+                runs, "r", data_file, on_score=scores.append, on_unavailable=lambda problem: noticed.set(), wait=True
             )
             waiting.follow()
 
@@ -169,31 +169,31 @@ def test_an_evaluator_that_follows_waits_for_a_coordinator_that_is_not_there_yet
     assert [score.round for score in scores] == [0]
 
 
-def test_a_watcher_that_fell_behind_watches_again(control: Control, bundle: Bundle, data: RawSamples) -> None:
+def test_a_watcher_that_was_too_slow_reconnects(control: Control, bundle: Bundle, data: RawSamples) -> None:
     control.cut_off = [Unavailable("this watcher fell behind; watch again")]
     control.end()
     assert [score.round for score in evaluate(control, data, follow=True)] == [0]
 
 
-def test_a_watcher_that_is_sent_too_much_gives_up(control: Control, bundle: Bundle, data: RawSamples) -> None:
+def test_a_watcher_that_receives_too_much_gives_up(control: Control, bundle: Bundle, data: RawSamples) -> None:
     control.cut_off = [ResourceExhausted("Received message larger than max")]
     with pytest.raises(ResourceExhausted, match="larger than max"):
         evaluate(control, data, follow=True)
 
 
-def test_following_a_run_that_has_ended_scores_what_is_left(control: Control, bundle: Bundle, data: RawSamples) -> None:
+def test_following_an_ended_run_scores_the_remaining_models(control: Control, bundle: Bundle, data: RawSamples) -> None:
     control.commit(another_model(bundle.manifest, 1))
     control.end()
     assert [score.round for score in evaluate(control, data, follow=True)] == [0, 1]
 
 
-def test_without_the_starting_weights_in_the_run_they_are_the_bundles(control: Control, bundle: Bundle) -> None:
+def test_initial_weights_default_to_the_bundles(control: Control, bundle: Bundle) -> None:
     control.run.ClearField("initial_model")
     control.commit(another_model(bundle.manifest, 1))
     assert global_models(control.run, control.rounds, bundle.manifest)[0].ref == bundle.manifest.files[WEIGHTS_FILE]
 
 
-def test_a_run_that_is_not_there_and_a_coordinator_that_is_away(control: Control) -> None:
+def test_an_unknown_run_and_an_unavailable_coordinator_are_reported(control: Control) -> None:
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
         with pytest.raises(NotFound, match="there is no run 'other'"):
             runs.get("other")
@@ -202,7 +202,7 @@ def test_a_run_that_is_not_there_and_a_coordinator_that_is_away(control: Control
             runs.get("r")
 
 
-def test_the_onnx_file_is_the_newest_or_the_chosen_rounds_model(
+def test_the_onnx_file_holds_the_newest_or_the_chosen_round(
     control: Control, bundle: Bundle, data: RawSamples, data_file: Path, tmp_path: Path
 ) -> None:
     models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
@@ -217,7 +217,7 @@ def test_the_onnx_file_is_the_newest_or_the_chosen_rounds_model(
         assert written.round == expected_round
         assert written.max_abs_diff <= 1e-5
         model = models[expected_round - 1] if expected_round else initial_model(bundle, tmp_path)
-        give_model(plan, model, bundle.manifest)
+        load_model(plan, model, bundle.manifest)
         session = onnxruntime.InferenceSession(str(output), providers=["CPUExecutionProvider"])
         (found,) = session.run(["probabilities"], {"inputs": data.inputs})
         assert np.abs(np.asarray(found) - plan.predict(torch.from_numpy(data.inputs)).numpy()).max() < 1e-5
@@ -248,19 +248,17 @@ def test_the_evaluator_needs_no_torch(control: Control, data_file: Path) -> None
     assert done.stdout.startswith("round   0  accuracy 0.")
 
 
-def test_an_empty_test_set_is_refused(control: Control, bundle: Bundle, tmp_path: Path) -> None:
+def test_an_empty_test_set_is_rejected(control: Control, bundle: Bundle, tmp_path: Path) -> None:
     empty = tmp_path / "empty.npz"
     np.savez(empty, inputs=np.zeros((0, *bundle.manifest.input.shape), np.float32), labels=np.zeros(0, int))
     with (
         connect(NOWHERE, insecure=True, address=control.address) as runs,
         pytest.raises(InvalidInput, match="holds no samples; at least one is needed"),
     ):
-        open_evaluator(runs, "r", empty, scored=print, away=print, patient=False)
+        open_evaluator(runs, "r", empty, on_score=print, on_unavailable=print, wait=False)
 
 
-def test_models_that_the_coordinator_has_deleted_are_passed_over(
-    control: Control, bundle: Bundle, data: RawSamples
-) -> None:
+def test_models_deleted_by_the_coordinator_are_skipped(control: Control, bundle: Bundle, data: RawSamples) -> None:
     for seed in range(4):
         control.commit(another_model(bundle.manifest, seed))
     control.rounds[1].ClearField("model")  # as the coordinator lists it once it was deleted
@@ -275,7 +273,7 @@ def test_models_that_the_coordinator_has_deleted_are_passed_over(
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_be_there(
+def test_a_model_deleted_before_it_is_fetched_is_skipped_unless_it_is_still_listed(
     control: Control, bundle: Bundle, data: RawSamples, monkeypatch: pytest.MonkeyPatch, *, listed: bool
 ) -> None:
     control.commit(another_model(bundle.manifest, 1))

@@ -26,7 +26,7 @@ KEPT = {
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("shape", [(8, 8), (9, 7), (2, 3)])
 @pytest.mark.parametrize("pool", [*REPLACED, *KEPT])
-def test_a_frozen_encoders_pool_is_the_networks(
+def test_a_frozen_encoders_pool_matches_the_networks(
     pool: str, shape: tuple[int, int], memory_format: torch.memory_format
 ) -> None:
     network = Network(

@@ -45,7 +45,7 @@ def eagerly(network: Network, model: Model, pieces: list[list[Batch]]) -> Model:
     return model
 
 
-def test_momentum_carries_through_a_rounds_epochs_and_restarts_with_the_next(new_plan: NewPlan) -> None:
+def test_momentum_persists_over_epochs_and_resets_every_round(new_plan: NewPlan) -> None:
     network = smooth_network()
     inputs, labels = batches(SMALL_IMAGE, 1, SAMPLES)[0]
     data, plan, start = Samples(inputs=inputs, labels=labels), new_plan(network, "fedavg"), weights_of(network)
@@ -63,7 +63,7 @@ def test_momentum_carries_through_a_rounds_epochs_and_restarts_with_the_next(new
 
 @pytest.mark.parametrize("weights", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("gradients", [torch.contiguous_format, torch.channels_last])
-def test_a_gradient_may_lie_otherwise_in_memory_than_its_weights(
+def test_a_gradient_may_have_another_memory_format_than_its_weights(
     weights: torch.memory_format, gradients: torch.memory_format
 ) -> None:
     generator = torch.Generator().manual_seed(7)

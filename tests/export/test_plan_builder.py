@@ -69,7 +69,7 @@ def test_steps_of_an_mlp_on_features_equal_eager_training(new_plan: NewPlan) -> 
     assert largest_difference(model, expected) < TOLERANCE
 
 
-def test_a_parameter_without_gradient_stays_even_with_weight_decay(new_plan: NewPlan) -> None:
+def test_a_parameter_without_gradient_does_not_change_even_with_weight_decay(new_plan: NewPlan) -> None:
     network = build_network("tests.support.residual_network:with_unused_layer", FEATURES, 10)
     settings = hyperparameters() | {"weight_decay": 0.1}
     steps = batches(FEATURES, 5, 4)
@@ -80,7 +80,7 @@ def test_a_parameter_without_gradient_stays_even_with_weight_decay(new_plan: New
     assert largest_difference(model, expected) < TOLERANCE
 
 
-def test_moon_without_a_previous_model_is_fedavg(cnn: Network, new_plan: NewPlan) -> None:
+def test_moon_without_a_previous_model_equals_fedavg(cnn: Network, new_plan: NewPlan) -> None:
     steps = batches(IMAGE, 5, 8)
     fedavg, _ = trained(new_plan(cnn, "fedavg"), weights_of(cnn), [], steps, hyperparameters())
     plan = new_plan(cnn, "moon", previous_models=2)
@@ -90,9 +90,7 @@ def test_moon_without_a_previous_model_is_fedavg(cnn: Network, new_plan: NewPlan
 
 
 @pytest.mark.parametrize(("given", "used"), [(1, 1), (2, 2), (3, 2), (5, 2)])
-def test_moon_uses_as_many_previous_models_as_there_are_up_to_k(
-    given: int, used: int, cnn: Network, new_plan: NewPlan
-) -> None:
+def test_moon_uses_up_to_k_available_previous_models(given: int, used: int, cnn: Network, new_plan: NewPlan) -> None:
     plan, models = new_plan(cnn, "moon", previous_models=2), other_models(cnn, given)
     steps, settings = batches(IMAGE, 3, 8), hyperparameters(mu=5.0, tau=0.5)
     model, _ = trained(plan, weights_of(cnn), models, steps, settings)
@@ -125,7 +123,7 @@ def test_references_come_from_the_frozen_models_in_eval_mode_global_first(resnet
     )
 
 
-def test_a_step_takes_the_references_that_it_is_given(cnn: Network, new_plan: NewPlan) -> None:
+def test_a_step_uses_the_given_references(cnn: Network, new_plan: NewPlan) -> None:
     """With the two models exchanged, the contrastive log(1 + exp(-x)) becomes log(1 + exp(x)), which is x more."""
     plan, models = new_plan(cnn, "moon"), other_models(cnn, 1)
     inputs, labels = batches(IMAGE, 1, 8)[0]
@@ -141,7 +139,7 @@ def test_a_step_takes_the_references_that_it_is_given(cnn: Network, new_plan: Ne
     assert loss(True) - loss(False) == pytest.approx(5.0 * float(x.mean()), abs=TOLERANCE)
 
 
-def test_references_are_those_of_the_round_that_began_last(cnn: Network, new_plan: NewPlan) -> None:
+def test_references_belong_to_the_current_round(cnn: Network, new_plan: NewPlan) -> None:
     plan, (first, second) = new_plan(cnn, "moon"), other_models(cnn, 2)
     settings, inputs = hyperparameters(mu=5.0, tau=0.5), batches(IMAGE, 1, 4)[0][0]
     plan.begin_round(first, [second], {}, settings)
@@ -150,7 +148,7 @@ def test_references_are_those_of_the_round_that_began_last(cnn: Network, new_pla
     assert (plan.references(inputs, no_draws(inputs)) - away_from_global(expected)).abs().max() < TOLERANCE
 
 
-def test_the_loss_tells_the_global_model_from_the_previous_one(cnn: Network, new_plan: NewPlan) -> None:
+def test_the_loss_distinguishes_the_global_from_the_previous_model(cnn: Network, new_plan: NewPlan) -> None:
     plan, (inputs, labels) = new_plan(cnn, "moon"), batches(IMAGE, 1, 8)[0]
     previous = weights_of(build_network("cnn", IMAGE, 10, seed=99))
     plan.begin_round(weights_of(cnn), [previous], {}, hyperparameters(mu=5.0, tau=0.5))
@@ -163,7 +161,7 @@ def test_the_loss_tells_the_global_model_from_the_previous_one(cnn: Network, new
     assert abs(right - swapped) > 100 * TOLERANCE
 
 
-def test_momentum_carries_within_a_round_and_restarts_with_the_next(cnn: Network, new_plan: NewPlan) -> None:
+def test_momentum_persists_within_a_round_and_resets_with_the_next(cnn: Network, new_plan: NewPlan) -> None:
     plan, steps, settings = new_plan(cnn, "fedavg"), batches(IMAGE, 6, 8), hyperparameters()
     middle, _ = trained(plan, weights_of(cnn), [], steps[:3], settings)
     last, _ = trained(plan, middle, [], steps[3:], settings)
@@ -181,7 +179,7 @@ def test_steps_without_momentum_equal_eager_training(cnn: Network, new_plan: New
     assert largest_difference(model, expected) < TOLERANCE
 
 
-def test_hyperparameters_are_those_of_the_round(cnn: Network, new_plan: NewPlan) -> None:
+def test_hyperparameters_are_set_per_round(cnn: Network, new_plan: NewPlan) -> None:
     plan, steps, models = new_plan(cnn, "moon"), batches(IMAGE, 3, 8), other_models(cnn, 1)
     for settings in (hyperparameters(mu=5.0, tau=0.5), hyperparameters(mu=0.1, tau=1.0) | {"learning_rate": 0.1}):
         model, _ = trained(plan, weights_of(cnn), models, steps, settings)
@@ -201,7 +199,7 @@ class Scaled(torch.nn.Module):
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_augmentation_is_the_same_in_references_and_in_steps(cached: bool, tmp_path: Path) -> None:
+def test_references_and_steps_augment_identically(cached: bool, tmp_path: Path) -> None:
     network = build_network("mlp", FEATURES, 10)
     method, settings = METHODS["moon"](), hyperparameters(mu=1.0, tau=0.5)
     save_plan(tmp_path / "plan.pt", compile_plan(network, method, settings, augmentation=Scaled(), model="tested"))
@@ -220,7 +218,7 @@ def test_augmentation_is_the_same_in_references_and_in_steps(cached: bool, tmp_p
     assert largest_difference(plain, expected) > 100 * TOLERANCE
 
 
-def test_surveys_and_predictions_see_samples_as_they_are(tmp_path: Path) -> None:
+def test_surveys_and_predictions_are_not_augmented(tmp_path: Path) -> None:
     network, (inputs, labels) = build_network("mlp", FEATURES, 10), batches(FEATURES, 1, 16)[0]
     method = METHODS["fedproc"](prototype_minimum=1)
     settings = hyperparameters(**method.coefficients())
@@ -235,7 +233,7 @@ def test_surveys_and_predictions_see_samples_as_they_are(tmp_path: Path) -> None
     assert (plan.predict(inputs) - torch.softmax(network(inputs), dim=1)).abs().max() < TOLERANCE
 
 
-def test_evaluate_and_predict_use_the_model_as_it_is_now_in_eval_mode(resnet: Network, new_plan: NewPlan) -> None:
+def test_evaluate_and_predict_use_the_current_model_in_eval_mode(resnet: Network, new_plan: NewPlan) -> None:
     plan, steps = new_plan(resnet, "fedavg"), batches(SMALL_IMAGE, 3, 8)
     inputs, labels = batches(SMALL_IMAGE, 1, 32, seed=5)[0]
     model, _ = trained(plan, weights_of(resnet), [], steps, hyperparameters())
@@ -247,7 +245,7 @@ def test_evaluate_and_predict_use_the_model_as_it_is_now_in_eval_mode(resnet: Ne
     assert largest_difference(plan.end_round(1)["model"], model) == 0, "evaluation must not move BatchNorm's statistics"
 
 
-def test_end_round_hands_out_copies(cnn: Network, new_plan: NewPlan) -> None:
+def test_end_round_returns_copies(cnn: Network, new_plan: NewPlan) -> None:
     plan = new_plan(cnn, "fedavg")
     plan.begin_round(weights_of(cnn), [], {}, hyperparameters())
     kept = plan.end_round(1)["model"]
@@ -255,7 +253,7 @@ def test_end_round_hands_out_copies(cnn: Network, new_plan: NewPlan) -> None:
     assert largest_difference(kept, weights_of(cnn)) == 0
 
 
-def test_the_exchanged_state_has_statistics_and_no_counters(resnet: Network) -> None:
+def test_the_exchanged_state_includes_statistics_but_no_counters(resnet: Network) -> None:
     kinds = {spec.name: spec.kind for spec in tensor_specs(resnet)}
     assert kinds["encoder.1.running_mean"] == kinds["encoder.1.running_var"] == "statistic"
     assert kinds["encoder.1.weight"] == "parameter"
@@ -263,7 +261,7 @@ def test_the_exchanged_state_has_statistics_and_no_counters(resnet: Network) -> 
     assert list(kinds) == sorted(kinds)
 
 
-def test_fedavg_holds_no_frozen_copies_and_moon_one_more_than_k(resnet: Network) -> None:
+def test_fedavg_has_no_frozen_copies_and_moon_has_k_plus_one(resnet: Network) -> None:
     size = sum(tensor.numel() for tensor in exchanged_tensors(resnet).values())
     head = sum(parameter.numel() for parameter in resnet.output_layer.parameters())
     for method, copies in ((METHODS["fedavg"](), 0), (METHODS["moon"](), 2), (METHODS["moon"](previous_models=3), 4)):
@@ -273,7 +271,7 @@ def test_fedavg_holds_no_frozen_copies_and_moon_one_more_than_k(resnet: Network)
         assert sum(held.values()) - counters == size + copies * (size - head)
 
 
-def test_resnet50s_plan_holds_no_weights_and_no_path(tmp_path: Path) -> None:
+def test_resnet50s_plan_contains_no_weights_and_no_path(tmp_path: Path) -> None:
     network = build_network("resnet50", IMAGE, 100)
     assert 28.2e6 < sum(parameter.numel() for parameter in network.parameters()) < 28.4e6  # about 28.3 million
     content = plan_bytes(compile_plan(network, METHODS["moon"](), hyperparameters(mu=1.0, tau=0.5), model="resnet50"))
@@ -284,7 +282,7 @@ def test_resnet50s_plan_holds_no_weights_and_no_path(tmp_path: Path) -> None:
     assert b".debug_pkl" not in content
 
 
-def test_compiling_twice_gives_the_same_bytes_and_leaves_the_network_alone(resnet: Network) -> None:
+def test_compiling_is_deterministic_and_does_not_modify_the_network(resnet: Network) -> None:
     before = copy.deepcopy(weights_of(resnet))
     names = hyperparameters()
     first, second = (plan_bytes(compile_plan(resnet, METHODS["fedavg"](), names, model="tested")) for _ in range(2))
@@ -292,7 +290,7 @@ def test_compiling_twice_gives_the_same_bytes_and_leaves_the_network_alone(resne
     assert largest_difference(before, weights_of(resnet)) == 0
 
 
-def test_what_is_wrong_with_a_round_is_one_sentence(cnn: Network, new_plan: NewPlan) -> None:
+def test_errors_in_a_round_are_one_sentence(cnn: Network, new_plan: NewPlan) -> None:
     plan, model = new_plan(cnn, "moon"), weights_of(cnn)
     with pytest.raises(TrainingFailed, match="hyperparameter 'tau' is missing"):
         plan.begin_round(model, [], {}, hyperparameters(mu=1.0))
@@ -308,7 +306,7 @@ def test_what_is_wrong_with_a_round_is_one_sentence(cnn: Network, new_plan: NewP
     assert "\n" not in str(error.value)
 
 
-def test_archives_that_are_no_plan_are_refused(tmp_path: Path) -> None:
+def test_archives_that_are_not_plans_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "plan.pt"
     with pytest.raises(TrainingFailed, match="cannot be loaded on 'cpu'"):
         load_plan(path, "cpu")
@@ -324,7 +322,7 @@ def test_archives_that_are_no_plan_are_refused(tmp_path: Path) -> None:
         load_plan(path, "cpu")
 
 
-def test_a_network_that_torchscript_cannot_compile_is_refused_in_one_sentence(cnn: Network) -> None:
+def test_a_network_that_torchscript_cannot_compile_is_rejected_with_one_sentence(cnn: Network) -> None:
     class Untyped(torch.nn.Module):
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
             return inputs[0]

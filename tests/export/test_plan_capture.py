@@ -88,14 +88,16 @@ def strangers_in_a_step(plan: TorchScriptPlan, cached: bool = False) -> list[str
 @pytest.mark.parametrize("scale", [0.0, 4096.0])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.usefixtures("fused_sgd_on_meta")
-def test_a_step_of_any_method_stays_on_its_device(method: str, scale: float, resnet: Network, tmp_path: Path) -> None:
+def test_steps_of_every_method_stay_on_the_device(method: str, scale: float, resnet: Network, tmp_path: Path) -> None:
     assert strangers_in_a_step(plan_on_meta(resnet, method, "none", tmp_path, scale)) == []
 
 
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 @pytest.mark.usefixtures("fused_sgd_on_meta")
-def test_so_do_augmentation_and_references(augmentation: str, cached: bool, resnet: Network, tmp_path: Path) -> None:
+def test_augmentation_and_references_stay_on_the_device(
+    augmentation: str, cached: bool, resnet: Network, tmp_path: Path
+) -> None:
     assert strangers_in_a_step(plan_on_meta(resnet, "moon", augmentation, tmp_path, 0.0), cached) == []
 
 
@@ -122,7 +124,7 @@ class FromTheHost(torch.nn.Module):
 
 
 @pytest.mark.usefixtures("fused_sgd_on_meta")
-def test_these_tests_see_what_waits_and_what_comes_from_the_host(
+def test_these_tests_detect_synchronisation_and_host_tensors(
     resnet: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.new_augmentation", lambda name, sample: {"w": Waits, "h": FromTheHost}[name]())
@@ -132,7 +134,7 @@ def test_these_tests_see_what_waits_and_what_comes_from_the_host(
 
 
 @pytest.mark.parametrize("category", [DeprecationWarning, FutureWarning])  # torch before 2.15, and since
-def test_users_do_not_hear_of_the_end_of_torch_jit_from_every_command(category: type[Warning]) -> None:
+def test_commands_suppress_torch_jits_deprecation_warning(category: type[Warning]) -> None:
     announced = "`torch.jit.script` is deprecated. Please switch to `torch.compile` or `torch.export`."
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -97,7 +97,7 @@ def test_twenty_steps_are_the_same_in_both_memory_formats(
 
 @pytest.mark.parametrize("memory_format", MEMORY_FORMATS)
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_round_repeats_to_the_last_bit(
+def test_a_round_is_reproducible_bit_for_bit(
     precision: str, memory_format: str, resnet: Network, new_plan: NewPlan
 ) -> None:
     plans = [new_plan(resnet, "moon", precision=precision, memory_format=memory_format) for _ in range(2)]
@@ -125,7 +125,7 @@ def test_mixed_precision_stays_within_its_bound(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", BOUNDS)
-def test_references_are_float32_near_the_plain_ones_and_evaluation_is_plain(
+def test_references_are_float32_and_evaluation_is_not_mixed_precision(
     precision: str, device: str, resnet: Network, new_plan: NewPlan
 ) -> None:
     inputs, labels = steps_of("resnet", 1)[0]
@@ -145,9 +145,7 @@ def test_references_are_float32_near_the_plain_ones_and_evaluation_is_plain(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
-def test_steps_that_overflow_in_float16_are_as_if_they_had_not_been(
-    method: str, device: str, cnn: Network, tmp_path: Path
-) -> None:
+def test_steps_that_overflow_in_float16_have_no_effect(method: str, device: str, cnn: Network, tmp_path: Path) -> None:
     """Every step sees one batch; so a round whose first steps overflow ends where a round without these steps does."""
     plan, control = (plan_in_float16(cnn, method, tmp_path, device, scale) for scale in (2.0**36, 2.0**10))
     variates = [0.01 * torch.ones_like(tensor) for tensor in weights_of(cnn)]
@@ -196,7 +194,7 @@ def opened(directory: Path, device: str) -> torch.jit.ScriptModule:
     return module
 
 
-def test_float16_scales_losses_and_starts_anew_with_every_round(cnn: Network, tmp_path: Path) -> None:
+def test_float16_scales_losses_and_resets_every_round(cnn: Network, tmp_path: Path) -> None:
     """After a round in which the scale fell, the next one begins with steps that overflow again."""
     plan, (inputs, labels) = plan_in_float16(cnn, "fedavg", tmp_path, "cpu", 2.0**36), batches(IMAGE, 1, 8)[0]
     for _ in range(2):
@@ -208,7 +206,7 @@ def test_float16_scales_losses_and_starts_anew_with_every_round(cnn: Network, tm
         assert largest_difference(plan.end_round(41)["model"], weights_of(cnn)) > 0
 
 
-def test_a_gradient_too_small_for_float16_is_kept_by_scaling(new_plan: NewPlan, tmp_path: Path) -> None:
+def test_scaling_preserves_gradients_too_small_for_float16(new_plan: NewPlan, tmp_path: Path) -> None:
     """Over 4,096 classes, a class's probability is some 2^-12; in a batch of 4,096, its gradient some 2^-24."""
     network = build_network("mlp", FEATURES, 4096)
     steps = batches(FEATURES, 1, 4096, classes=4096)
@@ -239,7 +237,7 @@ def test_precision_and_memory_format_are_checked(device: str, cnn: Network, new_
 @CUDA
 @pytest.mark.parametrize("method", ["fedavg", "moon", "l2", "scaffold", "fedssc-local-contrast"])
 @pytest.mark.usefixtures("without_tf32")
-def test_twenty_steps_on_cuda_are_those_on_the_cpu(method: str, new_plan: NewPlan) -> None:
+def test_twenty_steps_on_cuda_equal_those_on_the_cpu(method: str, new_plan: NewPlan) -> None:
     network = smooth_network()
     steps, model, previous = batches(SMALL_IMAGE, 20, 8), weights_of(network), other_models(network, 1)
 
@@ -251,7 +249,7 @@ def test_twenty_steps_on_cuda_are_those_on_the_cpu(method: str, new_plan: NewPla
     assert largest_difference(there.model, here.model) < TOLERANCE
 
 
-def test_all_that_a_plan_holds_goes_to_the_device(cnn: Network, tmp_path: Path) -> None:
+def test_loading_moves_every_tensor_of_a_plan_to_the_device(cnn: Network, tmp_path: Path) -> None:
     """Constants too, such as the preprocessing's: a mixture would stop a step, or copy in each. `meta` is a device
     that every torch has."""
     method = METHODS["moon"]()

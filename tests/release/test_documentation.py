@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from moonfed.export.cli.program import app
-from moonfed.release.signing import signature_of
+from moonfed.release.signing import sign_files
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -35,7 +35,7 @@ def command_lines(name: str) -> list[list[str]]:
         ("serving.md", {"repository", "serve", "classify"}),
     ],
 )
-def test_every_command_line_is_one_that_the_program_takes(document: str, named: set[str]) -> None:
+def test_every_documented_command_line_is_valid(document: str, named: set[str]) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     found = [words[1:] for words in command_lines(document) if words[0] == "moonfed-export"]
     assert {name for name, *_ in found} == named
@@ -55,6 +55,6 @@ def test_the_documented_keys_sign_and_verify(tmp_path: Path) -> None:
             subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
     version = tmp_path / "10"
     version.mkdir()
-    for name, content in {**FILES, "model.sig": signature_of(FILES, 10, tmp_path / "release.pem")}.items():
+    for name, content in {**FILES, "model.sig": sign_files(FILES, 10, tmp_path / "release.pem")}.items():
         (version / name).write_bytes(content)
     assert verifies(version, tmp_path / "release.pub")

@@ -72,7 +72,7 @@ def rows(card: str) -> list[list[str]]:
     ]
 
 
-def test_the_results_by_class_are_scikit_learns(facts: ModelFacts, checked: CheckedModel, trained: Trained) -> None:
+def test_class_results_match_scikit_learn(facts: ModelFacts, checked: CheckedModel, trained: Trained) -> None:
     found = answers(checked.graph, trained.test)
     precision, recall, _, support = precision_recall_fscore_support(trained.test.labels, found, labels=range(10))
     results = results_of(facts)
@@ -96,7 +96,7 @@ def test_the_results_by_class_are_scikit_learns(facts: ModelFacts, checked: Chec
     assert len(told) == 2 + 2 * len(CLASSES)
 
 
-def test_a_class_that_is_not_there_and_never_answered_has_no_figures(
+def test_an_absent_class_that_is_never_predicted_has_no_results(
     checked: CheckedModel, trained: Trained, tmp_path: Path
 ) -> None:
     found = answers(checked.graph, trained.test)
@@ -108,25 +108,23 @@ def test_a_class_that_is_not_there_and_never_answered_has_no_figures(
     assert all((entry.precision, entry.recall, entry.support) == (None, None, 0) for entry in classes[1:])
 
 
-def test_data_without_labels_give_no_results_and_empty_data_are_refused(
+def test_unlabelled_data_give_no_results_and_empty_data_are_rejected(
     checked: CheckedModel, trained: Trained, tmp_path: Path
 ) -> None:
     candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
     facts = gather_facts("digits", 1, candidate, trained.calibration_file)
     assert facts.results is None
-    assert "Nobody has measured its accuracy yet" in model_card(facts)
+    assert "Its accuracy has not been measured" in model_card(facts)
     np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     with pytest.raises(InvalidInput, match="holds no samples; at least one is needed"):
         gather_facts("digits", 1, candidate, tmp_path / "none.npz")
 
 
-def test_the_card_says_where_the_model_comes_from(
-    facts: ModelFacts, checked: CheckedModel, trained_run: Control
-) -> None:
+def test_the_card_states_the_models_origin(facts: ModelFacts, checked: CheckedModel, trained_run: Control) -> None:
     card = model_card(facts)
     shown = [row for row in rows(card) if len(row) == 2]
     assert card.startswith("# digits, version 1\n")
-    assert "round 1 of the federated run `r`, learned by moon" in card
+    assert "round 1 of the federated run `r`, trained by moon" in card
     assert ["file", f"`model.onnx`, {len(checked.graph):,} bytes"] in shown
     assert ["sha256", f"`{hashlib.sha256(checked.graph).hexdigest()}`"] in shown
     assert ["weights sha256", f"`{trained_run.run.model.sha256}`"] in shown
@@ -140,7 +138,7 @@ def test_the_card_says_where_the_model_comes_from(
     assert f"differ from the training plan's by {checked.max_abs_diff:.2g} at most" in card
 
 
-def test_the_curve_has_rounds_devices_and_metrics_up_to_the_models_round(
+def test_the_curve_ends_at_the_models_round(
     runs: CoordinatorClient, checked: CheckedModel, trained_run: Control, facts: ModelFacts
 ) -> None:
     trained_run.run.initial_metrics.update({"accuracy": 0.1, "loss": 2.3})
@@ -169,7 +167,7 @@ def test_the_curve_has_rounds_devices_and_metrics_up_to_the_models_round(
     assert ["devices", "2 in all, 2 in a round"] in shown
 
 
-def test_a_long_curve_is_shown_from_its_first_round_to_its_last(facts: ModelFacts) -> None:
+def test_a_long_curve_is_shown_from_first_to_last_round(facts: ModelFacts) -> None:
     points = tuple(CurvePoint(round=i, devices=(), accuracy=i / 300, loss=None) for i in range(301))
     history = replace(history_of(facts), curve=points)
     shown = [
@@ -179,7 +177,7 @@ def test_a_long_curve_is_shown_from_its_first_round_to_its_last(facts: ModelFact
     assert shown == sorted(set(shown))
 
 
-def test_the_cards_example_runs(
+def test_the_code_in_the_card_runs(
     facts: ModelFacts, checked: CheckedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [line.removeprefix("    ") for line in model_card(facts).splitlines() if line.startswith("    ")]
@@ -191,7 +189,7 @@ def test_the_cards_example_runs(
     assert names["probabilities"].shape == (1, 10)
 
 
-def test_names_that_markdown_would_read_stay_cells(facts: ModelFacts) -> None:
+def test_names_are_escaped_in_tables(facts: ModelFacts) -> None:
     odd = replace(facts, metadata={**facts.metadata, "classes": json.dumps(["a|b", "c\nd"])})
     assert ["classes", "a\\|b, c d"] in rows(model_card(odd))
 
@@ -216,7 +214,7 @@ def schema_errors(document: object) -> list[str]:
     ]
 
 
-def test_the_bill_is_cyclonedx_and_names_model_parts_and_packages(
+def test_the_bill_is_valid_cyclonedx_with_model_parts_and_packages(
     facts: ModelFacts, checked: CheckedModel, trained: Trained, trained_run: Control
 ) -> None:
     document = json.loads(bill_of_materials(facts))
@@ -249,7 +247,7 @@ def test_the_bill_is_cyclonedx_and_names_model_parts_and_packages(
     assert "timestamp" not in document["metadata"]
 
 
-def test_a_bill_of_a_file_alone_is_valid_too(checked: CheckedModel) -> None:
+def test_the_bill_of_a_file_without_a_run_is_valid(checked: CheckedModel) -> None:
     facts = gather_facts("digits", 3, Candidate(graph=checked.graph, where="model.onnx", round=1), None)
     document = json.loads(bill_of_materials(facts))
     assert schema_errors(document) == []

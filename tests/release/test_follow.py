@@ -58,7 +58,9 @@ def bad(trained: Trained, seed: int) -> Vector:
 def follower(
     runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, decisions: list[Decision], *, kept: int = 5
 ) -> RunFollower:
-    return RunFollower(runs, "r", directory, AccuracyGate(data=trained.test_file), decided=decisions.append, kept=kept)
+    return RunFollower(
+        runs, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.append, kept=kept
+    )
 
 
 def rounds_in(directory: ModelDirectory) -> dict[int, str]:
@@ -72,7 +74,7 @@ def accuracy(directory: ModelDirectory, version: int, trained: Trained) -> float
     return float((np.asarray(probabilities).argmax(axis=1) == trained.test.labels).mean())
 
 
-def test_the_newest_round_that_passes_is_served_and_those_that_do_not_are_not(
+def test_only_the_newest_round_that_passes_is_published(
     control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained
 ) -> None:
     decisions: list[Decision] = []
@@ -108,19 +110,19 @@ def test_the_newest_round_that_passes_is_served_and_those_that_do_not_are_not(
 @pytest.mark.parametrize(
     ("margin", "right", "passes"), [(0, 100, True), (0, 99, False), (0.5, 99, True), (0.5, 98, False), (100, 0, True)]
 )
-def test_the_margin_is_in_points(margin: float, right: int, passes: bool) -> None:
+def test_the_margin_is_in_percentage_points(margin: float, right: int, passes: bool) -> None:
     gate = AccuracyGate(data=NOWHERE, margin=margin)
     assert gate.passes(right, 100, 200) == passes
     assert gate.passes(0, None, 200)
 
 
 @pytest.mark.parametrize("margin", [-0.1, 100.5, float("nan")])
-def test_a_margin_outside_0_to_100_is_refused(margin: float) -> None:
+def test_a_margin_outside_0_to_100_is_rejected(margin: float) -> None:
     with pytest.raises(InvalidInput, match="it must be points of accuracy, 0 to 100"):
         AccuracyGate(data=NOWHERE, margin=margin)
 
 
-def test_a_version_that_was_taken_back_stays_away_and_a_later_one_may_come(
+def test_a_rolled_back_version_is_not_published_again_but_a_later_one_is(
     control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained
 ) -> None:
     decisions: list[Decision] = []
@@ -142,7 +144,7 @@ def test_a_version_that_was_taken_back_stays_away_and_a_later_one_may_come(
     assert directory.roll_back(2) == (5, 2)
 
 
-def test_so_many_versions_stay_and_the_one_that_is_served(
+def test_old_versions_are_pruned_except_the_served_one(
     control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained
 ) -> None:
     decisions: list[Decision] = []
@@ -156,14 +158,14 @@ def test_so_many_versions_stay_and_the_one_that_is_served(
         follower(runs, directory, trained, decisions, kept=1)
 
 
-def test_what_is_followed_is_signed_if_there_is_a_key(
+def test_followed_versions_are_signed_with_a_key(
     control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
 ) -> None:
     pytest.importorskip("model_signing", reason="needs the extra `sign`")
     from tests.release.test_signing import verifies, write_keys
 
     gate = AccuracyGate(data=trained.test_file)
-    following = RunFollower(runs, "r", directory, gate, decided=lambda found: None, key=write_keys(tmp_path))
+    following = RunFollower(runs, "r", directory, gate, on_decision=lambda found: None, key=write_keys(tmp_path))
     control.commit(good(trained, 1))
     following.catch_up()
     assert verifies(directory.path / "1", tmp_path / "key.pub")
@@ -178,7 +180,7 @@ def test_a_gate_needs_samples(
     control.commit(good(trained, 1))
     with pytest.raises(InvalidInput, match=r"none.npz holds no samples; at least one is needed"):
         RunFollower(
-            runs, "r", directory, AccuracyGate(data=tmp_path / "none.npz"), decided=lambda found: None
+            runs, "r", directory, AccuracyGate(data=tmp_path / "none.npz"), on_decision=lambda found: None
         ).catch_up()
 
 
@@ -189,7 +191,7 @@ def test_a_gate_needs_samples(
         ("moonfed.input", json.dumps({"kind": "image", "shape": [4, 16, 1]})),
     ],
 )
-def test_a_model_of_other_classes_or_inputs_is_no_measure(
+def test_a_served_model_with_other_classes_or_inputs_is_rejected(
     control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, key: str, value: str
 ) -> None:
     control.commit(good(trained, 1))
@@ -204,7 +206,7 @@ def test_a_model_of_other_classes_or_inputs_is_no_measure(
     assert directory.versions() == [1]
 
 
-def test_another_models_repository_is_left_alone(
+def test_the_repository_of_another_model_is_not_changed(
     control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
 ) -> None:
     control.commit(good(trained, 1))
@@ -215,13 +217,13 @@ def test_another_models_repository_is_left_alone(
     control.commit(good(trained, 2))
     control.commit(good(trained, 3))
     control.commit(good(trained, 4))
-    with pytest.raises(InvalidInput, match=r"version 3 in .*pets does not say what it takes"):
+    with pytest.raises(InvalidInput, match=r"version 3 in .*pets does not describe its input"):
         following.catch_up()
     assert pets.versions() == [3]
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_be_there(
+def test_a_model_deleted_before_it_is_fetched_is_skipped_unless_it_is_still_listed(
     control: Control,
     runs: CoordinatorClient,
     directory: ModelDirectory,
@@ -251,21 +253,23 @@ def test_a_model_that_goes_while_we_come_for_it_is_passed_over_unless_it_should_
         assert directory.versions() == [1]
 
 
-def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
+def test_following_survives_a_coordinator_restart_and_ends_with_the_run(
     control: Control, directory: ModelDirectory, trained: Trained
 ) -> None:
     decisions, looks = queue.SimpleQueue[Decision](), queue.SimpleQueue[None]()
 
     def follow() -> None:
         with connect(NOWHERE, insecure=True, address=control.address) as found:
-            following = RunFollower(found, "r", directory, AccuracyGate(data=trained.test_file), decided=decisions.put)
+            following = RunFollower(
+                found, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.put
+            )
 
             def look() -> bool:
                 goes_on = following.catch_up()
                 looks.put(None)
                 return goes_on
 
-            watch_run(found, "r", look=look, away=lambda problem: None)
+            watch_run(found, "r", on_model=look, on_unavailable=lambda problem: None)
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -282,7 +286,7 @@ def test_following_outlasts_a_restart_of_the_coordinator_and_ends_with_the_run(
     assert directory.served() == [2]
 
 
-def test_the_command_says_what_became_of_each_round(control: Control, trained: Trained, tmp_path: Path) -> None:
+def test_the_command_prints_each_decision(control: Control, trained: Trained, tmp_path: Path) -> None:
     control.commit(good(trained, 1))
     control.end()
     words = ["follow", "r", "--repository", tmp_path / "models", "--name", "digits", "--data", trained.test_file]
@@ -301,7 +305,7 @@ def test_the_command_says_what_became_of_each_round(control: Control, trained: T
     found = json.loads(line)
     assert (found["round"], found["published"], found["served"]) == (1, True, None)
     assert run() == ""  # all has been seen to
-    has = f"moonfed-export: {tmp_path / 'models' / 'digits'} has version 1; only later rounds are looked at\n"
+    has = f"moonfed-export: {tmp_path / 'models' / 'digits'} has version 1; only later rounds are considered\n"
     assert told == ["", has]
     control.commit(bad(trained, 2))
     assert run().startswith("round   2  accuracy 0.")
@@ -309,9 +313,7 @@ def test_the_command_says_what_became_of_each_round(control: Control, trained: T
     assert ModelDirectory(tmp_path / "models", "digits").versions() == [1]
 
 
-def test_the_commands_options_are_the_gates_and_the_directorys(
-    control: Control, trained: Trained, tmp_path: Path
-) -> None:
+def test_the_options_reach_the_gate_and_the_directory(control: Control, trained: Trained, tmp_path: Path) -> None:
     pytest.importorskip("model_signing", reason="needs the extra `sign`")
     from tests.release.test_signing import write_keys
 

@@ -50,22 +50,22 @@ def test_a_variant_is_kept_if_it_is_good_enough_and_smaller_or_faster(
     assert re.search(reason, found.reason)
 
 
-def test_what_cannot_be_compared_is_dropped() -> None:
+def test_incomparable_variants_are_dropped() -> None:
     unknown = replace(figures(194, size=250), score=Score(accuracy=math.nan, loss=math.nan))
     assert not verdict(unknown).kept
 
 
-def test_loading_sooner_counts_for_optimised_copies() -> None:
+def test_faster_loading_counts_for_optimised_copies() -> None:
     assert verdict(figures(194, load=1), by_loading=True) == Verdict(kept=True, reason="loads 5.00 times faster")
     assert not verdict(figures(194, load=9), by_loading=True).kept
 
 
-def test_the_margin_is_given() -> None:
+def test_the_maximum_drop_is_configurable() -> None:
     assert verdict(figures(192, size=250), max_drop=1).kept
     assert not verdict(figures(193, size=250), max_drop=0).kept
 
 
-def test_accuracy_is_held_against_float32_and_size_against_the_parent() -> None:
+def test_accuracy_is_compared_with_float32_and_size_with_the_parent() -> None:
     parent = figures(193, size=250)
     kept = judge(figures(193, size=200), parent, FLOAT32, parent_name="int8", max_drop=0.5)
     assert kept == Verdict(kept=True, reason="1.25 times smaller")
@@ -75,6 +75,6 @@ def test_accuracy_is_held_against_float32_and_size_against_the_parent() -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-def test_a_margin_that_is_none_is_refused(value: float) -> None:
+def test_an_invalid_maximum_drop_is_rejected(value: float) -> None:
     with pytest.raises(InvalidInput, match=r"max-drop is .*; it must be a number from 0"):
         require_max_drop(value)

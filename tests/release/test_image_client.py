@@ -45,7 +45,7 @@ def answers(line: str) -> list[tuple[int, str, float]]:
     return [(entry["index"], entry["label"], entry["confidence"]) for entry in json.loads(line)["classes"]]
 
 
-def test_a_server_and_a_file_say_what_onnx_runtime_says(
+def test_a_server_and_a_file_agree_with_onnx_runtime(
     checked: CheckedModel, trained: Trained, pictures: list[Path], tmp_path: Path
 ) -> None:
     (tmp_path / "digits.onnx").write_bytes(checked.graph)
@@ -73,24 +73,24 @@ def test_a_server_and_a_file_say_what_onnx_runtime_says(
     assert shown.stdout.startswith(f"{pictures[0]}  {best} {confidence:.4f}, ")
     assert len(shown.stdout.split(", ")) == 3
     assert absent.returncode == 3
-    assert f"the server at {server.grpc} says: " in absent.stderr
+    assert f"the server at {server.grpc} answered: " in absent.stderr
 
 
-def test_a_server_that_is_away_is_unavailable(pictures: list[Path]) -> None:
+def test_an_unreachable_server_is_unavailable(pictures: list[Path]) -> None:
     done = program("classify", pictures[0], "--server", "127.0.0.1:1", "--model", "digits")
     assert done.returncode == 10
     assert done.stderr == "moonfed-export: the server at 127.0.0.1:1 cannot be reached: Connection refused\n"
 
 
-def test_a_port_that_speaks_something_else_is_told(pictures: list[Path], tmp_path: Path) -> None:
+def test_a_port_that_does_not_speak_grpc_is_reported(pictures: list[Path], tmp_path: Path) -> None:
     ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph()))
     with served(tmp_path / "models", tmp_path / "log") as server:
         done = program("classify", pictures[0], "--server", server.http, "--model", "pets")
     assert done.returncode == 10
-    assert f"the server at {server.http} does not answer in gRPC; is it the gRPC port" in done.stderr
+    assert f"the server at {server.http} does not speak gRPC; is this the gRPC port" in done.stderr
 
 
-def test_a_server_with_tls_is_asked_and_checked(pictures: list[Path], tmp_path: Path) -> None:
+def test_a_tls_server_is_verified(pictures: list[Path], tmp_path: Path) -> None:
     ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph()))
     pair = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
     other = [tmp_path / "another-key.pem", tmp_path / "another.pem"]
@@ -108,7 +108,7 @@ def test_a_server_with_tls_is_asked_and_checked(pictures: list[Path], tmp_path: 
         assert "with --tls-ca if it has TLS?" in refused.stderr
 
 
-def test_a_model_without_names_answers_with_numbers(tmp_path: Path, pictures: list[Path]) -> None:
+def test_a_model_without_class_names_gives_numbers(tmp_path: Path, pictures: list[Path]) -> None:
     ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph(), classes=()))
     with served(tmp_path / "models", tmp_path / "log") as server:
         done = program("classify", pictures[0], "--server", server.grpc, "--model", "pets", "--top", 1)
@@ -116,7 +116,7 @@ def test_a_model_without_names_answers_with_numbers(tmp_path: Path, pictures: li
     assert done.stdout.startswith(f"{pictures[0]}  class ")
 
 
-def test_a_server_is_asked_for_probabilities_of_pictures_and_labels_may_hold_colons(tmp_path: Path) -> None:
+def test_labels_from_a_server_may_contain_colons(tmp_path: Path) -> None:
     proto = onnx.ModelProto.FromString(graph())
     scaled = onnx.helper.make_tensor_value_info("scaled", onnx.TensorProto.FLOAT, ["batch", 3])
     proto.graph.output.insert(0, scaled)  # before the probabilities
@@ -126,7 +126,9 @@ def test_a_server_is_asked_for_probabilities_of_pictures_and_labels_may_hold_col
     pixels = np.zeros((4, 5, 3), np.uint8)
     with served(tmp_path / "models", tmp_path / "log") as server:
         found = ServedClassifier(server.grpc, "pets").classify(pixels, 3)
-        with pytest.raises(InvalidInput, match="model 'table' takes no pictures; its input must be one of UINT8"):
+        with pytest.raises(
+            InvalidInput, match="model 'table' does not accept images; it must have a single input, of UINT8"
+        ):
             ServedClassifier(server.grpc, "table")
     assert [(each.index, each.label) for each in found] == list(enumerate(names))
     assert [each.confidence for each in found] == pytest.approx([1 / 3] * 3, abs=1e-6)
@@ -137,18 +139,22 @@ def test_a_server_is_asked_for_probabilities_of_pictures_and_labels_may_hold_col
     [
         ([], 2, "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"),
         (["--server", "127.0.0.1:8001"], 2, "a model is needed"),
-        (["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"], 2, "--file MODEL.onnx, and not of both"),
-        (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "--file MODEL.onnx, and not of both"),
+        (["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"], 2, "--file MODEL.onnx, but not both"),
+        (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "--file MODEL.onnx, but not both"),
         (["--server", "localhost", "--model", "m"], 2, "server is 'localhost'; it must be host:port"),
         (["--server", "localhost:1", "--model", "m", "--tls-ca", "no.pem"], 3, "tls-ca is 'no.pem'; there is no such"),
         (["--file", "{tmp}/text.png"], 2, "text.png is not an ONNX model, or a damaged one"),
         (["--file", "{tmp}/absent.onnx"], 3, "absent.onnx'; there is no such file"),
-        (["--file", "{tmp}/pets.onnx"], 2, "pets.onnx does not say what it takes; `moonfed-export onnx` writes files"),
+        (
+            ["--file", "{tmp}/pets.onnx"],
+            2,
+            "pets.onnx does not describe its input; files written by `moonfed-export onnx` do",
+        ),
         (["{tmp}/absent.png", "--file", "{tmp}/digits.onnx"], 3, "there is no file"),
         (["{tmp}/text.png", "--file", "{tmp}/digits.onnx"], 2, "text.png cannot be read as an image"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(
+def test_invalid_requests_are_rejected(
     options: list[str], code: int, message: str, checked: CheckedModel, pictures: list[Path], tmp_path: Path
 ) -> None:
     (tmp_path / "digits.onnx").write_bytes(checked.graph)

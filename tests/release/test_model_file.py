@@ -43,7 +43,7 @@ def network_of(trained: Trained) -> Network:
     return network.eval()
 
 
-def test_the_file_says_what_it_is_and_what_it_was_checked_on(
+def test_the_file_records_its_origin_and_its_checks(
     checked: CheckedModel, trained: Trained, trained_run: Control
 ) -> None:
     found = read_metadata(checked.graph)
@@ -61,13 +61,13 @@ def test_the_file_says_what_it_is_and_what_it_was_checked_on(
     assert steps["resized"] == [32, 32]
 
 
-def test_the_entries_are_sorted_and_hold_nothing_of_others(checked: CheckedModel) -> None:
+def test_metadata_entries_are_sorted_and_only_moonfeds(checked: CheckedModel) -> None:
     keys = [entry.key for entry in onnx.ModelProto.FromString(checked.graph).metadata_props]
     assert keys == sorted(keys)
     assert all(key.startswith("moonfed.") for key in keys)
 
 
-def test_what_is_constant_is_folded_already(checked: CheckedModel) -> None:
+def test_constants_are_folded(checked: CheckedModel) -> None:
     found, folded = (
         Counter(node.op_type for node in onnx.ModelProto.FromString(graph).graph.node)
         for graph in (checked.graph, simplify(checked.graph))
@@ -93,17 +93,17 @@ def test_embeddings_are_the_networks_representations(
     assert [output.name for output in session.get_outputs()] == ["probabilities"]
 
 
-def test_embeddings_of_a_bundle_that_was_built_without_are_refused(trained: Trained) -> None:
+def test_embeddings_of_a_bundle_without_them_are_rejected(trained: Trained) -> None:
     proto = onnx.ModelProto.FromString(trained.bundle.contents[GRAPH_FILE])
     del proto.graph.output[1]
     older, manifest = proto.SerializeToString(), trained.bundle.manifest
-    with pytest.raises(InvalidInput, match="embeddings are wanted of bundle 'digits', whose graph has none"):
+    with pytest.raises(InvalidInput, match="embeddings are requested, but the graph of bundle 'digits' has none"):
         bind(older, trained.model, manifest, embeddings=True)
     predictions = Predictor(bind(older, trained.model, manifest)).predict(trained.test.inputs[:3])
     assert predictions.shape == (3, 10)
 
 
-def test_folding_leaves_no_batch_normalisation_and_predicts_the_same() -> None:
+def test_folding_removes_batch_normalisation_and_preserves_predictions() -> None:
     network = build_network(
         "tests.support.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
     )

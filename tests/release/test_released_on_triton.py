@@ -49,7 +49,7 @@ def both(trained_run: Control, trained: Trained, tmp_path_factory: pytest.TempPa
 
 
 @pytest.mark.parametrize("count", [1, 5, 32])
-def test_both_give_the_bits_of_onnx_runtime_and_the_names_of_its_classes(
+def test_both_servers_match_onnx_runtime_bit_for_bit_and_name_classes(
     both: Served, trained: Trained, count: int
 ) -> None:
     batch = trained.test.inputs[:count]
@@ -70,7 +70,7 @@ def test_both_give_the_bits_of_onnx_runtime_and_the_names_of_its_classes(
     assert best == [CLASSES[index] for index in np.asarray(expected).argmax(axis=1)]
 
 
-def test_both_serve_the_configuration_as_it_was_written(both: Served) -> None:
+def test_both_servers_use_the_configuration_unchanged(both: Served) -> None:
     text = (both.repository / "digits" / "config.pbtxt").read_text()
     written = text_format.Parse(text, model_config_pb2.ModelConfig())
     for client in both.clients():
@@ -85,7 +85,7 @@ def test_both_serve_the_configuration_as_it_was_written(both: Served) -> None:
     assert re.findall("ran digits:1 ([0-9]+)", before_it_was_up).count("32") == written.instance_group[0].count
 
 
-def test_both_refuse_a_batch_beyond_the_configured_one(both: Served) -> None:
+def test_both_servers_reject_too_large_a_batch(both: Served) -> None:
     told = []
     for client in both.clients():
         given = InferInput("inputs", [33, 8, 8, 1], "UINT8").set_data_from_numpy(np.zeros((33, 8, 8, 1), np.uint8))
@@ -96,7 +96,7 @@ def test_both_refuse_a_batch_beyond_the_configured_one(both: Served) -> None:
     assert "batch-size must be <= 32 for 'digits'" in told[0][1]
 
 
-def test_both_follow_a_new_version_and_go_back(both: Served, trained_run: Control, trained: Trained) -> None:
+def test_both_servers_follow_new_versions_and_roll_backs(both: Served, trained_run: Control, trained: Trained) -> None:
     def serve(version: str) -> None:
         for client in both.clients():
             with client:

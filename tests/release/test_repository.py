@@ -72,7 +72,7 @@ def contents(path: Path) -> dict[str, str]:
     }
 
 
-def test_a_first_version_comes_with_its_configuration_and_its_labels(directory: ModelDirectory) -> None:
+def test_a_first_version_appears_with_configuration_and_labels(directory: ModelDirectory) -> None:
     published = directory.publish(7, release(graph(), bom_json=b"{}"), max_batch_size=16, instances=2)
     assert (published.path, published.version) == (directory.path / "7", 7)
     assert (published.new, published.kept_config) == (True, False)
@@ -108,7 +108,7 @@ def test_a_first_version_comes_with_its_configuration_and_its_labels(directory: 
     assert read_config(directory) == text_format.Parse(expected, model_config_pb2.ModelConfig())
 
 
-def test_a_model_whose_batch_is_fixed_is_served_without_batches(directory: ModelDirectory) -> None:
+def test_a_model_with_a_fixed_batch_is_configured_without_batching(directory: ModelDirectory) -> None:
     directory.publish(1, release(graph(batch=2)))
     config = read_config(directory)
     assert config.max_batch_size == 0
@@ -117,7 +117,7 @@ def test_a_model_whose_batch_is_fixed_is_served_without_batches(directory: Model
     assert [sample.batch_size for sample in config.model_warmup] == [1]  # Triton's least
 
 
-def test_a_model_of_unknown_sides_has_no_warm_up(directory: ModelDirectory) -> None:
+def test_a_model_with_unknown_dimensions_has_no_warm_up(directory: ModelDirectory) -> None:
     directory.publish(1, release(graph(side="height")))
     config = read_config(directory)
     assert list(config.input[0].dims) == [-1, 5, 3]
@@ -158,9 +158,7 @@ def watched(directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> list[
     return seen
 
 
-def test_whoever_looks_at_any_moment_sees_whole_versions_only(
-    directory: ModelDirectory, watched: list[list[str]]
-) -> None:
+def test_a_scan_at_any_moment_sees_only_complete_versions(directory: ModelDirectory, watched: list[list[str]]) -> None:
     files = ["config.pbtxt", "labels.txt"]
     directory.publish(1, release(graph(1), card_md=b"#"))
     assert {tuple(names) for names in watched} == {("1", *files)}  # the first one came with all that belongs to it
@@ -168,13 +166,13 @@ def test_whoever_looks_at_any_moment_sees_whole_versions_only(
     directory.publish(2, release(graph(2), card_md=b"#"))
     directory.publish(3, release(graph(3), card_md=b"#"))
     directory.roll_back()
-    directory.keep_newest(1)
+    directory.prune(1)
     found = {tuple(names) for names in watched}
     assert found == {("1", *files), ("1", "2", *files), ("1", "2", "3", *files), ("2", "3", *files)}
     assert not [path for path in directory.path.parent.rglob("*") if path.name.startswith(".")]
 
 
-def test_what_a_killed_writer_left_is_no_version_and_is_removed_by_the_next(directory: ModelDirectory) -> None:
+def test_a_killed_writers_leftovers_are_ignored_and_removed(directory: ModelDirectory) -> None:
     directory.publish(1, release(graph(1)))
     left = directory.path / ".2.4711"
     left.mkdir()
@@ -185,7 +183,7 @@ def test_what_a_killed_writer_left_is_no_version_and_is_removed_by_the_next(dire
     assert directory.versions() == [1, 2]
 
 
-def test_a_first_version_that_a_killed_writer_left_is_no_model_and_is_removed(directory: ModelDirectory) -> None:
+def test_a_killed_writers_first_version_is_ignored_and_removed(directory: ModelDirectory) -> None:
     left = directory.path.parent / ".pets.4711"
     left.mkdir(parents=True)
     (left / "config.pbtxt").write_text("half of")
@@ -194,7 +192,7 @@ def test_a_first_version_that_a_killed_writer_left_is_no_model_and_is_removed(di
     assert names_in(directory.path.parent) == ["pets"]
 
 
-def test_a_first_version_that_cannot_be_written_leaves_nothing(
+def test_a_first_version_that_fails_to_write_leaves_nothing(
     directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, content: bytes) -> int:
@@ -206,7 +204,7 @@ def test_a_first_version_that_cannot_be_written_leaves_nothing(
     assert names_in(directory.path.parent) == []
 
 
-def test_of_two_who_begin_a_model_one_comes_first_and_both_versions_are_there(
+def test_two_concurrent_first_versions_are_both_published(
     directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, opened, write = threading.Event(), threading.Event(), ModelDirectory._write_labels
@@ -233,13 +231,13 @@ def test_of_two_who_begin_a_model_one_comes_first_and_both_versions_are_there(
     assert directory.versions() == [1, 2]
 
 
-def test_what_is_not_as_it_was_written_is_never_served(
+def test_a_version_that_reads_back_differently_is_never_published(
     directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory.publish(1, release(graph(1)))
     write = Path.write_bytes
     monkeypatch.setattr(Path, "write_bytes", lambda path, content: write(path, content[:-1] + b"?"))
-    with pytest.raises(Corrupt, match="version 2 of model 'pets' is not what was written; it was taken away"):
+    with pytest.raises(Corrupt, match="version 2 of model 'pets' is not what was written; it was removed"):
         directory.publish(2, release(graph(2)))
     assert names_in(directory.path) == ["1", "config.pbtxt", "labels.txt"]
 
@@ -248,7 +246,7 @@ def names_in(path: Path) -> list[str]:
     return sorted(each.name for each in path.iterdir())
 
 
-def test_only_one_writer_at_a_time_and_the_lock_leaves_no_file(directory: ModelDirectory) -> None:
+def test_writers_exclude_each_other_without_a_lock_file(directory: ModelDirectory) -> None:
     with directory.locked():
         descriptor = os.open(directory.path, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
@@ -257,12 +255,12 @@ def test_only_one_writer_at_a_time_and_the_lock_leaves_no_file(directory: ModelD
         assert not list(directory.path.iterdir())
 
 
-def test_the_same_version_again_changes_nothing_and_another_model_is_refused(directory: ModelDirectory) -> None:
+def test_republishing_changes_nothing_and_another_model_is_rejected(directory: ModelDirectory) -> None:
     directory.publish(3, release(graph(1), card_md=b"one"))
     before = contents(directory.path)
     again = directory.publish(3, release(graph(1), card_md=b"two"))
     assert not again.new
-    with pytest.raises(AlreadyExists, match=r"version 3 in .*pets is another model; choose another --version"):
+    with pytest.raises(AlreadyExists, match=r"version 3 in .*pets holds another model; choose another --version"):
         directory.publish(3, release(graph(2)))
     (directory.path / "4").mkdir()
     with pytest.raises(AlreadyExists, match="version 4"):
@@ -270,7 +268,7 @@ def test_the_same_version_again_changes_nothing_and_another_model_is_refused(dir
     assert contents(directory.path) == before
 
 
-def test_a_configuration_that_somebody_changed_is_kept(directory: ModelDirectory) -> None:
+def test_an_edited_configuration_is_kept(directory: ModelDirectory) -> None:
     directory.publish(1, release(graph(1)))
     path = directory.path / "config.pbtxt"
     edited = "# by hand\n" + path.read_text().replace("max_batch_size: 32", "max_batch_size: 8")
@@ -307,10 +305,10 @@ def test_a_configuration_that_somebody_changed_is_kept(directory: ModelDirectory
             'backend: "onnxruntime" output { name: "probabilities" data_type: TYPE_FP32 dims: [3] }',
             r"are \[3\]; the model's are \[-1, 3\]",
         ),
-        ("name = pets", "is no model configuration: 1:6"),
+        ("name = pets", "is not a model configuration: 1:6"),
     ],
 )
-def test_a_configuration_that_does_not_fit_the_model_is_refused(
+def test_a_configuration_that_does_not_fit_the_model_is_rejected(
     directory: ModelDirectory, text: str, message: str
 ) -> None:
     directory.path.mkdir(parents=True)
@@ -331,21 +329,21 @@ def test_a_configuration_that_does_not_fit_the_model_is_refused(
         'input { name: "inputs" data_type: TYPE_UINT8 dims: [60] reshape { shape: [4, 5, 3] } }',
     ],
 )
-def test_a_configuration_that_fits_is_taken_as_it_is(directory: ModelDirectory, text: str) -> None:
+def test_a_configuration_that_fits_is_not_changed(directory: ModelDirectory, text: str) -> None:
     directory.path.mkdir(parents=True)
     (directory.path / "config.pbtxt").write_text(text)
     assert directory.publish(1, release(graph())).kept_config
     assert (directory.path / "config.pbtxt").read_text() == text
 
 
-def test_batches_of_a_model_whose_batch_is_fixed_are_refused(directory: ModelDirectory) -> None:
+def test_batching_a_model_with_a_fixed_batch_is_rejected(directory: ModelDirectory) -> None:
     directory.path.mkdir(parents=True)
     (directory.path / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 4')
     with pytest.raises(InvalidInput, match=r"max_batch_size in .* is 4; the model's first dimensions are fixed"):
         directory.publish(1, release(graph(batch=2)))
 
 
-def test_labels_of_other_classes_are_refused(directory: ModelDirectory) -> None:
+def test_labels_of_other_classes_are_rejected(directory: ModelDirectory) -> None:
     directory.publish(1, release(graph(1)))
     with pytest.raises(InvalidInput, match=r"labels.txt names other classes than the model's, cat, dog, bird"):
         directory.publish(2, release(graph(2), classes=("cat", "dog", "bird")))
@@ -355,17 +353,17 @@ def test_labels_of_other_classes_are_refused(directory: ModelDirectory) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".pets", "pets "])
-def test_a_name_that_is_no_directory_for_a_server_is_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_model_names_are_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match=r"name is .*; it must be letters"):
         ModelDirectory(tmp_path, name)
 
 
-def test_a_version_below_one_is_refused(directory: ModelDirectory) -> None:
+def test_a_version_below_one_is_rejected(directory: ModelDirectory) -> None:
     with pytest.raises(InvalidInput, match="version is 0; it must be a whole number from 1"):
         directory.publish(0, release(graph()))
 
 
-def test_only_numbers_without_leading_zeros_that_hold_a_model_are_versions(directory: ModelDirectory) -> None:
+def test_versions_are_numbers_without_leading_zeros_that_hold_a_model(directory: ModelDirectory) -> None:
     directory.publish(10, release(graph(1)))
     directory.publish(9, release(graph(2)))
     for name in ("010", "v3", "configs"):
@@ -387,11 +385,11 @@ def test_only_numbers_without_leading_zeros_that_hold_a_model_are_versions(direc
         ("version_policy { specific { versions: [1, 4, 5] } }", [1, 5]),
     ],
 )
-def test_the_version_policy_chooses_as_triton_documents_it(policy: str, expected: list[int]) -> None:
+def test_the_version_policy_selects_as_triton_documents(policy: str, expected: list[int]) -> None:
     assert select_versions(from_text(policy, "config.pbtxt"), [1, 3, 5]) == expected
 
 
-def test_going_back_serves_the_version_before_and_leaves_the_others_there(directory: ModelDirectory) -> None:
+def test_rolling_back_serves_the_previous_version_and_deletes_nothing(directory: ModelDirectory) -> None:
     for version in (2, 4, 6):
         directory.publish(version, release(graph(version)))
     before = read_config(directory)
@@ -400,7 +398,7 @@ def test_going_back_serves_the_version_before_and_leaves_the_others_there(direct
     assert (directory.versions(), directory.served()) == ([2, 4, 6], [4])
     assert list(read_config(directory).version_policy.specific.versions) == [4]
     assert directory.roll_back() == (4, 2)
-    with pytest.raises(WrongState, match="has no version before 2, which is served; it stays"):
+    with pytest.raises(WrongState, match="has no version before 2, which is served; nothing was changed"):
         directory.roll_back()
     assert directory.roll_back(6) == (2, 6)  # and forth
     with pytest.raises(NotFound, match="has no version 3; it has 2, 4, 6"):
@@ -411,26 +409,26 @@ def test_going_back_serves_the_version_before_and_leaves_the_others_there(direct
     assert after == before
 
 
-def test_a_version_that_is_published_takes_over_only_if_it_is_told_to(directory: ModelDirectory) -> None:
+def test_publishing_after_a_roll_back_serves_the_newest_only_on_request(directory: ModelDirectory) -> None:
     for version in (1, 2):
         directory.publish(version, release(graph(version)))
     directory.roll_back()
     assert not directory.publish(3, release(graph(3))).kept_config
     assert directory.served() == [1]
-    directory.publish(4, release(graph(4)), take_over=True)
+    directory.publish(4, release(graph(4)), serve_newest=True)
     assert directory.served() == [4]
 
 
-def test_old_versions_make_room_but_not_one_that_is_served(directory: ModelDirectory) -> None:
+def test_pruning_keeps_the_served_version(directory: ModelDirectory) -> None:
     for version in range(1, 7):
         directory.publish(version, release(graph(version)))
     directory.roll_back(2)
-    assert directory.keep_newest(3) == [1, 3]
+    assert directory.prune(3) == [1, 3]
     assert directory.versions() == [2, 4, 5, 6]
     assert not [entry for entry in directory.path.iterdir() if entry.name.startswith(".")]
 
 
-def test_there_is_nothing_to_go_back_to_in_an_empty_directory(directory: ModelDirectory) -> None:
+def test_an_empty_directory_cannot_be_rolled_back(directory: ModelDirectory) -> None:
     with pytest.raises(NotFound, match="pets has no versions"):
         directory.roll_back()
     assert not directory.path.exists()

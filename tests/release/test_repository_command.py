@@ -50,7 +50,7 @@ def names(directory: Path) -> set[str]:
     return {entry.name for entry in directory.iterdir()}
 
 
-def test_a_run_becomes_a_repository_that_is_the_same_every_time(
+def test_publishing_a_run_is_deterministic(
     trained_run: Control, trained: Trained, checked: CheckedModel, tmp_path: Path
 ) -> None:
     done = published(trained_run, trained, tmp_path / "models", "--json")
@@ -67,7 +67,7 @@ def test_a_run_becomes_a_repository_that_is_the_same_every_time(
     assert again.stdout == f"{tmp_path}/others/digits/1 holds round 1 of run 'r'\n"
     for name in ("config.pbtxt", "labels.txt", *(f"1/{name}" for name in VERSION_FILES)):
         assert (tmp_path / "others" / "digits" / name).read_bytes() == (model / name).read_bytes(), name
-    assert published(trained_run, trained, tmp_path / "models").stdout == f"{model}/1 held already round 1 of run 'r'\n"
+    assert published(trained_run, trained, tmp_path / "models").stdout == f"{model}/1 already held round 1 of run 'r'\n"
 
 
 def test_the_configuration_describes_the_model_that_onnx_runtime_loads(
@@ -88,7 +88,7 @@ def test_the_configuration_describes_the_model_that_onnx_runtime_loads(
     assert config.output[0].label_filename == "labels.txt"
 
 
-def test_a_file_becomes_its_rounds_version_or_the_next(checked: CheckedModel, tmp_path: Path) -> None:
+def test_a_file_is_published_as_its_round_or_the_next_version(checked: CheckedModel, tmp_path: Path) -> None:
     (tmp_path / "digits.onnx").write_bytes(checked.graph)
     (tmp_path / "pets.onnx").write_bytes(graph())
     models = tmp_path / "models"
@@ -136,11 +136,11 @@ def test_publishing_a_file_needs_no_torch(checked: CheckedModel, trained: Traine
     [
         ("moonfed.classes", "a, b", "'classes' in the model's metadata is not JSON"),
         ("moonfed.classes", "3", "classes in the model's metadata are 3; they must be a list of names"),
-        ("moonfed.input", '{"kind": "image"}', "does not say what it takes"),
+        ("moonfed.input", '{"kind": "image"}', "does not describe its input"),
         ("moonfed.input", '{"kind": "sound", "shape": [3]}', "input.kind is 'sound'"),
     ],
 )
-def test_damaged_metadata_are_refused(
+def test_damaged_metadata_are_rejected(
     key: str, value: str, message: str, checked: CheckedModel, trained: Trained, tmp_path: Path
 ) -> None:
     proto = onnx.ModelProto.FromString(checked.graph)
@@ -157,7 +157,7 @@ def test_damaged_metadata_are_refused(
         (["repository", "{tmp}/pets.onnx", "--name", "pets", "--output", "{tmp}/models"], "onnx", "export"),
     ],
 )
-def test_a_package_that_is_missing_is_named_with_what_brings_it(
+def test_a_missing_package_is_named_with_the_extra_that_installs_it(
     words: list[str], package: str, extra: str, tmp_path: Path
 ) -> None:
     (tmp_path / "pets.onnx").write_bytes(graph())
@@ -166,13 +166,13 @@ def test_a_package_that_is_missing_is_named_with_what_brings_it(
     assert f"is not installed; this command needs: pip install 'moonfed[{extra}]'" in done.stderr
 
 
-def test_a_configuration_that_stays_is_spoken_of(checked: CheckedModel, tmp_path: Path) -> None:
+def test_an_existing_configuration_is_reported(checked: CheckedModel, tmp_path: Path) -> None:
     (tmp_path / "digits.onnx").write_bytes(checked.graph)
     own = tmp_path / "models" / "digits" / "config.pbtxt"
     own.parent.mkdir(parents=True)
     own.write_text('backend: "onnxruntime"  # mine\n')
     done = program("repository", tmp_path / "digits.onnx", "--name", "digits", "--output", tmp_path / "models")
-    assert done.stderr == f"moonfed-export: {own} was there and stays as it is\n"
+    assert done.stderr == f"moonfed-export: {own} exists and was not changed\n"
     assert own.read_text() == 'backend: "onnxruntime"  # mine\n'
 
 
@@ -182,7 +182,7 @@ def test_a_configuration_that_stays_is_spoken_of(checked: CheckedModel, tmp_path
         (["r"], 2, "data is missing; a run's model is compared with its plan"),
         (["{tmp}/text"], 2, "text' is a file, whose name must end in .onnx; otherwise it must be a run's name"),
         (["{tmp}/good.onnx", "--output", "{tmp}/text"], 2, "repository is '.*text'; it must be a directory"),
-        (["{tmp}/good.onnx", "--round", "3"], 2, "round is 3; it is of a run, and '.*good.onnx' is a file"),
+        (["{tmp}/good.onnx", "--round", "3"], 2, "round is 3; it applies to a run, and '.*good.onnx' is a file"),
         (["absent.onnx"], 3, "there is no file 'absent.onnx'"),
         (["{tmp}/broken.onnx"], 2, "broken.onnx is not an ONNX model, or a damaged one"),
         (["{tmp}/strange.onnx"], 2, "strange.onnx cannot be run by ONNX Runtime"),
@@ -190,7 +190,7 @@ def test_a_configuration_that_stays_is_spoken_of(checked: CheckedModel, tmp_path
         (["{tmp}/good.onnx", "--sign", "{tmp}/absent.pem"], 3, "sign is '.*absent.pem'; there is no such file"),
     ],
 )
-def test_what_cannot_be_served_is_refused_and_nothing_is_written(
+def test_an_unservable_model_is_rejected_and_nothing_is_written(
     arguments: list[str], code: int, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "good.onnx").write_bytes(graph())
@@ -212,20 +212,20 @@ def test_what_cannot_be_served_is_refused_and_nothing_is_written(
     assert not list((tmp_path / "models").rglob("*.onnx"))
 
 
-def test_the_weights_that_a_run_started_from_need_a_version_of_their_own(
+def test_a_runs_initial_weights_need_an_explicit_version(
     trained_run: Control, trained: Trained, tmp_path: Path
 ) -> None:
     refused = published(trained_run, trained, tmp_path, "--round", 0)
     assert refused.returncode == 2
     assert "round 0 of run 'r' holds the weights that a run started from" in refused.stderr
-    assert "versions begin at 1, so choose a --version" in refused.stderr
+    assert "versions start at 1, so choose a --version" in refused.stderr
     assert published(trained_run, trained, tmp_path, "--round", 0, "--version", 3).returncode == 0
     card = (tmp_path / "digits" / "3" / "MODEL_CARD.md").read_text()
     assert card.startswith("# digits, version 3\n")
     assert "round 0 of the federated run `r`" in card
 
 
-def test_a_signed_version(checked: CheckedModel, tmp_path: Path) -> None:
+def test_a_version_is_signed_on_request(checked: CheckedModel, tmp_path: Path) -> None:
     pytest.importorskip("model_signing", reason="needs the extra `sign`")
     from tests.release.test_signing import verifies, write_keys
 
@@ -239,10 +239,10 @@ def test_a_signed_version(checked: CheckedModel, tmp_path: Path) -> None:
     assert program(*words, "--version", 2).returncode == 0
     unsigned = program(*words, "--version", 2, "--sign", key)
     assert unsigned.returncode == 4
-    assert "is there without a signature" in unsigned.stderr
+    assert "exists without a signature" in unsigned.stderr
 
 
-def test_embeddings_are_served_beside_the_probabilities(checked: CheckedModel, tmp_path: Path) -> None:
+def test_embeddings_are_served_next_to_the_probabilities(checked: CheckedModel, tmp_path: Path) -> None:
     """A second output needs nothing from us: whatever the graph gives is configured."""
     proto = onnx.ModelProto.FromString(checked.graph)
     first = proto.graph.node[-1].input[0]

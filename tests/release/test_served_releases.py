@@ -21,7 +21,7 @@ from tests.support.server_process import served
 from tests.support.trained_model import CLASSES, Trained
 
 
-def test_a_published_run_answers_as_onnx_runtime_does(trained_run: Control, trained: Trained, tmp_path: Path) -> None:
+def test_a_published_run_matches_onnx_runtime(trained_run: Control, trained: Trained, tmp_path: Path) -> None:
     models = tmp_path / "models"
     assert published(trained_run, trained, models).returncode == 0
     batch = trained.test.inputs[:5]
@@ -42,13 +42,11 @@ def test_a_published_run_answers_as_onnx_runtime_does(trained_run: Control, trai
     assert labels == [CLASSES[i] for i in np.asarray(expected).argmax(axis=1)]
 
 
-def test_a_server_serves_what_following_and_going_back_leave(
-    control: Control, trained: Trained, tmp_path: Path
-) -> None:
+def test_a_server_follows_published_versions_and_roll_backs(control: Control, trained: Trained, tmp_path: Path) -> None:
     directory = ModelDirectory(tmp_path / "models", "digits")
     decisions: list[Decision] = []
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
-        follower = RunFollower(runs, "r", directory, AccuracyGate(data=trained.test_file), decided=decisions.append)
+        follower = RunFollower(runs, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.append)
         control.commit(good(trained, 1))
         follower.catch_up()
         with closing(ModelManager(tmp_path / "models", ServingSettings(poll_seconds=0))) as models:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from moonfed.errors import InvalidInput, NotFound
-from moonfed.release.signing import signature_of
+from moonfed.release.signing import sign_files
 
 pytest.importorskip("model_signing", reason="needs the extra `sign`")
 FILES = {"model.onnx": b"weights", "MODEL_CARD.md": b"# card"}
@@ -32,7 +32,7 @@ def write_keys(
 def write_version(directory: Path, key: Path) -> Path:
     version = directory / "7"
     version.mkdir()
-    for name, content in {**FILES, "model.sig": signature_of(FILES, 7, key)}.items():
+    for name, content in {**FILES, "model.sig": sign_files(FILES, 7, key)}.items():
         (version / name).write_bytes(content)
     return version
 
@@ -56,7 +56,7 @@ def test_a_signed_version_is_verified_with_the_public_key(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("change", ["model.onnx", "MODEL_CARD.md", "more.txt", "key"])
-def test_a_version_that_was_changed_is_not(tmp_path: Path, change: str) -> None:
+def test_a_modified_version_is_not_verified(tmp_path: Path, change: str) -> None:
     version = write_version(tmp_path, write_keys(tmp_path))
     if change == "key":
         write_keys(tmp_path)
@@ -65,20 +65,20 @@ def test_a_version_that_was_changed_is_not(tmp_path: Path, change: str) -> None:
     assert not verifies(version, tmp_path / "key.pub")
 
 
-def test_keys_that_cannot_sign_are_refused(tmp_path: Path) -> None:
+def test_keys_that_cannot_sign_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"sign is .*absent.pem'; there is no such file"):
-        signature_of(FILES, 7, tmp_path / "absent.pem")
+        sign_files(FILES, 7, tmp_path / "absent.pem")
     with pytest.raises(InvalidInput, match="must be a private key in PEM without a password"):
-        signature_of(FILES, 7, write_keys(tmp_path, ec.generate_private_key(ec.SECP256K1())))
+        sign_files(FILES, 7, write_keys(tmp_path, ec.generate_private_key(ec.SECP256K1())))
     with pytest.raises(InvalidInput, match="must be a private key"):
-        signature_of(FILES, 7, write_keys(tmp_path, password=b"secret"))
+        sign_files(FILES, 7, write_keys(tmp_path, password=b"secret"))
     (tmp_path / "key.pem").write_bytes(
         ed25519.Ed25519PrivateKey.generate().private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
     )
     with pytest.raises(InvalidInput, match="must be a private key"):
-        signature_of(FILES, 7, tmp_path / "key.pem")
+        sign_files(FILES, 7, tmp_path / "key.pem")
     (tmp_path / "key.pem").write_bytes(b"no key")
     with pytest.raises(InvalidInput, match="must be a private key"):
-        signature_of(FILES, 7, tmp_path / "key.pem")
+        sign_files(FILES, 7, tmp_path / "key.pem")

@@ -56,11 +56,11 @@ def calibration(trained: Trained) -> npt.NDArray[np.uint8]:
 @pytest.fixture(scope="module")
 def variants(trained: Trained, checked: CheckedModel) -> Mapping[str, Variant]:
     found = read_calibration(trained.calibration_file, RECIPE.input, trained.test.inputs, DATA_SHA256)
-    wishes = VariantOptions(names=("float16", "int8"), optimised=True, calibration=found)
-    return {variant.name: variant for variant in make_variants(checked.graph, trained.test, DATA_SHA256, wishes)}
+    options = VariantOptions(names=("float16", "int8"), optimised=True, calibration=found)
+    return {variant.name: variant for variant in make_variants(checked.graph, trained.test, DATA_SHA256, options)}
 
 
-def test_an_optimised_copy_has_fewer_operators_some_of_them_fused(variants: Mapping[str, Variant]) -> None:
+def test_an_optimised_copy_has_fewer_and_fused_operators(variants: Mapping[str, Variant]) -> None:
     plain, optimised = (
         onnx.ModelProto.FromString(variants[name].graph).graph.node for name in ("float32", "float32-optimised")
     )
@@ -68,12 +68,12 @@ def test_an_optimised_copy_has_fewer_operators_some_of_them_fused(variants: Mapp
     assert "com.microsoft" in {node.domain for node in optimised} - {node.domain for node in plain}
 
 
-def test_quantising_leaves_warnings_on(variants: Mapping[str, Variant]) -> None:
+def test_quantising_does_not_disable_warnings(variants: Mapping[str, Variant]) -> None:
     assert "int8" in variants
     assert logging.getLogger().isEnabledFor(logging.WARNING)
 
 
-def test_every_variant_is_there_and_nearly_as_good(variants: Mapping[str, Variant], trained: Trained) -> None:
+def test_every_variant_is_made_and_nearly_as_accurate(variants: Mapping[str, Variant], trained: Trained) -> None:
     bases = ["float32", "float16", "int8"]
     assert list(variants) == [*bases, *(f"{base}-optimised" for base in bases)]
     inputs, labels = trained.test.inputs, trained.test.labels
@@ -83,38 +83,40 @@ def test_every_variant_is_there_and_nearly_as_good(variants: Mapping[str, Varian
         probabilities = predicted(variant.graph, inputs)
         accuracy = float((probabilities.argmax(axis=1) == labels).mean())
         loss = -float(np.log(probabilities[np.arange(len(labels)), labels].astype(np.float64)).mean())
-        assert variant.figures.score.accuracy == pytest.approx(accuracy, abs=1e-12), variant.name
-        assert variant.figures.score.loss == pytest.approx(loss, rel=1e-4), variant.name
+        assert variant.measurements.score.accuracy == pytest.approx(accuracy, abs=1e-12), variant.name
+        assert variant.measurements.score.loss == pytest.approx(loss, rel=1e-4), variant.name
         expected = 100 * float((reference.argmax(axis=1) == labels).mean() - accuracy)
         assert variant.drop == pytest.approx(expected, abs=1e-6)
         assert variant.difference == pytest.approx(float(np.abs(probabilities - reference).max()), abs=1e-6)
         assert variant.drop <= 0.5
-        assert variant.figures.bytes == len(variant.graph)
-        assert set(variant.figures.milliseconds) == {"batch 1", "batch 32", "load"}
+        assert variant.measurements.bytes == len(variant.graph)
+        assert set(variant.measurements.milliseconds) == {"batch 1", "batch 32", "load"}
     assert 0 < variants["float16"].difference < 0.01
     assert 0 < variants["int8"].difference < 0.2
 
 
-def test_the_gate_decides_by_the_figures(variants: Mapping[str, Variant]) -> None:
+def test_the_gate_decides_by_the_measurements(variants: Mapping[str, Variant]) -> None:
     float32 = variants["float32"]
     assert float32.verdict.kept
     for variant in variants.values():
         if variant.parent:
             parent = variants[variant.parent]
-            times, before = variant.figures.milliseconds, parent.figures.milliseconds
+            times, before = variant.measurements.milliseconds, parent.measurements.milliseconds
             counted = set(before) if variant.name.endswith("-optimised") else set(before) - {"load"}
             faster = any(times[name] <= 0.95 * before[name] for name in counted)
-            smaller = variant.figures.bytes <= 0.99 * parent.figures.bytes
-            good = 100 * (float32.figures.score.accuracy - variant.figures.score.accuracy) <= 0.5 + 1e-9
+            smaller = variant.measurements.bytes <= 0.99 * parent.measurements.bytes
+            good = 100 * (float32.measurements.score.accuracy - variant.measurements.score.accuracy) <= 0.5 + 1e-9
             assert variant.verdict.kept == (parent.verdict.kept and good and (smaller or faster))
     # whatever the machine: half and nearly a quarter of the bytes
-    assert variants["float16"].figures.bytes < 0.55 * float32.figures.bytes
-    assert variants["int8"].figures.bytes < 0.35 * float32.figures.bytes
+    assert variants["float16"].measurements.bytes < 0.55 * float32.measurements.bytes
+    assert variants["int8"].measurements.bytes < 0.35 * float32.measurements.bytes
     assert variants["float16"].verdict.kept
     assert variants["int8"].verdict.kept
 
 
-def test_variants_say_what_they_are(variants: Mapping[str, Variant], trained: Trained, checked: CheckedModel) -> None:
+def test_variants_record_what_they_are(
+    variants: Mapping[str, Variant], trained: Trained, checked: CheckedModel
+) -> None:
     parent = read_metadata(checked.graph)
     of_the_file = {"parity_bound", "parity_data_sha256", "variant"}
     for variant in variants.values():
@@ -138,7 +140,7 @@ def test_variants_say_what_they_are(variants: Mapping[str, Variant], trained: Tr
     assert fits["onnxruntime"] == onnxruntime.__version__
 
 
-def test_int8_has_unsigned_activations_and_signed_weights_by_channel(variants: Mapping[str, Variant]) -> None:
+def test_int8_has_unsigned_activations_and_signed_weights_per_channel(variants: Mapping[str, Variant]) -> None:
     proto = onnx.ModelProto.FromString(variants["int8"].graph)
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     makers = {output: node for node in proto.graph.node for output in node.output}
@@ -155,7 +157,7 @@ def test_int8_has_unsigned_activations_and_signed_weights_by_channel(variants: M
     assert [entry.type.tensor_type.elem_type for entry in proto.graph.output] == [TensorProto.FLOAT]
 
 
-def test_preprocessing_and_softmax_are_quantised_by_nobody(variants: Mapping[str, Variant]) -> None:
+def test_no_variant_quantises_preprocessing_or_softmax(variants: Mapping[str, Variant]) -> None:
     proto = onnx.ModelProto.FromString(variants["int8"].graph)
     makers = {output: node for node in proto.graph.node for output in node.output}
     first = next(node for node in proto.graph.node if node.op_type == "Conv")
@@ -170,7 +172,7 @@ def test_preprocessing_and_softmax_are_quantised_by_nobody(variants: Mapping[str
     assert makers["probabilities"].op_type == "Softmax"
 
 
-def test_float16_holds_its_weights_in_float16_and_takes_raw_values_of_any_size() -> None:
+def test_float16_stores_float16_weights_and_accepts_large_raw_values() -> None:
     table = InputSpec(kind="features", shape=(6,))
     network = build_network("mlp", table, 3, mean=(3e6,), deviation=(1e6,), seed=1)  # beyond float16's 65,504
     graph = simplify(export_graph(network, table, model="mlp"))
@@ -184,7 +186,7 @@ def test_float16_holds_its_weights_in_float16_and_takes_raw_values_of_any_size()
     assert np.abs(Predictor(half).predict(inputs) - expected).max() < 1e-3
 
 
-def test_a_residual_network_is_quantised_whole() -> None:
+def test_a_residual_network_is_quantised_completely() -> None:
     network = build_network(
         "tests.support.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
     )
@@ -217,9 +219,9 @@ def run(graph: bytes, inputs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return np.asarray(session.run(["embeddings"], {"inputs": inputs})[0])
 
 
-def test_test_data_are_not_calibrated_on(trained: Trained, tmp_path: Path) -> None:
+def test_calibrating_on_test_data_is_rejected(trained: Trained, tmp_path: Path) -> None:
     test, sha256 = trained.test.inputs, hashlib.sha256(trained.test_file.read_bytes()).hexdigest()
-    with pytest.raises(InvalidInput, match="which is the very test data; it must be other data"):
+    with pytest.raises(InvalidInput, match="which is the test data; it must be different data"):
         read_calibration(trained.test_file, RECIPE.input, test, sha256)
     mixed = np.concatenate([calibration(trained)[:30], test[5:7]])
     np.savez(tmp_path / "mixed.npz", inputs=mixed)
@@ -234,7 +236,7 @@ def test_test_data_are_not_calibrated_on(trained: Trained, tmp_path: Path) -> No
     assert np.array_equal(found.inputs, calibration(trained))
 
 
-def test_data_of_every_batch_calibrate(trained: Trained, checked: CheckedModel) -> None:
+def test_every_batch_is_used_for_calibration(trained: Trained, checked: CheckedModel) -> None:
     """There is nothing to see on the first 64 pictures, and with no others int8 predicts what it likes."""
     found = calibration(trained)
     late = np.concatenate([np.zeros_like(found[:64]), found[:136]])
@@ -242,7 +244,7 @@ def test_data_of_every_batch_calibrate(trained: Trained, checked: CheckedModel) 
     assert right.mean() > 0.9
 
 
-def test_much_data_are_thinned_out_evenly(tmp_path: Path) -> None:
+def test_large_calibration_data_are_sampled_evenly(tmp_path: Path) -> None:
     inputs = np.arange(1100, dtype=np.float32).reshape(-1, 1)
     np.savez(tmp_path / "much.npz", inputs=inputs)
     table = InputSpec(kind="features", shape=(1,))
@@ -250,7 +252,7 @@ def test_much_data_are_thinned_out_evenly(tmp_path: Path) -> None:
     assert found.inputs[:, 0].tolist() == list(range(0, 1100, 3))
 
 
-def test_a_variant_that_predicts_worse_is_dropped_with_its_optimised_copy_and_leaves_no_file(
+def test_a_less_accurate_variant_is_dropped_with_its_optimised_copy(
     trained: Trained, trained_run: Control, tmp_path: Path
 ) -> None:
     """Calibrated on black pictures, int8 takes every brighter pixel for the darkest one."""
@@ -273,7 +275,7 @@ def test_a_variant_that_predicts_worse_is_dropped_with_its_optimised_copy_and_le
     assert read_metadata((tmp_path / "digits.int8.onnx").read_bytes())["gate_max_drop"] == "100"
 
 
-def test_an_optimised_copy_of_what_is_dropped_goes_even_if_no_other_is_wanted(
+def test_an_old_optimised_copy_of_a_dropped_variant_is_removed(
     trained: Trained, trained_run: Control, tmp_path: Path
 ) -> None:
     black = tmp_path / "black.npz"
@@ -292,7 +294,7 @@ def exported(trained: Trained, control: Control, output: Path, *options: str) ->
     return report
 
 
-def test_the_report_names_the_files_that_were_written(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
+def test_the_report_names_the_written_files(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
     output = tmp_path / "digits.onnx"
     report = exported(trained, trained_run, output, "--variant", "all", "--calibration", str(trained.calibration_file))
     assert (report["run"], report["round"], report["max_drop"]) == ("r", 1, 0.5)
@@ -320,7 +322,7 @@ def test_the_report_names_the_files_that_were_written(trained: Trained, trained_
         assert entry["loss"] == pytest.approx(-float(np.log(chosen).mean()), rel=1e-4)
 
 
-def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
+def test_the_table_shows_each_decision(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
     arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(tmp_path / "d.onnx"), "--insecure"]
     arguments += ["--coordinator", trained_run.address, "--variant", "float16", "--bound", "0.25"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
@@ -330,7 +332,7 @@ def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Contr
     assert read_metadata((tmp_path / "d.onnx").read_bytes())["parity_bound"] == "0.25"
     assert " ".join(lines[1].split()) == "variant bytes top-1 drop loss difference ms batch 1 ms batch 32 ms load"
     assert [line.split()[0] for line in lines[2:4]] == ["float32", "float16"]
-    assert lines[4] == "float32: kept, what the others are measured by"
+    assert lines[4] == "float32: kept, the reference for the others"
     assert lines[5].startswith("float16: kept, 1.9")
 
 
@@ -339,12 +341,14 @@ def test_the_table_says_what_became_of_each(trained: Trained, trained_run: Contr
     [
         (["--variant", "int4"], "variant is 'int4'; it must be one of float32, float16, int8 or all; repeat"),
         (["--variant", "all"], "variant int8 needs data to calibrate on; name an .npz file with --calibration"),
-        (["--calibration", "c.npz"], "calibration is 'c.npz'; it is for variant int8, which is not asked for"),
+        (["--calibration", "c.npz"], "calibration is 'c.npz'; it is for variant int8, which is not requested"),
         (["--output", "export"], "output is 'export', a directory; it must be a file"),
         (["--max-drop", "-1"], r"max-drop is -1\.0; it must be a number from 0"),
     ],
 )
-def test_bad_options_are_named_before_anybody_is_asked(options: list[str], message: str, tmp_path: Path) -> None:
+def test_invalid_options_are_named_before_the_coordinator_is_called(
+    options: list[str], message: str, tmp_path: Path
+) -> None:
     arguments = ["onnx", "r", "--data", "absent.npz", "--output", str(tmp_path / "m.onnx"), *options]
     with pytest.raises(InvalidInput, match=message):
         CliRunner().invoke(app, arguments, catch_exceptions=False)

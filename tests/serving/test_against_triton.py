@@ -232,7 +232,7 @@ def without_note(message: str) -> str:
     [pytest.param(case, each, id=f"{case.about}-{each}") for case in CASES for each in case.protocols],
     indirect=["protocol"],
 )
-def test_both_refuse_a_request_with_the_same_status_and_message(pair: Pair, protocol: str, case: Case) -> None:
+def test_both_reject_a_request_with_the_same_status_and_message(pair: Pair, protocol: str, case: Case) -> None:
     theirs, ours = pair.both(lambda server: told(server, protocol, case))
     assert ours[0] == theirs[0]
     if case.words:
@@ -268,7 +268,7 @@ def test_both_refuse_the_same_way_when_the_queue_is_full(full: Pair, protocol: s
 
 @pytest.mark.parametrize("count", [1, 2, 16])
 @pytest.mark.parametrize("version", ["", "1"])
-def test_both_answer_with_onnx_runtimes_bits(pair: Pair, protocol: str, count: int, version: str) -> None:
+def test_both_match_onnx_runtime_bit_for_bit(pair: Pair, protocol: str, count: int, version: str) -> None:
     inputs = batch_of(count, seed=count)
 
     def answer(server: Server) -> tuple[bytes, str]:
@@ -286,7 +286,7 @@ def test_both_answer_with_onnx_runtimes_bits(pair: Pair, protocol: str, count: i
 
 @pytest.mark.parametrize("model", ["linear", "whole"])
 @pytest.mark.parametrize("count", [1, 2, 3, 99])
-def test_both_tell_classes_in_the_same_words(pair: Pair, protocol: str, model: str, count: int) -> None:
+def test_both_return_the_same_class_strings(pair: Pair, protocol: str, model: str, count: int) -> None:
     def classes(server: Server) -> Any:  # noqa: ANN401
         library = CLIENTS[protocol]
         with library.InferenceServerClient(server.grpc if protocol == "grpc" else server.http) as client:
@@ -298,13 +298,13 @@ def test_both_tell_classes_in_the_same_words(pair: Pair, protocol: str, model: s
     assert ours == theirs
 
 
-def test_both_went_through_the_warm_up_before_they_were_ready(pair: Pair) -> None:
+def test_both_warm_up_before_they_are_ready(pair: Pair) -> None:
     runs = re.findall(r"ran linear:1 ([0-9]+)", pair.triton.log.partition("Started HTTPService")[0])
     assert runs == ["3", "3", "16"]
     assert "model linear version 1 is loaded" in pair.ours.log
 
 
-def test_streams_go_on_after_the_same_errors(pair: Pair) -> None:
+def test_streams_continue_after_the_same_errors(pair: Pair) -> None:
     def tensor(array: Array) -> Any:  # noqa: ANN401
         return service_pb2.ModelInferRequest.InferInputTensor(name="inputs", datatype="FP32", shape=array.shape)
 
@@ -371,7 +371,7 @@ INFER = "/v2/models/linear/infer"
         pytest.param(body_of(), {"Content-Encoding": "br"}, id="an unknown encoding"),
     ],
 )
-def test_both_say_the_same_of_a_body(pair: Pair, body: bytes, headers: dict[str, str]) -> None:
+def test_both_give_the_same_error_for_a_body(pair: Pair, body: bytes, headers: dict[str, str]) -> None:
     (theirs, said), (status, ours) = pair.both(lambda server: get(server.http, INFER, body, **headers))
     assert status == theirs
     if status == 200:
@@ -392,7 +392,7 @@ def test_both_say_the_same_of_a_body(pair: Pair, body: bytes, headers: dict[str,
         (body_of(data=[1, 2, 3]), "Shape does not match true shape of 'data'", "Shape does not match true shape of"),
     ],
 )
-def test_a_body_that_is_no_request_is_the_clients_fault_here_and_the_servers_there(
+def test_an_invalid_body_is_a_client_error_here_and_a_server_error_in_triton(
     pair: Pair, body: bytes, theirs: str, ours: str
 ) -> None:
     (their_status, they_say), (status, we_say) = pair.both(lambda server: get(server.http, INFER, body))
@@ -414,7 +414,7 @@ def test_a_body_that_is_no_request_is_the_clients_fault_here_and_the_servers_the
         *("/v2/models/linear/", "/v2/models/linear/nothing", "/v2/models/linear/infer", "/v2/nothing", "/", "/metrics"),
     ],
 )
-def test_both_answer_a_get_with_the_same_status_and_words(pair: Pair, path: str) -> None:
+def test_both_answer_a_get_with_the_same_status_and_body(pair: Pair, path: str) -> None:
     (theirs, said), (status, ours) = pair.both(lambda server: get(server.http, path))
     assert status == theirs
     if status != 200 and not path.endswith("/ready"):
@@ -422,7 +422,7 @@ def test_both_answer_a_get_with_the_same_status_and_words(pair: Pair, path: str)
 
 
 @pytest.mark.parametrize("path", ["/v2/models/linear", "/v2/models/linear/versions/1", "/v2/models/sum"])
-def test_both_describe_a_model_in_the_same_words(pair: Pair, path: str) -> None:
+def test_both_describe_a_model_identically(pair: Pair, path: str) -> None:
     theirs, ours = pair.both(lambda server: json.loads(get(server.http, path)[1]))
     assert ours == theirs
 
@@ -432,7 +432,7 @@ TRITONS_OWN = {"runtime", "optimization"}
 
 
 @pytest.mark.parametrize("model", ["linear", "whole", "sum", "full", "late"])
-def test_both_complete_a_config_the_same_way(pair: Pair, model: str) -> None:
+def test_both_complete_a_config_identically(pair: Pair, model: str) -> None:
     def config(server: Server) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(get(server.http, f"/v2/models/{model}/config")[1])
         return {key: value for key, value in found.items() if key not in TRITONS_OWN}
@@ -454,7 +454,7 @@ def test_both_list_the_same_models(pair: Pair) -> None:
     assert "version 9 is specified for model 'lacking', but the version directory is not present" in pair.triton.log
 
 
-def test_both_count_the_same_and_tell_it_in_the_same_fields(pair: Pair) -> None:
+def test_both_report_the_same_statistics(pair: Pair) -> None:
     def counted(server: Server) -> Any:  # noqa: ANN401
         before = statistics(server, "whole")
         answer_of(server.http, "/v2/models/whole/infer", json.loads(body_of()))
@@ -509,7 +509,7 @@ def ordered(metric: str) -> str:
 
 
 @pytest.mark.parametrize("action", ["load", "unload"])
-def test_both_refuse_to_be_told_what_to_load_while_they_poll(pair: Pair, action: str) -> None:
+def test_both_refuse_load_and_unload_in_poll_mode(pair: Pair, action: str) -> None:
     def refused(server: Server) -> Any:  # noqa: ANN401
         with triton_grpc.InferenceServerClient(server.grpc) as client:
             with pytest.raises(InferenceServerException) as caught:
@@ -521,7 +521,7 @@ def test_both_refuse_to_be_told_what_to_load_while_they_poll(pair: Pair, action:
     assert ours == theirs
 
 
-def test_both_load_and_unload_what_they_are_told_to(repository: Path, tmp_path: Path) -> None:
+def test_both_load_and_unload_on_request(repository: Path, tmp_path: Path) -> None:
     options = ["--exit-on-error=false", "--model-control-mode=explicit"]
     with (
         served(repository, tmp_path / "ours.log", "--model-control", "explicit") as ours,
@@ -576,7 +576,7 @@ def controlled(server: Server) -> list[tuple[str, str, str]]:
     return found
 
 
-def test_both_run_two_requests_that_come_together_as_one_batch(pair: Pair) -> None:
+def test_both_batch_two_concurrent_requests(pair: Pair) -> None:
     batches = [batch_of(1, seed=1), batch_of(1, seed=2)]
     expected = [directly(linear(), {"inputs": each})[0] for each in batches]
 

@@ -11,8 +11,8 @@ import pytest
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
 from moonfed.serving.batching import BatchPolicy
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, RequestedOutput
-from moonfed.serving.model import ModelVersion
 from moonfed.serving.model_manager import ModelManager
+from moonfed.serving.model_version import ModelVersion
 from tests.support.gates import FOR_EVER, Gate, pool, result, until
 from tests.support.model_repositories import (
     BATCHED,
@@ -57,7 +57,7 @@ def queue_up(threads: ThreadPoolExecutor, models: ModelManager, inputs: list[Arr
     return answers
 
 
-def test_those_who_wait_are_run_together_and_get_their_own_rows(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_queued_requests_run_together_and_get_their_own_rows(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path)
     gate = Gate(version._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(1)))
@@ -74,7 +74,7 @@ def test_those_who_wait_are_run_together_and_get_their_own_rows(tmp_path: Path, 
     assert [each.batch_size for each in counted.batches] == [1, 6]
 
 
-def test_a_batch_holds_at_most_max_batch_size_samples(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_a_batch_has_at_most_max_batch_size_samples(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path)
     gate = Gate(version._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(1)))
@@ -86,7 +86,7 @@ def test_a_batch_holds_at_most_max_batch_size_samples(tmp_path: Path, threads: T
     assert gate.batches == [1, 7, 2, 8, 1]
 
 
-def test_a_preferred_size_is_run_as_soon_as_it_is_there(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_a_batch_of_preferred_size_runs_at_once(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, f"preferred_batch_size: [4] max_queue_delay_microseconds: {HOUR_US}")
     gate = Gate(version._sessions)
     gate.open()
@@ -97,13 +97,13 @@ def test_a_preferred_size_is_run_as_soon_as_it_is_there(tmp_path: Path, threads:
     assert gate.batches == [4]
 
 
-def test_after_the_delay_what_is_there_is_run(tmp_path: Path) -> None:
+def test_an_incomplete_batch_runs_after_the_delay(tmp_path: Path) -> None:
     models, _ = batching(tmp_path, "preferred_batch_size: [8] max_queue_delay_microseconds: 1000")
     models.infer(ask("linear", batch_of(3)))
     assert [each.batch_size for each in models.statistics("linear")[0].batches] == [3]
 
 
-def test_instances_run_side_by_side(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_instances_run_concurrently(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     two = NOT_BATCHING.replace("count: 1", "count: 2")
     for name, config in (("batched", two + "dynamic_batching { }"), ("alone", two)):
         write_model(tmp_path, name, 1, linear(), config)
@@ -118,7 +118,7 @@ def test_instances_run_side_by_side(tmp_path: Path, threads: ThreadPoolExecutor)
         assert gate.batches == [1, 1, 1]
 
 
-def test_requests_of_different_shapes_are_never_mixed(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_requests_of_different_shapes_never_share_a_batch(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     write_model(tmp_path, "sum", 1, summing(), BATCHED + ONE_INSTANCE + "dynamic_batching { }")
     models = serve(tmp_path)
     gate = Gate(models._loader.ready["sum", ""]._sessions)
@@ -140,7 +140,7 @@ def _sum_of(length: int, start: int) -> InferRequest:
     return InferRequest(model="sum", inputs=inputs)
 
 
-def test_an_error_in_a_batch_is_told_to_each_of_it(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_an_error_in_a_batch_reaches_every_request(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     config = BATCHED + ONE_INSTANCE + "dynamic_batching { }"
     write_model(tmp_path, "sum", 1, summing(), config)
     models = serve(tmp_path)
@@ -161,7 +161,7 @@ def test_an_error_in_a_batch_is_told_to_each_of_it(tmp_path: Path, threads: Thre
     assert np.array_equal(models.infer(_sum_of(2, 0)).outputs["total"], result(first).outputs["total"])
 
 
-def test_an_error_that_nobody_foresaw_leaves_nobody_waiting_and_tells_nothing(
+def test_an_unexpected_error_fails_every_request_without_details(
     tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models, _ = batching(tmp_path, f"preferred_batch_size: [2] max_queue_delay_microseconds: {HOUR_US}")
@@ -169,7 +169,7 @@ def test_an_error_that_nobody_foresaw_leaves_nobody_waiting_and_tells_nothing(
     def broken(*asked: object) -> list[Array]:
         raise KeyError("a secret")
 
-    monkeypatch.setattr("moonfed.serving.model.run", broken)
+    monkeypatch.setattr("moonfed.serving.model_version.run_session", broken)
     answers = [threads.submit(models.infer, ask("linear", batch_of(1))) for _ in range(2)]
     errors = sorted((each.exception(FOR_EVER) for each in answers), key=lambda error: type(error).__name__)
     assert [type(error) for error in errors] == [KeyError, MoonfedError]  # of who ran the batch, and of the other
@@ -179,7 +179,7 @@ def test_an_error_that_nobody_foresaw_leaves_nobody_waiting_and_tells_nothing(
     assert [result(each).outputs["probabilities"].shape for each in again] == [(1, 3), (1, 3)]
 
 
-def test_each_of_a_batch_gets_the_outputs_that_it_asked_for(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_each_request_of_a_batch_gets_its_requested_outputs(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     write_model(tmp_path, "sum", 1, summing(), BATCHED + ONE_INSTANCE + "dynamic_batching { }")
     models = serve(tmp_path)
     gate = Gate(models._loader.ready["sum", ""]._sessions)
@@ -197,7 +197,7 @@ def test_each_of_a_batch_gets_the_outputs_that_it_asked_for(tmp_path: Path, thre
     assert gate.batches == [1, 2]
 
 
-def test_a_full_queue_refuses(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_a_full_queue_refuses_requests(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, "default_queue_policy { max_queue_size: 2 }")
     gate = Gate(version._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(1)))
@@ -212,7 +212,7 @@ def test_a_full_queue_refuses(tmp_path: Path, threads: ThreadPoolExecutor) -> No
     assert models.statistics("linear")[0].fail.count == 1
 
 
-def test_who_waits_for_longer_than_the_timeout_is_refused(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_a_request_queued_beyond_its_timeout_is_refused(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, "default_queue_policy { default_timeout_microseconds: 1000 }")
     gate = Gate(version._sessions)
     first = threads.submit(_until_it_runs, models, gate)
@@ -235,7 +235,7 @@ def test_who_waits_for_longer_than_the_timeout_is_refused(tmp_path: Path, thread
         (0, True, 200, 0),
     ],
 )
-def test_how_long_a_request_may_wait(default: int, allowed: bool, asked: int, expected: int) -> None:
+def test_effective_queue_timeout(default: int, allowed: bool, asked: int, expected: int) -> None:
     policy = BatchPolicy(max_batch_size=8, default_timeout_ns=default, allow_timeout_override=allowed)
     assert policy.timeout_ns(asked) == expected
 
@@ -268,7 +268,7 @@ def test_a_request_may_shorten_its_timeout_if_the_policy_says_so(
         result(hurried)
 
 
-def test_one_that_waits_for_others_gives_up_at_its_timeout(tmp_path: Path) -> None:
+def test_a_leader_waiting_for_others_times_out(tmp_path: Path) -> None:
     delay = f"max_queue_delay_microseconds: {HOUR_US} preferred_batch_size: [8]"
     models, _ = batching(tmp_path, f"{delay} default_queue_policy {{ default_timeout_microseconds: 1000 }}")
     with pytest.raises(Unavailable, match="Request timeout expired"):
@@ -277,7 +277,7 @@ def test_one_that_waits_for_others_gives_up_at_its_timeout(tmp_path: Path) -> No
     assert (counted.pending, counted.execution_count, counted.failures) == (0, 0, {"REJECTED": 1})
 
 
-def test_who_waits_for_others_is_run_when_no_more_will_come(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_flushing_runs_requests_that_wait_for_others(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, f"preferred_batch_size: [8] max_queue_delay_microseconds: {HOUR_US}")
     gate = Gate(version._sessions)
     gate.open()
@@ -311,7 +311,7 @@ def test_without_a_batch_dimension_each_request_runs_alone(tmp_path: Path, threa
     assert gate.batches == [20, 2, 2]
 
 
-def test_many_threads_get_the_answers_to_their_own_questions(tmp_path: Path) -> None:
+def test_many_threads_get_their_own_results(tmp_path: Path) -> None:
     models, _ = batching(tmp_path, "max_queue_delay_microseconds: 100")
 
     def ask_often(thread: int) -> None:
@@ -346,13 +346,13 @@ def test_many_threads_get_the_answers_to_their_own_questions(tmp_path: Path) -> 
         ([8], False, False, 1),
     ],
 )
-def test_when_a_batch_is_ready(sizes: list[int], closed: bool, overdue: bool, expected: int) -> None:
+def test_number_of_runnable_requests(sizes: list[int], closed: bool, overdue: bool, expected: int) -> None:
     policy = BatchPolicy(max_batch_size=8, preferred=frozenset({4, 6}), max_delay_ns=1)
-    assert policy.ready(sizes, closed=closed, overdue=overdue) == expected
+    assert policy.runnable(sizes, closed=closed, overdue=overdue) == expected
 
 
-def test_without_a_delay_nobody_waits() -> None:
-    assert BatchPolicy(max_batch_size=8).ready([1, 2], closed=False, overdue=True) == 2
+def test_without_a_delay_requests_do_not_wait() -> None:
+    assert BatchPolicy(max_batch_size=8).runnable([1, 2], closed=False, overdue=True) == 2
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_without_a_delay_nobody_waits() -> None:
         ("dynamic_batching { default_queue_policy { timeout_action: DELAY } }", "it must be REJECT"),
     ],
 )
-def test_a_policy_that_cannot_be_kept_is_refused(tmp_path: Path, config: str, says: str) -> None:
+def test_an_invalid_batch_policy_is_rejected(tmp_path: Path, config: str, says: str) -> None:
     write_model(tmp_path, "linear", 1, linear(), NOT_BATCHING + config)
     models = serve(tmp_path, explicit=True)
     with pytest.raises(InvalidInput, match=says):

@@ -56,7 +56,7 @@ def input_of(name: str, datatype: str, array: Array) -> Message:
 @given(st.lists(tensors(), min_size=1, max_size=3))
 def test_what_tritonclient_encodes_is_decoded_to_the_same_arrays(found: list[tuple[str, Array]]) -> None:
     message = asked([input_of(f"in{n}", *each) for n, each in enumerate(found)])
-    request = grpc_codec.infer_request(service_pb2.ModelInferRequest.FromString(message.SerializeToString()))
+    request = grpc_codec.decode_request(service_pb2.ModelInferRequest.FromString(message.SerializeToString()))
     assert (request.model, request.version, request.id) == ("m", "2", "seven")
     assert list(request.inputs) == [f"in{n}" for n in range(len(found))]
     assert all(same(request.inputs[f"in{n}"], array) for n, (_, array) in enumerate(found))
@@ -68,14 +68,14 @@ def test_values_one_by_one_are_the_same_arrays(tensor: tuple[str, Array]) -> Non
     message = service_pb2.ModelInferRequest(model_name="m")
     given_input = message.inputs.add(name="x", datatype=datatype, shape=array.shape)
     getattr(given_input.contents, CONTENTS[datatype]).extend(array.ravel().tolist())
-    assert same(grpc_codec.infer_request(message).inputs["x"], array)
+    assert same(grpc_codec.decode_request(message).inputs["x"], array)
 
 
 @given(st.lists(tensors(), min_size=1, max_size=3))
 def test_tritonclient_decodes_what_is_answered(found: list[tuple[str, Array]]) -> None:
     outputs = {f"out{n}": array for n, (_, array) in enumerate(found)}
     response = InferResponse(model="m", version="2", id="seven", outputs=outputs)
-    message = service_pb2.ModelInferResponse.FromString(grpc_codec.infer_response(response).SerializeToString())
+    message = service_pb2.ModelInferResponse.FromString(grpc_codec.encode_response(response).SerializeToString())
     result = InferResult(message)
     assert (message.model_name, message.model_version, message.id) == ("m", "2", "seven")
     for n, (datatype, array) in enumerate(found):
@@ -86,7 +86,7 @@ def test_tritonclient_decodes_what_is_answered(found: list[tuple[str, Array]]) -
 def test_outputs_classes_and_timeouts_are_taken_over() -> None:
     outputs = [InferRequestedOutput("a"), InferRequestedOutput("b", class_count=3)]
     message = asked([input_of("x", "FP32", np.ones((1, 2), np.float32))], outputs, timeout=250)
-    request = grpc_codec.infer_request(message)
+    request = grpc_codec.decode_request(message)
     assert request.outputs == (RequestedOutput(name="a"), RequestedOutput(name="b", class_count=3))
     assert request.timeout_us == 250
 
@@ -181,9 +181,9 @@ def values(count: int, *, datatype: str = "FP32") -> Message:
         (with_input(datatype="FP16"), "unable to find data for input tensor 'x' for model 'm' in request."),
     ],
 )
-def test_what_is_not_a_request_is_refused_with_a_sentence(message: Message, sentence: str) -> None:
+def test_invalid_requests_are_rejected_with_a_message(message: Message, sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        grpc_codec.infer_request(message)
+        grpc_codec.decode_request(message)
     assert sentence in str(caught.value)
     assert str(caught.value).count(ASKED) == sentence.count(ASKED)
 
@@ -192,7 +192,7 @@ def test_a_number_outside_its_datatype_is_refused() -> None:
     message = with_input(datatype="UINT8")
     message.inputs[0].contents.uint_contents.extend([1, 256])
     with pytest.raises(InvalidInput, match="do not fit UINT8"):
-        grpc_codec.infer_request(message)
+        grpc_codec.decode_request(message)
 
 
 def test_every_datatype_of_numbers_has_a_way_value_by_value_but_half_precision() -> None:
@@ -201,7 +201,7 @@ def test_every_datatype_of_numbers_has_a_way_value_by_value_but_half_precision()
 
 def test_a_streamed_answer_is_its_requests_last_one() -> None:
     response = InferResponse(model="m", version="1", id="a", outputs={"y": objects([b"1:0"], (1,))})
-    assert grpc_codec.stream_response(response).infer_response.parameters["triton_final_response"].bool_param
-    refused = grpc_codec.stream_error("no", asked([]))
+    assert grpc_codec.encode_stream_response(response).infer_response.parameters["triton_final_response"].bool_param
+    refused = grpc_codec.encode_stream_error("no", asked([]))
     assert (refused.error_message, refused.infer_response.id) == ("no", "seven")
     assert refused.infer_response.parameters["triton_final_response"].bool_param

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
 
 from moonfed.errors import InvalidInput, ResourceExhausted
-from moonfed.serving import http_codec
+from moonfed.serving import http_codec, http_compression
 from moonfed.serving.http_codec import OutputEncoding
 from moonfed.serving.inference_request import Array, InferResponse, RequestedOutput
 from tests.support.tensor_strategies import NUMBERS, objects, same, tensors
@@ -34,7 +34,7 @@ def test_what_tritonclient_encodes_is_decoded_to_the_same_arrays(
 ) -> None:
     inputs = [input_of(f"in{n}", *each, binary=binary) for n, (each, binary) in enumerate(found)]
     body, length = InferenceServerClient.generate_request_body(inputs, request_id="seven")
-    request, form = http_codec.infer_request(body, length, "m", "2")
+    request, form = http_codec.decode_request(body, length, "m", "2")
     assert (request.model, request.version, request.id) == ("m", "2", "seven")
     for n, ((datatype, array), binary) in enumerate(found):
         got = request.inputs[f"in{n}"]
@@ -50,7 +50,7 @@ def test_what_tritonclient_encodes_is_decoded_to_the_same_arrays(
 def test_tritonclient_decodes_what_is_answered(found: list[tuple[str, Array]], binary: bool) -> None:
     outputs = {f"out{n}": array for n, (_, array) in enumerate(found)}
     response = InferResponse(model="m", version="2", id="seven", outputs=outputs)
-    body = http_codec.infer_response(response, BINARY if binary else TEXT)
+    body = http_codec.encode_response(response, BINARY if binary else TEXT)
     assert (body.header_length is not None) is binary
     result = InferResult.from_response_body(body.content, header_length=body.header_length)
     answer = result.get_response()
@@ -68,16 +68,16 @@ def test_tritonclient_decodes_what_is_answered(found: list[tuple[str, Array]], b
             assert np.array_equal(got, array, equal_nan=True)
 
 
-def test_each_output_has_the_form_that_is_asked_for() -> None:
+def test_each_output_has_its_requested_encoding() -> None:
     wanted = [InferRequestedOutput("a", binary_data=False), InferRequestedOutput("b", binary_data=True, class_count=2)]
     inputs = [input_of("x", "FP32", np.ones((1, 2), np.float32), binary=True)]
     body, length = InferenceServerClient.generate_request_body(inputs, outputs=wanted, timeout=250)
-    request, form = http_codec.infer_request(body, length, "m", "")
+    request, form = http_codec.decode_request(body, length, "m", "")
     assert request.outputs == (RequestedOutput(name="a"), RequestedOutput(name="b", class_count=2))
     assert request.timeout_us == 250
     assert (form.is_binary("a"), form.is_binary("b"), form.is_binary("c")) == (False, True, False)
     numbers = np.array([[1.5, 2.0]], np.float32)
-    answer = http_codec.infer_response(
+    answer = http_codec.encode_response(
         InferResponse(model="m", version="1", id="", outputs={"a": numbers, "b": numbers}), form
     )
     document = json.loads(answer.content[: answer.header_length])
@@ -87,10 +87,10 @@ def test_each_output_has_the_form_that_is_asked_for() -> None:
     assert "id" not in document
 
 
-def test_nested_arrays_are_read_as_flat_ones_are() -> None:
+def test_nested_arrays_are_flattened() -> None:
     tensor = {"name": "x", "datatype": "INT64", "shape": [2, 2], "data": [[1, 2], [3, 4]]}
     names = {"name": "s", "datatype": "BYTES", "shape": [2, 1], "data": [["ä"], ["b"]]}
-    request, form = http_codec.infer_request(json.dumps({"inputs": [tensor, names]}).encode(), None, "m", "")
+    request, form = http_codec.decode_request(json.dumps({"inputs": [tensor, names]}).encode(), None, "m", "")
     assert same(request.inputs["x"], np.array([[1, 2], [3, 4]], np.int64))
     assert same(request.inputs["s"], objects(["ä".encode(), b"b"], (2, 1)))
     assert not form.is_binary("y")  # JSON is answered with JSON
@@ -144,9 +144,9 @@ def body_of(**changes: Loose) -> bytes:
         (body_of(data=None, parameters={"shared_memory_region": "r"}), "which this server does not offer"),
     ],
 )
-def test_what_is_not_a_request_is_refused_with_a_sentence(body: bytes, sentence: str) -> None:
+def test_invalid_requests_are_rejected_with_a_message(body: bytes, sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        http_codec.infer_request(body, None, "m", "")
+        http_codec.decode_request(body, None, "m", "")
     assert sentence in str(caught.value)
 
 
@@ -163,23 +163,23 @@ def test_bytes_after_the_json_are_exactly_what_it_says(header_length: int | None
     header = body_of(data=None, parameters={"binary_data_size": 2})
     length = len(header) if header_length == 0 else header_length
     with pytest.raises(InvalidInput) as caught:
-        http_codec.infer_request(header + extra, length, "m", "")
+        http_codec.decode_request(header + extra, length, "m", "")
     assert sentence in str(caught.value)
 
 
 @given(st.binary(max_size=300))
-def test_bodies_are_compressed_as_the_standard_library_does(body: bytes) -> None:
-    assert http_codec.decompress(gzip.compress(body), "gzip", 300) == body
-    assert http_codec.decompress(zlib.compress(body), "deflate", 300) == body
-    assert http_codec.decompress(body, "identity", 300) == body
-    assert gzip.decompress(http_codec.compress(body, "gzip")) == body
-    assert zlib.decompress(http_codec.compress(body, "deflate")) == body
+def test_compression_matches_the_standard_library(body: bytes) -> None:
+    assert http_compression.decompress(gzip.compress(body), "gzip", 300) == body
+    assert http_compression.decompress(zlib.compress(body), "deflate", 300) == body
+    assert http_compression.decompress(body, "identity", 300) == body
+    assert gzip.decompress(http_compression.compress(body, "gzip")) == body
+    assert zlib.decompress(http_compression.compress(body, "deflate")) == body
 
 
 def test_a_body_that_explodes_is_refused() -> None:
     bomb = gzip.compress(bytes(10_000_000))
     with pytest.raises(ResourceExhausted, match="more than 1000 bytes when it is decompressed"):
-        http_codec.decompress(bomb, "gzip", 1000)
+        http_compression.decompress(bomb, "gzip", 1000)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_body_that_explodes_is_refused() -> None:
 )
 def test_a_body_that_is_not_as_it_says_is_refused(body: bytes, encoding: str, sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        http_codec.decompress(body, encoding, 1000)
+        http_compression.decompress(body, encoding, 1000)
     assert sentence in str(caught.value)
 
 
@@ -209,5 +209,5 @@ def test_a_body_that_is_not_as_it_says_is_refused(body: bytes, encoding: str, se
         ("gzip, deflate, br, zstd", "gzip"),
     ],
 )
-def test_the_answer_is_compressed_as_the_client_likes_best(header: str, encoding: str) -> None:
-    assert http_codec.accepted_encoding(header) == encoding
+def test_the_response_uses_the_clients_preferred_encoding(header: str, encoding: str) -> None:
+    assert http_compression.accepted_encoding(header) == encoding

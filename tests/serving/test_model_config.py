@@ -10,7 +10,7 @@ from onnx import TensorProto
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array
 from moonfed.serving.model_manager import ModelManager
-from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run
+from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run_session
 from tests.support.model_repositories import (
     BATCHED,
     INPUT,
@@ -137,7 +137,7 @@ def test_a_model_is_warmed_up_before_it_is_ready(tmp_path: Path, value: str, mon
 
     def recorded(session: OnnxSession, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         fed.append(feeds["inputs"])
-        return run(session, names, feeds)
+        return run_session(session, names, feeds)
 
     monkeypatch.setattr("moonfed.serving.warm_up.run", recorded)
     models = serve(tmp_path)
@@ -155,7 +155,7 @@ def test_every_session_of_a_version_is_warmed_up(tmp_path: Path, monkeypatch: py
 
     def recorded(session: OnnxSession, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         warmed.append(session)
-        return run(session, names, feeds)
+        return run_session(session, names, feeds)
 
     def two(path: Path, config: object, settings: SessionSettings) -> list[OnnxSession]:
         return [OnnxSession(path, settings), OnnxSession(path, settings)]

@@ -102,7 +102,7 @@ def until(condition: Callable[[], bool]) -> None:
         threading.Event().wait(0.01)
 
 
-def test_answers_are_bit_identical_to_onnx_runtime(repository: Path, client: Client, protocol: str) -> None:
+def test_responses_match_onnx_runtime_bit_for_bit(repository: Path, client: Client, protocol: str) -> None:
     inputs = batch_of(5)
     for asked, version in (("", 2), ("1", 1), ("2", 2)):
         result = client.infer("linear", [input_of(protocol, inputs)], model_version=asked, request_id="seven")
@@ -111,7 +111,7 @@ def test_answers_are_bit_identical_to_onnx_runtime(repository: Path, client: Cli
         assert (answer["model_name"], answer["model_version"], answer["id"]) == ("linear", str(version), "seven")
 
 
-def test_the_aio_client_asks_many_at_once(repository: Path, server: Server) -> None:
+def test_the_aio_client_sends_concurrent_requests(repository: Path, server: Server) -> None:
     batches = [batch_of(1 + n % 3, seed=n) for n in range(20)]
 
     async def ask() -> list[Any]:
@@ -126,7 +126,7 @@ def test_the_aio_client_asks_many_at_once(repository: Path, server: Server) -> N
 @pytest.mark.parametrize("binary_in", [True, False])
 @pytest.mark.parametrize("binary_out", [True, False])
 @pytest.mark.parametrize("packed", [None, "gzip", "deflate"])
-def test_http_takes_and_gives_tensors_in_every_form(
+def test_http_supports_json_and_binary_tensors(
     repository: Path, server: Server, binary_in: bool, binary_out: bool, packed: str | None
 ) -> None:
     inputs = batch_of(7)
@@ -144,14 +144,14 @@ def test_http_takes_and_gives_tensors_in_every_form(
 
 
 @pytest.mark.parametrize("packed", ["gzip", "deflate"])
-def test_grpc_takes_compressed_messages(repository: Path, server: Server, packed: str) -> None:
+def test_grpc_accepts_compressed_messages(repository: Path, server: Server, packed: str) -> None:
     inputs = batch_of(7)
     with triton_grpc.InferenceServerClient(server.grpc) as client:
         result = client.infer("linear", [input_of("grpc", inputs)], compression_algorithm=packed)
     assert result.as_numpy("probabilities").tobytes() == direct(repository, 2, inputs).tobytes()
 
 
-def test_classes_are_told_with_their_names(repository: Path, client: Client, protocol: str) -> None:
+def test_classes_are_returned_with_their_names(repository: Path, client: Client, protocol: str) -> None:
     inputs = batch_of(2)
     wanted = TRITON[protocol].InferRequestedOutput("probabilities", class_count=CLASSES)
     result = client.infer("linear", [input_of(protocol, inputs)], outputs=[wanted]).as_numpy("probabilities")
@@ -184,7 +184,7 @@ def test_the_server_and_its_models_describe_themselves(client: Client, protocol:
 
 
 @pytest.mark.parametrize("model", UNAVAILABLE)
-def test_a_model_that_cannot_be_loaded_is_told_with_its_reason_and_the_others_are_served(
+def test_a_model_that_fails_to_load_is_reported_and_the_others_are_served(
     repository: Path, server: Server, client: Client, protocol: str, model: str
 ) -> None:
     found = client.get_model_repository_index(**({"as_json": True} if protocol == "grpc" else {}))
@@ -204,7 +204,7 @@ def test_a_model_that_cannot_be_loaded_is_told_with_its_reason_and_the_others_ar
     assert answer.tobytes() == direct(repository, 2, batch_of(1)).tobytes()
 
 
-def test_the_index_may_be_of_what_is_ready_alone(server: Server) -> None:
+def test_the_index_can_be_limited_to_ready_models(server: Server) -> None:
     ready = {"linear", "sum", "pair", "crowd"}
     by_http = json.loads(get(server.http, "/v2/repository/index", b'{"ready": true}')[1])
     assert {(entry["name"], entry["state"]) for entry in by_http} == {(name, "READY") for name in ready}
@@ -312,7 +312,7 @@ def test_statistics_and_metrics_count_the_same(server: Server, client: Client, p
         ),
     ],
 )
-def test_errors_have_tritons_codes_and_sentences(
+def test_errors_have_tritons_codes_and_messages(
     client: Client,
     protocol: str,
     model: str,
@@ -330,7 +330,7 @@ def test_errors_have_tritons_codes_and_sentences(
     assert caught.value.message().startswith(sentence)
 
 
-def test_a_sentence_that_is_too_long_for_a_status_is_cut(server: Server) -> None:
+def test_an_error_message_too_long_for_a_status_is_truncated(server: Server) -> None:
     with (
         triton_grpc.InferenceServerClient(server.grpc) as client,
         pytest.raises(InferenceServerException) as caught,
@@ -340,7 +340,7 @@ def test_a_sentence_that_is_too_long_for_a_status_is_cut(server: Server) -> None
     assert caught.value.message().startswith("Request for unknown model: 'xxx")
 
 
-def test_what_onnx_runtime_cannot_run_is_its_own_error(client: Client, protocol: str) -> None:
+def test_an_onnx_runtime_failure_is_an_internal_error(client: Client, protocol: str) -> None:
     inputs = [
         input_of(protocol, np.ones((1, 3), np.float32), name="a"),
         input_of(protocol, batch_of(1)[:, :2], name="b"),
@@ -351,7 +351,7 @@ def test_what_onnx_runtime_cannot_run_is_its_own_error(client: Client, protocol:
 
 
 @pytest.mark.parametrize("size", [12, 20])
-def test_another_number_of_bytes_is_refused(server: Server, protocol: str, size: int) -> None:
+def test_a_wrong_number_of_bytes_is_rejected(server: Server, protocol: str, size: int) -> None:
     if protocol == "http":
         tensor = {"name": "inputs", "shape": [1, 4], "datatype": "FP32", "parameters": {"binary_data_size": size}}
         header = json.dumps({"inputs": [tensor]}).encode()
@@ -371,9 +371,7 @@ def test_another_number_of_bytes_is_refused(server: Server, protocol: str, size:
 
 
 @pytest.mark.parametrize(("packed", "unpack"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)])
-def test_http_compresses_an_answer_for_who_accepts_it(
-    server: Server, packed: str, unpack: Callable[[bytes], bytes]
-) -> None:
+def test_http_compresses_responses_on_request(server: Server, packed: str, unpack: Callable[[bytes], bytes]) -> None:
     tensor = {"name": "inputs", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}
     body = json.dumps({"inputs": [tensor]}).encode()
     plain = get(server.http, "/v2/models/linear/infer", body)[1]
@@ -386,7 +384,7 @@ def test_metrics_are_text_for_prometheus(server: Server) -> None:
         assert connection.getresponse().headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
-def test_streams_answer_in_order_and_go_on_after_an_error(repository: Path, server: Server) -> None:
+def test_streams_answer_in_order_and_continue_after_an_error(repository: Path, server: Server) -> None:
     answers: list[tuple[Any, Any]] = []
     ended = threading.Event()
 
@@ -414,7 +412,7 @@ def test_streams_answer_in_order_and_go_on_after_an_error(repository: Path, serv
         assert result.as_numpy("probabilities").tobytes() == direct(repository, 2, batches[n]).tobytes()
 
 
-def test_open_streams_take_no_thread_from_unary_requests(server: Server) -> None:
+def test_open_streams_do_not_block_unary_requests(server: Server) -> None:
     clients = [triton_grpc.InferenceServerClient(server.grpc) for _ in range(20)]
     answered = [threading.Event() for _ in clients]
     for client, event in zip(clients, answered, strict=True):
@@ -428,7 +426,7 @@ def test_open_streams_take_no_thread_from_unary_requests(server: Server) -> None
         client.close()
 
 
-def test_messages_that_never_come_take_no_thread_from_others(server: Server) -> None:
+def test_incomplete_messages_do_not_block_other_requests(server: Server) -> None:
     gate = threading.Event()
 
     def nothing() -> Iterator[bytes]:
@@ -446,7 +444,7 @@ def test_messages_that_never_come_take_no_thread_from_others(server: Server) -> 
         gate.set()
 
 
-def test_requests_that_wait_for_each_other_all_come_through(repository: Path, server: Server) -> None:
+def test_requests_that_wait_for_each_other_all_succeed(repository: Path, server: Server) -> None:
     batches = [batch_of(1, seed=n) for n in range(32)]
 
     def ask(inputs: Array) -> Any:  # noqa: ANN401
@@ -459,7 +457,7 @@ def test_requests_that_wait_for_each_other_all_come_through(repository: Path, se
     assert np.allclose(np.concatenate(found), expected, atol=1e-6)
 
 
-def test_a_client_that_leaves_in_mid_request_harms_nobody(server: Server, protocol: str) -> None:
+def test_a_client_that_disconnects_during_a_request_affects_no_other(server: Server, protocol: str) -> None:
     import socket
 
     host, port = getattr(server, protocol).split(":")
@@ -489,7 +487,7 @@ def test_grpc_health_is_served(server: Server) -> None:
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_what_is_not_offered_says_so(server: Server) -> None:
+def test_unsupported_features_are_reported(server: Server) -> None:
     with triton_grpc.InferenceServerClient(server.grpc) as client:
         for asked in (client.get_system_shared_memory_status, client.get_trace_settings, client.get_log_settings):
             with pytest.raises(InferenceServerException, match="is not supported by this server") as caught:

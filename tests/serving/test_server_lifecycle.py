@@ -96,7 +96,7 @@ def until_full(channel: grpc.Channel) -> None:
         open_streams()
 
 
-def test_a_server_that_is_told_to_stop_answers_what_is_under_way(repository: Path, log_file: Path) -> None:
+def test_a_stopping_server_finishes_the_requests_in_flight(repository: Path, log_file: Path) -> None:
     write_model(repository, "pair", 1, linear(), waits_for(2))
     gate = threading.Event()
     with (
@@ -131,7 +131,7 @@ def test_a_server_that_is_told_to_stop_answers_what_is_under_way(repository: Pat
     assert "Traceback" not in server.log
 
 
-def test_a_stop_waits_no_longer_than_it_is_told(repository: Path, log_file: Path) -> None:
+def test_a_stop_waits_no_longer_than_drain_seconds(repository: Path, log_file: Path) -> None:
     write_model(repository, "pair", 1, linear(), waits_for(2))
     with ThreadPoolExecutor(1) as pool, served(repository, log_file, "--drain-seconds", "0") as server:
         waiting: Future[Any] = pool.submit(ask_grpc, server, "pair")
@@ -140,11 +140,11 @@ def test_a_stop_waits_no_longer_than_it_is_told(repository: Path, log_file: Path
         with pytest.raises(InferenceServerException):
             waiting.result()
         assert server.process.wait(timeout=60) == 1
-    assert "stopping with 1 inference requests under way" in server.log
+    assert "stopping with 1 inference requests in flight" in server.log
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)])
-def test_a_second_signal_ends_a_stop_that_waits(
+def test_a_second_signal_ends_a_waiting_stop(
     repository: Path, log_file: Path, numbers: tuple[signal.Signals, signal.Signals]
 ) -> None:
     write_model(repository, "pair", 1, linear(), waits_for(2))
@@ -166,7 +166,7 @@ def test_a_second_signal_ends_a_stop_that_waits(
         assert server.process.wait(timeout=60) == 1
 
 
-def test_a_server_without_requests_stops_at_once_with_an_open_stream(repository: Path, log_file: Path) -> None:
+def test_an_idle_stream_does_not_delay_a_stop(repository: Path, log_file: Path) -> None:
     with served(repository, log_file) as server, triton_grpc.InferenceServerClient(server.grpc) as client:
         ended = threading.Event()
         client.start_stream(lambda result, error: ended.set())
@@ -177,7 +177,7 @@ def test_a_server_without_requests_stops_at_once_with_an_open_stream(repository:
         client.stop_stream(cancel_requests=True)
 
 
-def test_more_requests_at_once_than_the_limit_are_refused(repository: Path, log_file: Path) -> None:
+def test_requests_beyond_the_limit_are_refused(repository: Path, log_file: Path) -> None:
     write_model(repository, "pair", 1, linear(), waits_for(2))
     with (
         ThreadPoolExecutor(1) as pool,
@@ -219,7 +219,7 @@ class Stream:
         assert list(self._answers) == []
 
 
-def test_more_streams_at_once_than_there_are_threads_for_are_refused(repository: Path, log_file: Path) -> None:
+def test_streams_beyond_the_limit_are_refused(repository: Path, log_file: Path) -> None:
     with served(repository, log_file) as server, grpc.insecure_channel(server.grpc) as channel:
         streams = [Stream(channel) for _ in range(64)]
         assert [each.ask() for each in streams] == [""] * 64  # all are open, at once
@@ -232,7 +232,7 @@ def test_more_streams_at_once_than_there_are_threads_for_are_refused(repository:
         assert server.stop() == 0
 
 
-def test_requests_of_an_open_stream_count_as_others_do(repository: Path, log_file: Path) -> None:
+def test_requests_on_a_stream_count_towards_the_limit(repository: Path, log_file: Path) -> None:
     write_model(repository, "pair", 1, linear(), waits_for(2))
     with (
         ThreadPoolExecutor(1) as pool,
@@ -250,9 +250,7 @@ def test_requests_of_an_open_stream_count_as_others_do(repository: Path, log_fil
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_a_client_that_leaves_while_its_request_waits_takes_nobodys_place(
-    repository: Path, log_file: Path, protocol: str
-) -> None:
+def test_a_disconnected_clients_queued_request_frees_its_place(repository: Path, log_file: Path, protocol: str) -> None:
     write_model(repository, "pair", 1, linear(), waits_for(2))
     with served(repository, log_file, "--max-concurrent-requests", "2") as server, ThreadPoolExecutor(2) as pool:
         for _ in range(3):  # if one place were lost each time, none would be left
@@ -298,7 +296,7 @@ def ask_unless_busy(server: Server) -> Result | None:
         return None
 
 
-def test_a_flood_past_a_models_queue_is_refused_and_the_others_are_served(repository: Path, log_file: Path) -> None:
+def test_a_flooded_model_refuses_requests_and_the_others_are_served(repository: Path, log_file: Path) -> None:
     bounded = waits_for(3).replace("preferred", "default_queue_policy { max_queue_size: 2 } preferred")
     write_model(repository, "bounded", 1, linear(), bounded)
     with ThreadPoolExecutor(2) as pool, served(repository, log_file) as server:
@@ -317,7 +315,7 @@ def test_a_flood_past_a_models_queue_is_refused_and_the_others_are_served(reposi
                 each.result()
 
 
-def test_requests_larger_than_the_limit_are_refused(repository: Path, log_file: Path) -> None:
+def test_requests_larger_than_the_limit_are_rejected(repository: Path, log_file: Path) -> None:
     with served(repository, log_file, "--max-request-size", "4KB") as server:
         with pytest.raises(InferenceServerException, match="larger than max") as caught:
             ask_grpc(server, size=1000)
@@ -326,7 +324,7 @@ def test_requests_larger_than_the_limit_are_refused(repository: Path, log_file: 
         status, answer = get(server.http, f"{LINEAR}/infer", body)
         assert (status, json.loads(answer)["error"]) == (
             413,
-            f"the request is {len(body)} bytes; at most 4000 are taken",
+            f"the request is {len(body)} bytes; at most 4000 are accepted",
         )
         host, port = server.http.split(":")
         with socket.create_connection((host, int(port)), timeout=60) as asking:  # before it sends so much
@@ -337,7 +335,7 @@ def test_requests_larger_than_the_limit_are_refused(repository: Path, log_file: 
         with closing(HTTPConnection(server.http, timeout=60)) as connection:  # of a length that it does not announce
             connection.request("POST", f"{LINEAR}/infer", iter([body[:3000], body[3000:]]), encode_chunked=True)
             chunked = connection.getresponse()
-            assert (chunked.status, b"at most 4000 are taken" in chunked.read()) == (413, True)
+            assert (chunked.status, b"at most 4000 are accepted" in chunked.read()) == (413, True)
         packed = gzip.compress(bytes(100_000))
         assert len(packed) < 4000
         status, answer = get(server.http, f"{LINEAR}/infer", packed, **{"Content-Encoding": "gzip"})
@@ -436,7 +434,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROGRAM, *options], capture_output=True, text=True, env=ENVIRONMENT, check=False)
 
 
-def test_what_cannot_be_served_is_told_in_a_sentence(
+def test_startup_errors_are_one_sentence(
     repository: Path, log_file: Path, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
     def refused(*options: str, path: Path = repository) -> str:
@@ -470,18 +468,20 @@ def test_a_provider_that_does_not_work_here_ends_the_server(repository: Path, pr
     ended = run(str(repository), *FREE_PORTS, "--provider", provider)
     assert (ended.returncode, ended.stdout) == (10, "")
     last = ended.stderr.splitlines()[-1]  # ONNX Runtime has its say before
-    assert last.startswith(f"moonfed-export: provider {provider} is wanted, but ")
+    assert last.startswith(f"moonfed-export: provider is {provider}")
 
 
 @pytest.mark.parametrize("mistaken", ["", "linear"])
-def test_a_server_without_any_model_says_what_it_looks_for(repository: Path, log_file: Path, mistaken: str) -> None:
+def test_a_server_without_models_warns_about_the_expected_layout(
+    repository: Path, log_file: Path, mistaken: str
+) -> None:
     path = repository / mistaken if mistaken else repository / "linear" / "1" / "none"
     path.mkdir(exist_ok=True)
     with served(path, log_file) as server:
-        assert f"{path} has no model that can be served; it must hold NAME/VERSION/model.onnx" in server.log
+        assert f"{path} has no model that can be served; it must contain NAME/VERSION/model.onnx" in server.log
 
 
-def test_the_server_imports_nothing_that_trains() -> None:
+def test_the_server_imports_no_training_code() -> None:
     program = (
         "import sys, moonfed.export.cli.program, moonfed.export.cli.serve, moonfed.serving.server\n"
         "print(sorted({'torch', 'onnx', 'moonfed.coordinator', "
@@ -492,7 +492,7 @@ def test_the_server_imports_nothing_that_trains() -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl_is_answered_with_a_large_body_that_it_announces_first(repository: Path, log_file: Path) -> None:
+def test_curl_can_send_a_large_body_after_expect_continue(repository: Path, log_file: Path) -> None:
     with served(repository, log_file, "--max-request-size", "1MB") as server:
         command = ["curl", "--silent", "--write-out", " %{http_code}", "--data-binary", "@-"]
         found = [
@@ -505,4 +505,4 @@ def test_curl_is_answered_with_a_large_body_that_it_announces_first(repository: 
             for extra in ([], ["--header", "Expect: 100-continue"])
         ]
     assert [each.split()[-1] for each in found] == ["413", "413"]
-    assert all("at most 1000000 are taken" in each for each in found)
+    assert all("at most 1000000 are accepted" in each for each in found)

@@ -13,7 +13,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import service_pb2
 
 from moonfed.errors import InvalidInput
-from moonfed.serving import grpc_codec, http_metadata
+from moonfed.serving import grpc_metadata, http_metadata
 from moonfed.serving.model_manager import ModelManager
 from moonfed.serving.statistics import BatchStatistics, Duration, ExecutedRequest, StatisticsRecorder, VersionStatistics
 from tests.support.gates import result
@@ -27,14 +27,14 @@ def durations(count: int, *ns: int) -> tuple[Duration, ...]:
     return tuple(Duration(count=count, ns=each) for each in ns)
 
 
-def test_a_batch_is_counted_once_and_its_durations_for_each_of_its_requests() -> None:
+def test_a_batch_counts_once_and_its_durations_count_per_request() -> None:
     counter = StatisticsRecorder()
-    counter.executed([ExecutedRequest(2, 100, 150), ExecutedRequest(3, 120, 150)], (150, 160, 260, 300))
-    counter.executed([ExecutedRequest(5, 400, 410)], (410, 411, 431, 437))
-    counter.executed([ExecutedRequest(1, 500, 500)], (500, 503, 504, 509))
-    counter.failed("REJECTED", 7)
-    counter.failed("OTHER", 8)
-    counter.failed("REJECTED", 9)
+    counter.record_execution([ExecutedRequest(2, 100, 150), ExecutedRequest(3, 120, 150)], (150, 160, 260, 300))
+    counter.record_execution([ExecutedRequest(5, 400, 410)], (410, 411, 431, 437))
+    counter.record_execution([ExecutedRequest(1, 500, 500)], (500, 503, 504, 509))
+    counter.record_failure("REJECTED", 7)
+    counter.record_failure("OTHER", 8)
+    counter.record_failure("REJECTED", 9)
     found = counter.snapshot("cnn", "3", 4)
     assert (found.name, found.version, found.pending) == ("cnn", "3", 4)
     assert (found.inference_count, found.execution_count) == (11, 3)
@@ -67,7 +67,7 @@ model_stats {
 """
 
 
-def test_both_protocols_tell_all_that_was_counted() -> None:
+def test_both_protocols_report_all_statistics() -> None:
     batch = BatchStatistics(
         batch_size=16,
         compute_input=Duration(count=17, ns=18),
@@ -89,7 +89,7 @@ def test_both_protocols_tell_all_that_was_counted() -> None:
         batches=(batch,),
     )
     expected = text_format.Parse(TOLD, service_pb2.ModelStatisticsResponse())
-    assert grpc_codec.model_statistics([found]) == expected
+    assert grpc_metadata.model_statistics([found]) == expected
     by_http = http_metadata.model_statistics([found])
     assert json_format.ParseDict(by_http, service_pb2.ModelStatisticsResponse()) == expected
 
@@ -99,7 +99,7 @@ def served(repository: Path, monkeypatch: pytest.MonkeyPatch, batching: str = ""
     write_model(repository, "linear", 1, linear(), NOT_BATCHING + batching)
     models = serve(repository)
     looks = itertools.count(time.monotonic_ns(), TICK)
-    monkeypatch.setattr("moonfed.serving.model._clock", lambda: next(looks))
+    monkeypatch.setattr("moonfed.serving.model_version._clock", lambda: next(looks))
     return models
 
 

@@ -32,5 +32,5 @@ def test_an_error_that_nobody_foresaw_is_logged_and_tells_nothing(caplog: pytest
     with caplog.at_level(logging.ERROR):
         code, status, sentence = status_of(KeyError("a secret"))
     assert (code, status) == (grpc.StatusCode.INTERNAL, 500)
-    assert sentence == "the server has a problem of its own; its log says more"
+    assert sentence == "internal error; the server's log has the details"
     assert "a secret" in caplog.text

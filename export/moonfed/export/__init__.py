@@ -1,1 +1,1 @@
-"""Compiling: models, local objectives, training plans, bundles and ONNX graphs."""
+"""Compiling: networks, training plans, bundles and ONNX graphs; the evaluator; and the moonfed-export program."""

@@ -1,4 +1,4 @@
-"""How much memory a step of training takes for each sample, counted where the network is still a module of its own."""
+"""The activation memory per sample of a training step, measured on the uncompiled network."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import torch
 
 from moonfed.export.network import Network
 
-FEW, MORE = 4, 8  # samples in two batches, whose difference leaves out what does not depend on the batch
+FEW, MORE = 4, 8  # two batch sizes, whose difference cancels memory that does not depend on the batch
 
 
 def activation_bytes(network: Network, inputs: torch.Tensor) -> int:
-    """What autograd keeps of each sample between a forward and a backward pass, in float32.
+    """Return the bytes that autograd saves per sample between a forward and a backward pass, in float32.
 
-    `inputs`: at least 8 raw samples [B, …]. The network is not changed.
+    `inputs`: at least 8 raw samples [B, …]. The network is not modified.
     """
     trained = copy.deepcopy(network).train()
-    kept = [_kept_bytes(trained, inputs[:count]) for count in (FEW, MORE)]
-    return max(0, kept[1] - kept[0]) // (MORE - FEW)
+    saved = [_saved_bytes(trained, inputs[:count]) for count in (FEW, MORE)]
+    return max(0, saved[1] - saved[0]) // (MORE - FEW)
 
 
-def _kept_bytes(network: Network, inputs: torch.Tensor) -> int:
-    """Each piece of memory once, however many operations keep it."""
+def _saved_bytes(network: Network, inputs: torch.Tensor) -> int:
+    """Sum the saved storages, each once however many operations save it."""
     sizes: dict[int, int] = {}
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
+    def record(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logits_BC = network(inputs)  # noqa: N806 - alive, so that no memory is given out twice
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
+        logits_BC = network(inputs)  # noqa: N806 - kept alive, so that no memory is reused
         loss = logits_BC.logsumexp(1).sum()
     del loss
     return sum(sizes.values())

@@ -1,7 +1,7 @@
-"""TorchScript archives without a trace of the machine, or of the moment, that made them.
+"""Reproducible TorchScript archives: the same plan gives the same bytes on any machine at any time.
 
-`.debug_pkl` records hold the exporter's source lines with their paths. TorchScript numbers the classes of one process
-(`___torch_mangle_17`), so the same plan compiled twice differs; here they are numbered by order of appearance.
+`.debug_pkl` records hold the exporter's source lines and paths, so they are dropped. TorchScript numbers the classes of
+a process (`___torch_mangle_17`), so they are renumbered from 0.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 import zipfile
 
 _MANGLED = re.compile(rb"___torch_mangle_(\d+)")
-_DROPPED = (".debug_pkl", ".data/serialization_id")  # the second is a checksum of what was just changed
+_DROPPED = (".debug_pkl", ".data/serialization_id")  # the second is a checksum of the original records
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def clean_archive(content: bytes) -> bytes:
-    """The same archive, without debug records and with fixed numbers and times."""
+    """Return the archive without debug records and with fixed numbers and times."""
     with zipfile.ZipFile(io.BytesIO(content)) as source:
         records = {name: source.read(name) for name in source.namelist() if not name.endswith(_DROPPED)}
     numbers = _new_numbers(records)

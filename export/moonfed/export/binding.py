@@ -1,4 +1,4 @@
-"""Binds a model's tensors into a bundle's ONNX graph, and says in the file where they come from. Needs no torch."""
+"""Binding of a model's tensors into a bundle's ONNX graph, with metadata on their origin. Needs no torch."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from moonfed.version import RELEASE
 
 INPUT, OUTPUT, EMBEDDINGS = "inputs", "probabilities", "embeddings"  # of the graph; embeddings are z [B, D]
 PREFIX = "moonfed."
-_PREPROCESSING = "preprocessing."  # begins the names of its constants
+_PREPROCESSING = "preprocessing."  # prefix of the names of its constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOrigin:
-    """Where a model comes from."""
+    """The run and round that produced a model."""
 
     run: str
-    round: int  # 0: the weights that the run started from
+    round: int  # 0: the run's initial weights
     manifest: str  # sha256
     model: str  # sha256
 
 
 def bind_file(template: bytes, model: Path, manifest: Manifest, origin: ModelOrigin | None = None) -> bytes:
-    """`bind` for a model file; raises SchemaMismatch if its tensors are not the manifest's."""
+    """Bind a model file; raise SchemaMismatch if its tensors are not the manifest's."""
     return bind(template, open_model(model, manifest.tensors), manifest, origin)
 
 
 def bind(
     template: bytes, model: Vector, manifest: Manifest, origin: ModelOrigin | None = None, *, embeddings: bool = False
 ) -> bytes:
-    """The graph with a model's tensors as its initialisers, and with `embeddings` as a second output if wanted.
+    """Return the graph with a model's tensors as its initialisers, and optionally with `embeddings` as second output.
 
     `model`: the flat vector in the manifest's order. Raises SchemaMismatch if the graph lacks one of its tensors,
-    InvalidInput if it lacks embeddings that are wanted.
+    InvalidInput if it lacks the requested embeddings.
     """
     proto = onnx.ModelProto.FromString(template)
     initialisers = {initialiser.name: initialiser for initialiser in proto.graph.initializer}
@@ -58,7 +58,7 @@ def bind(
 
 
 def metadata(manifest: Manifest, origin: ModelOrigin | None = None) -> dict[str, str]:
-    """What a bound graph says of itself; lists are JSON."""
+    """Return a bound graph's metadata entries; lists are JSON."""
     entries: dict[str, str] = {
         "release": RELEASE,
         "name": manifest.name,
@@ -78,7 +78,7 @@ def metadata(manifest: Manifest, origin: ModelOrigin | None = None) -> dict[str,
 
 
 def read_metadata(graph: bytes, where: str = "the graph") -> Mapping[str, str]:
-    """The entries that moonfed wrote, without their prefix; InvalidInput for bytes that are no ONNX."""
+    """Read moonfed's metadata entries without their prefix; raise InvalidInput for bytes that are not ONNX."""
     try:
         proto = onnx.ModelProto.FromString(graph)
     except DecodeError as error:
@@ -89,7 +89,7 @@ def read_metadata(graph: bytes, where: str = "the graph") -> Mapping[str, str]:
 
 
 def with_metadata(graph: bytes, entries: Mapping[str, str]) -> bytes:
-    """The same graph with exactly these entries, sorted, and no others."""
+    """Return the graph with exactly these metadata entries, sorted."""
     proto = onnx.ModelProto.FromString(graph)
     _set_metadata(proto, entries)
     return proto.SerializeToString(deterministic=True)
@@ -100,25 +100,23 @@ def _set_metadata(proto: onnx.ModelProto, entries: Mapping[str, str]) -> None:
 
 
 def _choose_outputs(proto: onnx.ModelProto, manifest: Manifest, *, embeddings: bool) -> None:
-    """Leaves the outputs that are wanted; what leads to z leads to the probabilities as well, so no node goes."""
+    """Drop unwanted outputs; every node that computes z also computes the probabilities, so all nodes stay."""
     wanted = (OUTPUT, EMBEDDINGS) if embeddings else (OUTPUT,)
     chosen = [output for output in proto.graph.output if output.name in wanted]
     if len(chosen) < len(wanted):
-        raise InvalidInput(
-            f"embeddings are wanted of bundle {manifest.name!r}, whose graph has none: it was built by an older release"
-        )
+        raise InvalidInput(f"embeddings are requested, but the graph of bundle {manifest.name!r} has none")
     del proto.graph.output[:]
     proto.graph.output.extend(chosen)
 
 
 def _preprocessing(proto: onnx.ModelProto, sample: InputSpec) -> dict[str, object]:
-    """What the graph does to raw samples first; the constants are read from the graph itself.
+    """Describe the graph's preprocessing; the constants are read from the graph itself.
 
-    Pictures: value * factor + shift for each channel, then bilinear resizing to `resized`, height and width, if they
-    are too small. Features: (value - mean) / deviation.
+    Images: value * factor + shift for each channel, then bilinear resizing to `resized` (height and width) if they are
+    too small. Features: (value - mean) / deviation.
     """
     steps: dict[str, object] = {
-        tensor.name.removeprefix(_PREPROCESSING): (onnx.numpy_helper.to_array(tensor) + 0.0).tolist()  # never -0.0
+        tensor.name.removeprefix(_PREPROCESSING): (onnx.numpy_helper.to_array(tensor) + 0.0).tolist()  # avoids -0.0
         for tensor in proto.graph.initializer
         if tensor.name.startswith(_PREPROCESSING)
     }

@@ -1,4 +1,4 @@
-"""Builds a bundle from a recipe: network, plan, graph, seeded weights and manifest, checked before anyone sees it."""
+"""Building a bundle from a recipe: network, plan, graph, seeded weights and manifest, checked before it is returned."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from moonfed.plan import Plan, load_plan
 from moonfed.registry import selection_of
 from moonfed.tensors import TensorSpec, Vector, write_model
 
-MINIMUM_TORCH = "2.4"  # the first with torch.ops.aten._fused_sgd_ on the CPU
+MINIMUM_TORCH = "2.4"  # the first release with torch.ops.aten._fused_sgd_ on the CPU
 
 
 def build_bundle(recipe: BundleRecipe) -> Bundle:
-    """Builds and checks a bundle; the same recipe and the same releases of the libraries give the same bytes.
+    """Build and check a bundle; the same recipe and library versions give the same bytes.
 
-    The checks: TorchScript and ONNX can express the model, the model takes the input and returns one logit per class,
-    rounds with the saved and loaded plan have finite losses and results and change the weights, and the graph predicts
-    what the plan predicts. Raises InvalidInput naming what is wrong with the recipe, or what does not combine.
+    The checks: TorchScript and ONNX can express the model; it accepts the input and returns one logit per class; rounds
+    with the saved and reloaded plan have finite losses and results and change the weights; the graph predicts what the
+    plan predicts. Raises InvalidInput naming the setting, or the combination of settings, that is wrong.
     """
     settings = read_settings(recipe.method, recipe.settings)
     _require_views(recipe, settings)
@@ -131,7 +131,7 @@ def _plan_spec(settings: MethodSettings, least: int, activations: int) -> PlanSp
 
 
 def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, bytes]) -> None:
-    """Trains a little, then compares graph and plan with the trained weights, which neither of them was built with."""
+    """Train a few steps, then compare graph and plan with the trained weights, which neither was built with."""
     initial = [tensor.detach() for tensor in exchanged_tensors(network).values()]
     trained = check_training(plan, initial, manifest)
     graph = bind(files[GRAPH_FILE], np.concatenate([_flat(tensor) for tensor in trained]), manifest)

@@ -1,4 +1,4 @@
-"""What a bundle is built from: a recipe, checked before anything is built, and the settings of a method by name."""
+"""The recipe of a bundle, checked before anything is built, and the settings of a method by name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from moonfed.training_spec import TrainingSpec
 
 Settings = Mapping[str, float | int | str]
 DEFAULT_BATCH_SIZE = 64  # Li, He, Song (CVPR 2021), section 4.1
-ADVICE = "`moonfed-export methods` lists all with their defaults"
+ADVICE = "`moonfed-export methods` lists them with their defaults"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleRecipe:
-    """A model, a method and their settings. `settings` may hold numbers or their text, as a command line has them."""
+    """A model, a method and their settings. `settings` may hold numbers or, as on a command line, their text."""
 
     name: str
     model: str
@@ -31,7 +31,7 @@ class BundleRecipe:
     classes: tuple[str, ...]
     method: str = "fedavg"
     settings: Settings = field(default_factory=dict)
-    mean: tuple[float, ...] | None = None  # one for each channel of pixels in [0, 1], or for each feature, or one
+    mean: tuple[float, ...] | None = None  # one per channel (of pixels in [0, 1]) or per feature, or a single one
     deviation: tuple[float, ...] | None = None
     augmentation: str = "none"
     projection: int | None = PROJECTION  # the projection head's output; None: no head
@@ -41,7 +41,7 @@ class BundleRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodSettings:
-    """A method with everything around it that `settings` can change."""
+    """A method, its optimiser and its local training: everything that `settings` can change."""
 
     method: Method
     optimiser: Sgd
@@ -49,13 +49,13 @@ class MethodSettings:
 
     @property
     def hyperparameters(self) -> dict[str, float]:
-        """The plan's: the optimiser's and the objective's."""
+        """The plan's hyperparameters: those of the optimiser and of the objective."""
         optimiser = {item.name: float(getattr(self.optimiser, item.name)) for item in fields(Sgd)}
         return optimiser | self.method.coefficients()
 
 
 def read_settings(method: str, settings: Settings) -> MethodSettings:
-    """The method of that name with these settings, the rest at the paper's values.
+    """Read the settings of a method; missing ones keep the paper's values.
 
     Raises InvalidInput for an unknown method, an unknown setting or a value that is not allowed.
     """
@@ -81,22 +81,22 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
 
 
 def read_federated(method: str) -> str:
-    """The name, unless it is a method's whose devices exchange nothing, for which no coordinator is needed."""
+    """Return the method's name; raise InvalidInput for a method whose devices exchange nothing."""
     if method in METHODS and not METHODS[method].exchanges:
         raise InvalidInput(
-            f"method is {method!r}, whose devices exchange nothing, so no federation needs a bundle of it; "
+            f"method is {method!r}, whose devices exchange nothing, so it needs no bundle; "
             "`moonfed-experiments simulate` trains it"
         )
     return method
 
 
 def default_training(method: str) -> dict[str, int]:
-    """The device's loop over its data, unless settings say otherwise."""
+    """Return the default settings of the device's training loop."""
     return {"epochs": METHODS[method].default_epochs, "batch_size": DEFAULT_BATCH_SIZE}
 
 
 def read_input(text: str) -> InputSpec:
-    """`32x32x3` (height, width, channels of a picture) or `features:30`; InvalidInput for anything else."""
+    """Parse `32x32x3` (an image's height, width, channels) or `features:30`; raise InvalidInput for anything else."""
     if match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text):
         return InputSpec(kind="image", shape=tuple(int(side) for side in match.groups()))
     if match := re.fullmatch(r"features:(\d+)", text):
@@ -105,7 +105,7 @@ def read_input(text: str) -> InputSpec:
 
 
 def read_classes(text: str) -> tuple[str, ...]:
-    """`cat,dog,bird`, or a number N for classes called 0 to N-1."""
+    """Parse class names such as `cat,dog,bird`, or a number N for classes named 0 to N-1."""
     if text.isdecimal():
         return tuple(str(index) for index in range(int(text)))
     names = tuple(name.strip() for name in text.split(","))
@@ -115,7 +115,7 @@ def read_classes(text: str) -> tuple[str, ...]:
 
 
 def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    """`0.49,0.48,0.45`; nothing for nothing."""
+    """Parse numbers such as `0.49,0.48,0.45`; return None for None."""
     if text is None:
         return None
     try:
@@ -125,7 +125,7 @@ def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
 
 
 def read_projection(text: str) -> int | None:
-    """A width, or `none` for no projection head."""
+    """Parse the projection head's width, or `none` for no head."""
     if text == "none":
         return None
     if text.isdecimal() and int(text) >= 1:
@@ -134,7 +134,7 @@ def read_projection(text: str) -> int | None:
 
 
 def _number(key: str, value: float | int | str, owner: type[Any]) -> float | int:
-    """The value as the field's type; the dataclass itself checks its range."""
+    """Convert a value to its field's type; the dataclass itself checks the range."""
     whole = next(item.type for item in fields(owner) if item.name == key) in (int, "int")
     try:
         number = float(value)

@@ -1,4 +1,4 @@
-"""What can be set: every method and every server rule with its settings and their defaults."""
+"""The catalogue of methods and server rules with their settings and defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Defaults = dict[str, Any]
 
 
 def catalogue() -> dict[str, Any]:
-    """A document: `methods`, each with what `--set` can change, and `server_rules`, with what `--server-set` can."""
+    """Return a document: `methods` with the settings of `--set`, `server_rules` with those of `--server-set`."""
     return {
         "methods": {
             name: {
@@ -33,14 +33,14 @@ def catalogue() -> dict[str, Any]:
 
 
 def training_defaults(method: str) -> Defaults:
-    """The settings that every method has: the optimiser's and those of the device's loop over its data."""
+    """Return the settings that every method has: those of the optimiser and of the device's training loop."""
     return _defaults(Sgd) | _defaults(TrainingSpec) | default_training(method)
 
 
 def table() -> str:
-    """The same for people: what all methods have in common comes once."""
+    """Format the catalogue for people, with the settings that all methods share listed once."""
     document, common = catalogue(), training_defaults("fedavg")
-    lines = ["Methods (--method) and their settings (--set); all have", f"    {_pairs(common)}"]
+    lines = ["Methods (--method) and their settings (--set); every method has", f"    {_pairs(common)}"]
     for name, entry in document["methods"].items():
         own = {key: value for key, value in entry["settings"].items() if common.get(key) != value}
         lines += _entry(name, entry["about"], own)
@@ -63,11 +63,11 @@ def _text(value: object) -> str:
 
 
 def _defaults(owner: type[Any]) -> Defaults:
-    """A settings class' fields and their defaults; those without one have theirs elsewhere."""
+    """Return the fields of a settings class that have a default; `default_training` has those of the others."""
     return {item.name: item.default for item in fields(owner) if item.default is not MISSING}
 
 
 def _about(docstring: str | None) -> str:
-    """A docstring's first line, without the name that it opens with."""
+    """Return a docstring's first line without the name that it opens with."""
     first = (docstring or "").strip().splitlines()[0]
     return first.partition(": ")[2] or first

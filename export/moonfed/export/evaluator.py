@@ -1,7 +1,7 @@
-"""The evaluator: scores a run's global models on held-out data, through the ONNX graph, and reports the metrics.
+"""The evaluator: it scores a run's global models on held-out data through the ONNX graph, and records the metrics.
 
-The coordinator never runs a model, so this is a process of its own. It can come and go: whatever has no metrics yet,
-the weights that the run started from included, is scored first.
+The coordinator never runs a model, so this is a process of its own. It can stop and start at any time: it first scores
+every model without metrics, including the run's initial weights.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class RoundScore:
 
     round: int
     score: Score
-    seconds: float  # from fetching the model to its score
+    seconds: float  # including fetching the model
 
 
 def score_model(graph: bytes, model: Path, manifest: Manifest, data: RawSamples) -> Score:
-    """Accuracy and loss of a model file bound into a bundle's graph."""
+    """Return accuracy and loss of a model file bound into a bundle's graph."""
     return Predictor(bind_file(graph, model, manifest)).score(data.inputs, data.labels)
 
 
@@ -41,11 +41,11 @@ def open_evaluator(
     run: str,
     data: Path,
     *,
-    scored: Callable[[RoundScore], None],
-    away: Callable[[Unavailable], None],
-    patient: bool,
+    on_score: Callable[[RoundScore], None],
+    on_unavailable: Callable[[Unavailable], None],
+    wait: bool,
 ) -> Evaluator:
-    """An evaluator of a run on a .npz of test data; a patient one waits for a coordinator that is away."""
+    """Create an evaluator of a run on a .npz of test data; with `wait`, retry until the coordinator is available."""
     backoff = Backoff(limit=WAIT_LIMIT)
     while True:
         try:
@@ -53,16 +53,16 @@ def open_evaluator(
             samples = read_npz(data, manifest.input, manifest.classes)
             if len(samples) == 0:
                 raise InvalidInput(f"{data} holds no samples; at least one is needed")
-            return Evaluator(runs, run, manifest, samples, scored=scored, away=away)
-        except Unavailable as problem:
-            if not patient:
+            return Evaluator(runs, run, manifest, samples, on_score=on_score, on_unavailable=on_unavailable)
+        except Unavailable as error:
+            if not wait:
                 raise
-            away(problem)
+            on_unavailable(error)
         time.sleep(backoff.next())
 
 
 class Evaluator:
-    """Scores the models of one run."""
+    """An evaluator of one run's models."""
 
     def __init__(
         self,
@@ -71,15 +71,15 @@ class Evaluator:
         manifest: Manifest,
         data: RawSamples,
         *,
-        scored: Callable[[RoundScore], None],
-        away: Callable[[Unavailable], None],
+        on_score: Callable[[RoundScore], None],
+        on_unavailable: Callable[[Unavailable], None],
     ) -> None:
         self._runs, self._run, self._manifest, self._data = runs, run, manifest, data
-        self._scored, self._away = scored, away
+        self._on_score, self._on_unavailable = on_score, on_unavailable
         self._graph = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
 
     def catch_up(self) -> bool:
-        """Scores every global model without metrics; returns whether the run still goes on."""
+        """Score every global model without metrics; return whether the run is still running."""
         run = self._runs.get(self._run)
         for model in self._models(run):
             if "accuracy" not in model.metrics:
@@ -87,18 +87,18 @@ class Evaluator:
         return run.status == control_pb2.RUN_STATUS_RUNNING
 
     def follow(self) -> None:
-        """Scores models as they come until the run has ended; a coordinator that is away is waited for."""
-        watch_run(self._runs, self._run, look=self.catch_up, away=self._away)
+        """Score new models until the run has ended, waiting for the coordinator when it is unavailable."""
+        watch_run(self._runs, self._run, on_model=self.catch_up, on_unavailable=self._on_unavailable)
 
     def _models(self, run: control_pb2.Run) -> list[GlobalModel]:
         return global_models(run, self._runs.rounds(self._run), self._manifest)
 
     def _evaluate_unless_deleted(self, run: control_pb2.Run, model: GlobalModel) -> None:
-        """The coordinator may delete an old model while we are on our way to it."""
+        """Evaluate a model unless the coordinator has deleted it meanwhile."""
         try:
             self._evaluate(model)
         except NotFound:
-            if model.round in [still_there.round for still_there in self._models(run)]:
+            if model.round in [remaining.round for remaining in self._models(run)]:
                 raise
 
     def _evaluate(self, model: GlobalModel) -> None:
@@ -106,5 +106,5 @@ class Evaluator:
         path = self._runs.fetch(model.ref)
         score = score_model(self._graph, path, self._manifest, self._data)
         self._runs.record(self._run, model.round, asdict(score))
-        self._runs.forget(model.ref)
-        self._scored(RoundScore(round=model.round, score=score, seconds=time.monotonic() - started))
+        self._runs.remove(model.ref)
+        self._on_score(RoundScore(round=model.round, score=score, seconds=time.monotonic() - started))

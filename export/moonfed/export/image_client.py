@@ -1,4 +1,4 @@
-"""Asks a model about image files: one that is served, through the Open Inference Protocol, or one in an ONNX file."""
+"""Classification of image files by a served model, over the Open Inference Protocol, or by an ONNX file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ERRORS = {
     "StatusCode.DEADLINE_EXCEEDED": Unavailable,
     "StatusCode.INVALID_ARGUMENT": InvalidInput,
 }
-SECONDS = 60.0  # for an answer
+SECONDS = 60.0  # to wait for a response
 CONNECT_SECONDS = 5.0
 
 Pixels = npt.NDArray[np.uint8]
@@ -37,26 +37,26 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """One class that a sample may be of."""
+    """A class with the model's confidence in it."""
 
     index: int
-    label: str  # empty: the model names no classes
+    label: str  # empty if the model does not name its classes
     confidence: float
 
 
 class Classifier(Protocol):
-    """A model that takes pictures."""
+    """A model that classifies images."""
 
     sample: InputSpec
 
     def classify(self, pixels: Pixels, top: int) -> list[Prediction]:
-        """The most probable classes of one sample [height, width, channels], the best first."""
+        """Return the most probable classes of one sample [height, width, channels], best first."""
 
 
 def classify_images(
     classifier: Classifier, images: Sequence[Path], top: int
 ) -> Iterator[tuple[Path, list[Prediction]]]:
-    """Each image, fitted to what the model takes, with its classes; raises NotFound or InvalidInput for one."""
+    """Yield each image with its classes, after fitting it to the model's input; raise NotFound or InvalidInput."""
     require_pillow()
     require_whole("top", top, 1)
     for image in images:
@@ -69,7 +69,7 @@ def classify_images(
 
 
 class FileClassifier:
-    """An ONNX file that `moonfed-export onnx` has written."""
+    """A classifier in an ONNX file written by `moonfed-export onnx`."""
 
     def __init__(self, path: Path) -> None:
         from moonfed.export.binding import read_metadata
@@ -83,17 +83,17 @@ class FileClassifier:
         self._predictor = Predictor(graph)
 
     def classify(self, pixels: Pixels, top: int) -> list[Prediction]:
-        """The most probable classes."""
+        """Return the most probable classes, best first."""
         (confidences,) = self._predictor.predict(pixels[None])
         best = np.argsort(-confidences, kind="stable")[:top]
         return [Prediction(index=int(i), label=self._names[i], confidence=float(confidences[i])) for i in best]
 
 
 class ServedClassifier:
-    """A model of a server that speaks the protocol on gRPC, with Triton's classification extension."""
+    """A classifier on a server that speaks the protocol on gRPC, with Triton's classification extension."""
 
     def __init__(self, address: str, model: str, tls_ca: Path | None = None) -> None:
-        """`tls_ca`: with TLS, and the server's certificate checked against these certificates (PEM)."""
+        """Connect to the server; `tls_ca` (PEM) enables TLS and verifies the server's certificate."""
         from tritonclient.grpc import InferenceServerClient
 
         parse_address(address, "server")
@@ -102,37 +102,37 @@ class ServedClassifier:
         trusted = str(tls_ca) if tls_ca else None
         self._client = InferenceServerClient(address, ssl=trusted is not None, root_certificates=trusted)
         self._model = model
-        with _explained(address):
+        with _translate_errors(address):
             metadata = self._client.get_model_metadata(model, client_timeout=SECONDS)
         self._address = address
         if len(metadata.inputs) != 1 or metadata.inputs[0].datatype != "UINT8":
-            raise InvalidInput(f"model {model!r} takes no pictures; its input must be one of UINT8")
+            raise InvalidInput(f"model {model!r} does not accept images; it must have a single input, of UINT8")
         self._input = metadata.inputs[0].name
         self.sample = InputSpec(kind="image", shape=tuple(metadata.inputs[0].shape)[1:])  # after the batch dimension
         names = [output.name for output in metadata.outputs]
         self._output = OUTPUT if OUTPUT in names else names[0]
 
     def classify(self, pixels: Pixels, top: int) -> list[Prediction]:
-        """The most probable classes."""
+        """Return the most probable classes, best first."""
         from tritonclient.grpc import InferInput, InferRequestedOutput
 
         batch = pixels[None]
-        given = InferInput(self._input, list(batch.shape), "UINT8")
-        given.set_data_from_numpy(batch)
-        wanted = InferRequestedOutput(self._output, class_count=top)
-        with _explained(self._address):
-            result = self._client.infer(self._model, [given], outputs=[wanted], client_timeout=SECONDS)
-        return [_answer(entry.decode()) for entry in result.as_numpy(self._output).reshape(-1)]
+        batch_input = InferInput(self._input, list(batch.shape), "UINT8")
+        batch_input.set_data_from_numpy(batch)
+        requested = InferRequestedOutput(self._output, class_count=top)
+        with _translate_errors(self._address):
+            result = self._client.infer(self._model, [batch_input], outputs=[requested], client_timeout=SECONDS)
+        return [_parse_prediction(entry.decode()) for entry in result.as_numpy(self._output).reshape(-1)]
 
 
-def _answer(text: str) -> Prediction:
-    """From "confidence:index:label"; a label may hold colons, and may be missing."""
+def _parse_prediction(text: str) -> Prediction:
+    """Parse "confidence:index:label"; the label may contain colons, and may be missing."""
     confidence, index, *label = text.split(":", 2)
     return Prediction(index=int(index), label="".join(label), confidence=float(confidence))
 
 
 @contextmanager
-def _explained(address: str) -> Iterator[None]:
+def _translate_errors(address: str) -> Iterator[None]:
     from tritonclient.utils import InferenceServerException
 
     try:
@@ -141,17 +141,17 @@ def _explained(address: str) -> Iterator[None]:
         kind = _ERRORS.get(str(error.status()), MoonfedError)
         if kind is Unavailable:
             _require_reachable(address, error)
-        raise kind(f"the server at {address} says: {error.message()}") from error
+        raise kind(f"the server at {address} answered: {error.message()}") from error
 
 
 def _require_reachable(address: str, error: InferenceServerException) -> None:
-    """gRPC says of every failure to connect that the server is unavailable; raises Unavailable with the reason."""
+    """Raise Unavailable with the reason why the server cannot be reached, which gRPC's own error does not give."""
     try:
         socket.create_connection(parse_address(address), CONNECT_SECONDS).close()
     except OSError as reason:
         raise Unavailable(f"the server at {address} cannot be reached: {reason.strerror or reason}") from error
     if error.message().startswith("failed to connect"):
         raise Unavailable(
-            f"the server at {address} does not answer in gRPC; is it the gRPC port, and with --tls-ca if it has TLS? "
-            f"gRPC says: {error.message()}"
+            f"the server at {address} does not speak gRPC; is this the gRPC port, and does it need --tls-ca? "
+            f"gRPC's error: {error.message()}"
         ) from error

@@ -1,4 +1,4 @@
-"""Says what is in a bundle: a table for people, a document for scripts."""
+"""Descriptions of a bundle: a table for people, a document for scripts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SHOWN_CLASSES = 10
 
 
 def describe(bundle: Bundle) -> dict[str, Any]:
-    """The manifest as a document, with the bundle's sha256 and the number of parameters."""
+    """Return the manifest as a document, with the bundle's sha256 and the number of parameters."""
     document: dict[str, Any] = json.loads(bundle.manifest.to_bytes())
     return {"sha256": bundle.ref.sha256, "parameters": model_size(_of_kind(bundle.manifest, "parameter")), **document}
 
 
 def table(bundle: Bundle) -> str:
-    """Lines of a name and a value."""
+    """Format the bundle's contents as lines of a name and a value."""
     manifest = bundle.manifest
     parameters, statistics = _of_kind(manifest, "parameter"), _of_kind(manifest, "statistic")
     rows = [
@@ -41,7 +41,7 @@ def table(bundle: Bundle) -> str:
 
 
 def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
-    """How a bundle learns: the method and its settings, local training and the server rule, as names and values."""
+    """Return the method with its settings, local training and the server rule as names and values."""
     return [
         ("method", _method(manifest)),
         *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.training.hyperparameters)),
@@ -70,7 +70,7 @@ def _augmentation(manifest: Manifest) -> str:
     views = manifest.training.views
     if manifest.augmentation == "none":
         return "none"
-    return f"{manifest.augmentation}, {f'{views} views of each sample' if views else 'anew in every epoch'}"
+    return f"{manifest.augmentation}, {f'{views} views of each sample' if views else 'a new one in every epoch'}"
 
 
 def _server_rule(manifest: Manifest) -> str:
@@ -79,13 +79,13 @@ def _server_rule(manifest: Manifest) -> str:
 
 
 def _exchanged(manifest: Manifest) -> list[tuple[str, str]]:
-    """What goes down, up and stays, beside the model, by role."""
-    drawn = (
+    """Return what is downloaded, uploaded and kept on the device besides the model, by role."""
+    devices = (
         f", each of {_counted(manifest.prototype_devices, 'device') if manifest.prototype_devices else 'all devices'}"
     )
     rows = [("down", manifest.downlink), ("up", manifest.uplink), ("kept on device", manifest.device_state)]
     return [
-        (direction, f"{role}, {model_size(specs):,} numbers{drawn if role == PROTOTYPES else ''}")
+        (direction, f"{role}, {model_size(specs):,} numbers{devices if role == PROTOTYPES else ''}")
         for direction, roles in rows
         for role, specs in sorted(roles.items())
     ]

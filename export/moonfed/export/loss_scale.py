@@ -1,8 +1,8 @@
-"""Loss scaling for training in float16, inside TorchScript and without waiting for the accelerator.
+"""Loss scaling for float16 training, inside TorchScript and without synchronising with the accelerator.
 
-Small gradients would be 0 in float16. So gradients are those of the loss times a scale, and divided by it in float32. A
-step whose gradients overflow is skipped and halves the scale; 2,000 steps without one double it.
-Source: Micikevicius et al., Mixed Precision Training (ICLR 2018), section 3.2, as torch.amp.GradScaler does it.
+Small gradients would underflow in float16, so the loss is multiplied by a scale and the gradients are divided by it in
+float32. A step whose gradients overflow is skipped and halves the scale; 2,000 steps without overflow double it.
+Source: Micikevicius et al., Mixed Precision Training (ICLR 2018), section 3.2, as implemented by torch.amp.GradScaler.
 """
 
 import torch
@@ -11,7 +11,7 @@ GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000
 
 
 class LossScale(torch.nn.Module):
-    """The scale of one round; off until it is given an initial one."""
+    """The loss scale of one round; disabled while `initial` is 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class LossScale(torch.nn.Module):
         self.skipped = torch.empty(0)  # steps of this round
 
     def begin(self, device: torch.device) -> None:
-        """The round begins; so does the scale."""
+        """Begin a round with the initial scale."""
         if self.initial > 0.0:
             self.scale = torch.full([], self.initial, device=device)
             self.streak = torch.zeros([], dtype=torch.int32, device=device)
@@ -30,18 +30,18 @@ class LossScale(torch.nn.Module):
             self.skipped = torch.zeros([], device=device)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """What gradients are to be taken of."""
+        """Return the scaled loss, to compute gradients from."""
         return loss * self.scale if self.initial > 0.0 else loss
 
     def unscaled(self, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """The gradients of the loss itself; notes whether they overflowed."""
+        """Return the gradients of the unscaled loss, and record whether they overflowed."""
         if self.initial == 0.0:
             return gradients
-        # Not in place: two parameters may have been given one and the same gradient.
+        # Not in place: two parameters may share a gradient tensor.
         used: list[torch.Tensor] = []
         for gradient in gradients:
             if gradient is not None:
-                used.append(gradient)  # noqa: PERF401 - TorchScript refines no types in comprehensions
+                used.append(gradient)  # noqa: PERF401 - TorchScript does not refine types in comprehensions
         divided = torch._foreach_mul(used, self.scale.reciprocal())
         self.overflow.zero_()
         torch.ops.aten._amp_foreach_non_finite_check_and_unscale_(
@@ -58,17 +58,17 @@ class LossScale(torch.nn.Module):
         return found
 
     def skip(self) -> torch.Tensor | None:
-        """1 if the latest step is to be skipped, else 0; None if losses are not scaled."""
+        """Return 1 if the latest step must be skipped, else 0; None if losses are not scaled."""
         if self.initial > 0.0:
             return self.overflow
         return None
 
     def update(self, growth: float = GROWTH, backoff: float = BACKOFF, patience: int = PATIENCE) -> None:
-        """Counts the step, and sets the scale for the next; the defaults stand here because scripts see no globals."""
+        """Count the step and update the scale; the defaults are here because TorchScript reads no globals."""
         if self.initial > 0.0:
             self.skipped += self.overflow
             torch.ops.aten._amp_update_scale_(self.scale, self.streak, self.overflow, growth, backoff, patience)
 
     def taken(self, steps: int) -> int:
-        """How many of the round's steps were not skipped."""
+        """Return how many of the round's steps were not skipped."""
         return steps - int(self.skipped) if self.initial > 0.0 else steps

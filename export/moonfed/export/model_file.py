@@ -1,4 +1,4 @@
-"""Makes a run's global model a checked ONNX file."""
+"""Checked ONNX files of a run's global model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moonfed.blobs import ref_of_file
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import ModelOrigin, bind, read_metadata, with_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
-from moonfed.export.parity import BOUND, give_model, require_parity
+from moonfed.export.parity import BOUND, load_model, require_parity
 from moonfed.files import write_durably
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, Manifest
 from moonfed.plan import load_plan
@@ -22,17 +22,17 @@ from moonfed.tensors import open_model
 class CheckedModel:
     """A run's model as an ONNX graph that predicts what the plan predicts."""
 
-    graph: bytes  # the file, its metadata included
+    graph: bytes  # the file, including its metadata
     manifest: Manifest  # of the run's bundle
     run: str
-    round: int  # 0: the weights that the run started from
+    round: int  # 0: the run's initial weights
     model: str  # sha256 of the weights
     max_abs_diff: float  # between a probability of the graph and the plan's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenModel:
-    """What was written, and how near its predictions are to the plan's."""
+    """A written model, and how close its predictions are to the plan's."""
 
     path: Path
     run: str
@@ -50,12 +50,11 @@ def check_model(
     bound: float = BOUND,
     embeddings: bool = False,
 ) -> CheckedModel:
-    """Binds a run's model, folds what is constant in the graph, and compares it with the plan on real inputs.
+    """Bind a run's model, fold constants in the graph, and compare it with the plan on real inputs.
 
     `data`: a .npz with `inputs`. `round_number`: by default the newest. `embeddings`: z as a second output. The same
-    model, data and bound give the same bytes. Raises NotFound for a run, a round or a file that is not there,
-    MoonfedError if the probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle
-    does not have.
+    model, data and bound give the same bytes. Raises NotFound for a missing run, round or file, MoonfedError if the
+    probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle does not have.
     """
     run = runs.get(run_name)
     manifest = runs.manifest(run)
@@ -66,10 +65,10 @@ def check_model(
     template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
     graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings))
     plan = load_plan(runs.fetch(manifest.files[PLAN_FILE]), "cpu")
-    give_model(plan, vector, manifest)
+    load_model(plan, vector, manifest)
     difference = require_parity(graph, plan, inputs, bound=bound)
-    # Not the difference itself: its digits depend on the processor, and the same model would be another file there,
-    # which a repository that has it refuses. Report and model card say how large it was.
+    # The difference itself is left out: its digits depend on the processor, so the same model would give a different
+    # file elsewhere, which a repository that has the model would refuse. Report and model card show it.
     checked_with = {"parity_bound": f"{bound:g}", "parity_data_sha256": ref_of_file(data).sha256}
     return CheckedModel(
         graph=with_metadata(graph, {**read_metadata(graph), "variant": "float32", **checked_with}),
@@ -91,15 +90,15 @@ def write_onnx(
     bound: float = BOUND,
     embeddings: bool = False,
 ) -> WrittenModel:
-    """`check_model`, and writes the file if graph and plan agree; otherwise nothing is written."""
-    require_place(output)
+    """Check a model as `check_model` does, and write it only if graph and plan agree."""
+    require_writable(output)
     checked = check_model(runs, run_name, data, round_number=round_number, bound=bound, embeddings=embeddings)
     write_durably(output, checked.graph)
     return written_model(output, checked)
 
 
-def require_place(output: Path) -> None:
-    """Raises InvalidInput unless a file can take this name: its directory exists, and no directory has the name."""
+def require_writable(output: Path) -> None:
+    """Raise InvalidInput unless a file can have this path: its directory exists and it is not a directory itself."""
     if not output.absolute().parent.is_dir():
         raise InvalidInput(f"output is {str(output)!r}; its directory must exist")
     if output.is_dir():
@@ -107,7 +106,7 @@ def require_place(output: Path) -> None:
 
 
 def written_model(output: Path, checked: CheckedModel) -> WrittenModel:
-    """What is said of a checked model that was written."""
+    """Describe a checked model that was written to `output`."""
     return WrittenModel(
         path=output,
         run=checked.run,

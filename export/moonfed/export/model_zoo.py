@@ -1,7 +1,7 @@
-"""The model zoo: names to networks.
+"""The model zoo: networks by name.
 
-cnn, the heads and the sizes are those of Li, He, Song (CVPR 2021), section 4.1; where the paper is silent, of its
-authors' public code: ResNets with a 3x3 stem and without the first max-pool, as is usual for 32x32 pixels.
+cnn, heads and sizes follow Li, He, Song (CVPR 2021), section 4.1, and where the paper is silent, its authors' public
+code: ResNets with a 3x3 stem and without the first max-pool, as is usual for 32x32 pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moonfed.manifest import InputSpec
 from moonfed.user_code import call_theirs, load_callable
 from moonfed.validate import require_whole
 
-PROJECTION = 256  # the projection head's output, which is the width of z
+PROJECTION = 256  # output of the projection head: the width of z
 MLP_WIDTH = 64
 Parts = tuple[nn.Module, nn.Module, nn.Module]  # encoder, projection head, output layer
 Encoder = tuple[nn.Module, int]  # and the width of its features
@@ -39,10 +39,10 @@ def build_network(
     projection: int | None = PROJECTION,
     seed: int = 0,
 ) -> Network:
-    """A network with weights that follow from the seed; the process' own random state is left alone.
+    """Build a network whose weights follow from the seed; the process's random state is unchanged.
 
     `projection`: the projection head's output; None for no head, so that z is what the encoder returns. Raises
-    InvalidInput for a model that is unknown or does not take such samples, or that brings a head of its own.
+    InvalidInput for a model that is unknown, does not accept such samples, or brings its own head.
     """
     preprocessing = build_preprocessing(sample, mean, deviation)
     with torch.random.fork_rng(devices=[]):
@@ -61,7 +61,7 @@ def _parts(model: str, sample: InputSpec, classes: int, projection: int | None) 
     elif source == "torchvision":
         encoder, width = _torchvision(name, sample)
     else:
-        return _users_own(model, sample, classes, projection)
+        return _custom_parts(model, sample, classes, projection)
     if projection is None:
         return encoder, nn.Identity(), nn.Linear(width, classes)
     require_whole("projection", projection, 1)
@@ -69,7 +69,7 @@ def _parts(model: str, sample: InputSpec, classes: int, projection: int | None) 
 
 
 def _cnn(model: str, sample: InputSpec) -> Encoder:
-    """The paper's CNN for any image size; with head and output, 92,626 parameters for 32x32x3 and ten classes."""
+    """Build the paper's CNN for any image size: 92,626 parameters with head and output for 32x32x3 and ten classes."""
     _require_kind(model, sample, "image")
     height, width = (_after_pooling(resized(side)) for side in sample.shape[:2])
     encoder = nn.Sequential(
@@ -101,11 +101,11 @@ def _mlp(model: str, sample: InputSpec) -> Encoder:
 
 
 def _resnet(model: str, sample: InputSpec) -> Encoder:
-    """A ResNet for small pictures: 3x3 stem with stride 1, no first max-pool."""
+    """Build a ResNet for small images: a 3x3 stem with stride 1, no first max-pool."""
     _require_kind(model, sample, "image")
     encoder = getattr(import_torchvision().models, model)(weights=None)
     encoder.conv1 = nn.Conv2d(sample.shape[2], 64, 3, stride=1, padding=1, bias=False)
-    nn.init.kaiming_normal_(encoder.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision does
+    nn.init.kaiming_normal_(encoder.conv1.weight, mode="fan_out", nonlinearity="relu")  # like torchvision
     encoder.maxpool = nn.Identity()
     width = encoder.fc.in_features
     encoder.fc = nn.Identity()
@@ -113,18 +113,16 @@ def _resnet(model: str, sample: InputSpec) -> Encoder:
 
 
 def _torchvision(name: str, sample: InputSpec) -> Encoder:
-    """A torchvision classifier whose last linear layer gives way to the head; the build checks whether it works."""
+    """Build a torchvision classifier without its last linear layer; the bundle's build checks whether it works."""
     _require_kind(f"torchvision:{name}", sample, "image")
     if sample.shape[2] != 3:
         raise InvalidInput(f"input has {sample.shape[2]} channels; torchvision's classifiers need 3")
     models = import_torchvision().models
     allowed = models.list_models(module=models)
     if name not in allowed:
-        raise InvalidInput(
-            f"model is {'torchvision:' + name!r}; the names that torchvision has are {', '.join(allowed)}"
-        )
+        raise InvalidInput(f"model is {'torchvision:' + name!r}; torchvision's names are {', '.join(allowed)}")
     with warnings.catch_warnings():
-        # of googlenet and inception_v3; the weights follow from our seed either way
+        # from googlenet and inception_v3; the weights follow from our seed either way
         warnings.filterwarnings("ignore", "The default weight initialization of", FutureWarning)
         encoder = models.get_model(name, weights=None)
     linear = [path for path, module in encoder.named_modules() if isinstance(module, nn.Linear)]
@@ -136,11 +134,11 @@ def _torchvision(name: str, sample: InputSpec) -> Encoder:
     return encoder, width
 
 
-def _users_own(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
-    """Calls `callable(shape, classes)` of `module:callable`."""
+def _custom_parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
+    """Call the user's `module:callable` with shape and number of classes."""
     if projection != PROJECTION:
-        raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model brings a head of its own")
-    with suppress(NotFound):  # so that their module can import it beside any torch
+        raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model brings its own head")
+    with suppress(NotFound):  # so that the user's module can import it with any torch build
         import_torchvision()
     parts = call_theirs("model", model, load_callable("model", model), sample.shape, classes)
     if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
@@ -149,7 +147,7 @@ def _users_own(model: str, sample: InputSpec, classes: int, projection: int | No
 
 
 def projection_head(width: int, projection: int) -> nn.Module:
-    """MOON's two-layer head: width to width, ReLU, width to the projection."""
+    """Build MOON's two-layer head: width to width, ReLU, width to projection."""
     return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, projection))
 
 

@@ -1,8 +1,8 @@
-"""The network of every bundle: preprocessing, encoder, projection head, output layer; and what of it is exchanged.
+"""The network of every bundle (preprocessing, encoder, projection head, output layer) and its exchanged tensors.
 
 Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), section 3.3. The output layer reads the
-projection, so the representation z that the contrastive term compares is also what predictions are made from. Without a
-head (table 7) both read the encoder.
+projection, so predictions are made from the same representation z that the contrastive term compares. Without a head
+(table 7) both read the encoder.
 Legend: B samples, D width of a representation, C classes.
 """
 
@@ -15,7 +15,7 @@ from moonfed.tensors import TensorSpec
 
 
 class Network(torch.nn.Module):
-    """A classifier of raw samples with a representation on the way."""
+    """A classifier of raw samples with an intermediate representation z."""
 
     def __init__(
         self,
@@ -32,40 +32,40 @@ class Network(torch.nn.Module):
 
     @torch.jit.export
     def represent(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The representation z [B, D] of raw samples."""
+        """Compute the representation z [B, D] of raw samples."""
         return self.encode(self.preprocessing(inputs))
 
     @torch.jit.export
     def encode(self, samples: torch.Tensor) -> torch.Tensor:
-        """The representation z [B, D] of preprocessed samples."""
+        """Compute the representation z [B, D] of preprocessed samples."""
         features: torch.Tensor = self.encoder(samples)
         z_BD: torch.Tensor = self.projection_head(features.flatten(1))  # noqa: N806
         return z_BD
 
     @torch.jit.export
     def classify(self, z_BD: torch.Tensor) -> torch.Tensor:  # noqa: N803
-        """The logits [B, C] of representations."""
+        """Compute the logits [B, C] of representations."""
         logits_BC: torch.Tensor = self.output_layer(z_BD)  # noqa: N806
         return logits_BC
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The logits [B, C] of raw samples."""
+        """Compute the logits [B, C] of raw samples."""
         return self.classify(self.represent(inputs))
 
 
 def exchanged_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The state that devices exchange, in order of its names: floating-point parameters and persistent buffers.
+    """Return the exchanged state by name, sorted: floating-point parameters and persistent buffers.
 
-    The tensors are the module's own, not copies. BatchNorm's integer counter is not among them.
+    The tensors are the module's own, not copies. BatchNorm's integer counter is excluded.
     """
     state = module.state_dict(keep_vars=True)
     return {name: state[name] for name in sorted(state) if state[name].is_floating_point()}
 
 
 def tensor_specs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
-    """The manifest's description of the exchanged state.
+    """Describe the exchanged state for the manifest.
 
-    Raises InvalidInput for a floating-point tensor that is not float32 and for one that appears under two names.
+    Raises InvalidInput for a floating-point tensor that is not float32 and for one with two names.
     """
     parameters = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
     names: dict[int, str] = {}
@@ -75,7 +75,7 @@ def tensor_specs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
             raise InvalidInput(f"tensor {name!r} of the model has dtype {tensor.dtype}; it must be torch.float32")
         if id(tensor) in names:
             raise InvalidInput(
-                f"tensor {name!r} of the model is {names[id(tensor)]!r} as well; sharing is not supported"
+                f"tensor {name!r} of the model is also {names[id(tensor)]!r}; shared tensors are not supported"
             )
         names[id(tensor)] = name
         specs.append(TensorSpec(name, tuple(tensor.shape), "parameter" if id(tensor) in parameters else "statistic"))

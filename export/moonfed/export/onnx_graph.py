@@ -1,7 +1,7 @@
-"""The ONNX graph of a bundle: exported once, with the state dict's names on its initialisers, to be bound to any model.
+"""The ONNX graph of a bundle: a template whose initialisers have the state dict's names, to be bound to any model.
 
-It is exported without optimisation, so every exchanged tensor stays an initialiser of its own and binding is a
-replacement of bytes. Optimising comes after binding.
+It is exported without optimisation, so that every exchanged tensor remains an initialiser and binding only replaces
+bytes. Optimisation follows binding.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from moonfed.export.network import Network, exchanged_tensors
 from moonfed.manifest import InputSpec
 
 OPSET = 20
-_TRACES = ("metadata_props", "doc_string")  # where the exporter writes stack traces and paths
-# torch.export copies a class of its own that it has deprecated
+_TRACES = ("metadata_props", "doc_string")  # hold the exporter's stack traces and paths
+# torch.export copies one of its own deprecated classes
 _NOISE = r"`isinstance\(treespec, LeafSpec\)` is deprecated, use `isinstance\(treespec, TreeSpec\)"
 
 
 class _Graph(torch.nn.Module):
-    """The network's parts under their own names, so that initialisers are called as in the state dict."""
+    """The network's parts under their own names, so that initialisers have the state dict's names."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -43,10 +43,10 @@ class _Graph(torch.nn.Module):
 
 
 def export_graph(network: Network, sample: InputSpec, *, model: str) -> bytes:
-    """model.onnx: raw inputs [B, …] to class probabilities [B, C] and embeddings z [B, D], with the network's weights.
+    """Export model.onnx: raw inputs [B, …] to class probabilities [B, C] and embeddings z [B, D].
 
-    `model`: its name for the message. Raises InvalidInput if the network cannot be exported, or if not every
-    exchanged tensor takes part in a prediction: such a tensor would have no initialiser to be bound to.
+    `model`: its name for error messages. Raises InvalidInput if the network cannot be exported, or if an exchanged
+    tensor does not affect predictions: it would have no initialiser to be bound to.
     """
     graph = _Graph(copy.deepcopy(network)).eval()
     example = torch.zeros((2, *sample.shape), dtype=torch.uint8 if sample.kind == "image" else torch.float32)
@@ -81,7 +81,7 @@ def _exported(graph: torch.nn.Module, example: torch.Tensor, model: str) -> onnx
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Keeps what the exporter writes on the way off the terminal; what goes wrong is in the exception."""
+    """Suppress the exporter's output; errors are raised as exceptions."""
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
         warnings.filterwarnings("ignore", _NOISE, FutureWarning)
         logging.disable(logging.ERROR)
@@ -92,7 +92,7 @@ def _quiet_exporter() -> Iterator[None]:
 
 
 def _remove_traces(message: Message) -> None:
-    """Clears the exporter's notes in a message and in everything inside it."""
+    """Clear the exporter's notes in a message, recursively."""
     for field, value in message.ListFields():
         if field.name in _TRACES:
             message.ClearField(field.name)
@@ -105,4 +105,4 @@ def _require_initialisers(proto: onnx.ModelProto, names: Iterable[str], model: s
     present = {initialiser.name for initialiser in proto.graph.initializer}
     for name in names:
         if name not in present:
-            raise InvalidInput(f"model is {model!r}, whose tensor {name!r} takes no part in its predictions; remove it")
+            raise InvalidInput(f"model is {model!r}, whose tensor {name!r} does not affect its predictions; remove it")

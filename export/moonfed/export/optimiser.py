@@ -1,6 +1,6 @@
-"""Stochastic gradient descent inside TorchScript, equal to torch.optim.SGD, and its settings.
+"""Stochastic gradient descent inside TorchScript, equivalent to torch.optim.SGD, and its settings.
 
-Settings: Li, He, Song (CVPR 2021), section 4.1: learning rate 0.01, momentum 0.9, weight decay 0.00001.
+Default settings: Li, He, Song (CVPR 2021), section 4.1: learning rate 0.01, momentum 0.9, weight decay 0.00001.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Sgd:
 class SgdOptimiser(torch.nn.Module):
     """The optimiser of one round."""
 
-    momenta: list[torch.Tensor]  # one for each parameter
+    momenta: list[torch.Tensor]  # one per parameter
     updated: list[torch.Tensor]  # the parameters of the latest step
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class SgdOptimiser(torch.nn.Module):
 
     @torch.jit.export
     def begin(self, parameters: list[torch.Tensor]) -> None:
-        """Momenta of zero: momentum * 0 + gradient is what torch.optim.SGD takes as its first momentum."""
+        """Reset the momenta to zero: the first one becomes the gradient, as in torch.optim.SGD."""
         self.momenta = [torch.zeros_like(parameter) for parameter in parameters]
 
     @torch.jit.export
@@ -47,20 +47,20 @@ class SgdOptimiser(torch.nn.Module):
         hyperparameters: dict[str, float],
         skip: torch.Tensor | None,
     ) -> None:
-        """Updates the parameters in place; one without a gradient stays as it is, as torch.optim.SGD has it.
+        """Update the parameters in place, except those without a gradient, like torch.optim.SGD.
 
-        `skip`: a scalar that is 1 if nothing is to change, momenta included.
+        `skip`: a scalar that is 1 to leave everything unchanged, including the momenta.
         """
         used: list[torch.Tensor] = []
         used_gradients: list[torch.Tensor] = []
         used_momenta: list[torch.Tensor] = []
-        for parameter, gradient, momentum in zip(parameters, gradients, self.momenta):  # noqa: B905 - not in scripts
+        for parameter, gradient, momentum in zip(parameters, gradients, self.momenta):  # noqa: B905 - not in TorchScript
             if gradient is not None:
                 used.append(parameter)
                 used_gradients.append(laid_out_as(parameter, gradient))
-                if hyperparameters["momentum"] > 0.0:  # without any, the kernel insists on no momenta
+                if hyperparameters["momentum"] > 0.0:  # without momentum, the kernel requires an empty list
                     used_momenta.append(momentum)
-        # Kept for TorchScript alone: it removes an update of what only a local list holds, as code without effect.
+        # Only for TorchScript, which would remove in-place updates reachable through a local list as dead code.
         self.updated = used
         with torch.no_grad():
             torch.ops.aten._fused_sgd_(
@@ -79,7 +79,7 @@ class SgdOptimiser(torch.nn.Module):
 
 
 def laid_out_as(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as it lies in memory where the other does: the fused kernel walks memory, whatever the strides."""
+    """Copy a tensor to another one's memory layout if they differ: the fused kernel ignores strides."""
     if tensor.stride() == like.stride():
         return tensor
     return torch.empty_like(like).copy_(tensor)

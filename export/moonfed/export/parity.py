@@ -1,4 +1,4 @@
-"""Compares an ONNX graph with the plan it belongs to, on real inputs: what is served must be what was trained."""
+"""The parity check of an ONNX graph and its plan on real inputs: the served model must be the trained one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from moonfed.plan import Plan
 from moonfed.samples import Inputs
 from moonfed.tensors import Vector, split
 
-BOUND = 1e-5  # of the largest difference between two probabilities
-BATCHES = (1, 5, 32)  # the batch dimension is dynamic: one size alone would not show a graph that fixed it
+BOUND = 1e-5  # for the largest difference between two probabilities
+BATCHES = (1, 5, 32)  # several, to detect a graph whose batch dimension is fixed
 
 
 def require_parity(graph: bytes, plan: Plan, inputs: Inputs, *, bound: float = BOUND) -> float:
-    """The largest difference between the probabilities of the graph and of the plan as it is now.
+    """Return the largest difference between the probabilities of the graph and of the plan with its current model.
 
     `inputs`: raw samples [N, …], of which 32 are used. Raises InvalidInput for fewer, MoonfedError beyond the bound.
     """
     if len(inputs) < max(BATCHES):
         raise InvalidInput(f"data hold {len(inputs)} samples; the comparison with the plan needs {max(BATCHES)}")
     difference = largest_difference(graph, plan, inputs)
-    if not difference <= bound:  # NaN is beyond every bound
+    if not difference <= bound:  # NaN exceeds every bound
         raise MoonfedError(
             f"the ONNX graph's probabilities differ from the plan's by {difference:.3g}; at most {bound:g} is allowed"
         )
@@ -34,19 +34,19 @@ def require_parity(graph: bytes, plan: Plan, inputs: Inputs, *, bound: float = B
 
 
 def largest_difference(graph: bytes, plan: Plan, inputs: Inputs) -> float:
-    """The largest absolute difference over batches of 1, 5 and 32 samples."""
+    """Return the largest absolute difference over batches of 1, 5 and 32 samples."""
     predictor = Predictor(graph)
     differences = []
     for size in BATCHES:
         batch = inputs[:size]
         expected = plan.predict(torch.from_numpy(np.ascontiguousarray(batch))).cpu().numpy()
         differences.append(float(np.abs(predictor.predict(batch) - expected).max()))
-    return float(np.max(differences))  # unlike max(), it lets no NaN pass
+    return float(np.max(differences))  # unlike max(), it propagates NaN
 
 
-def give_model(
+def load_model(
     plan: Plan, model: Vector, manifest: Manifest, hyperparameters: Mapping[str, float] | None = None
 ) -> None:
-    """Begins a round of the plan with a model, so that it predicts with it."""
+    """Load a model into the plan, by beginning a round, so that the plan predicts with it."""
     tensors = [torch.from_numpy(np.array(tensor)) for tensor in split(model, manifest.tensors).values()]
     plan.begin_round(tensors, [], {}, hyperparameters or manifest.training.hyperparameters)

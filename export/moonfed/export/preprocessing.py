@@ -1,6 +1,6 @@
-"""Preprocessing: raw samples to the network's input, inside the plan and inside the ONNX graph alike.
+"""Preprocessing: raw samples to the network's input, in the plan and in the ONNX graph alike.
 
-There is one implementation, so there is no difference between training and serving.
+A single implementation rules out differences between training and serving.
 Legend: B samples, H height, W width, C channels, F features.
 """
 
@@ -19,10 +19,10 @@ _WIDTH_NAMES = {"image": "channels", "features": "features"}
 
 
 class ImagePreprocessing(torch.nn.Module):
-    """uint8 pixels [B, H, W, C] to normalised float32 [B, C, H', W'].
+    """Conversion of uint8 pixels [B, H, W, C] to normalised float32 [B, C, H', W'].
 
-    Scaling to [0, 1] and normalising are one product and one sum: pixels * factor + shift. Both are plain tensors,
-    neither parameters nor buffers: they belong to the graph, not to the state that devices exchange.
+    Scaling to [0, 1] and normalisation are one multiplication and one addition: pixels * factor + shift. Both are plain
+    tensors, neither parameters nor buffers: they belong to the graph, not to the exchanged state.
     """
 
     def __init__(self, shape: tuple[int, int, int], mean: Sequence[float], deviation: Sequence[float]) -> None:
@@ -34,10 +34,10 @@ class ImagePreprocessing(torch.nn.Module):
         self.shift = (-means / deviations).to(torch.float32)
 
     def forward(self, pixels_BHWC: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
-        """Normalises, then resizes sides that are too small; `channels_last` is how the result lies in memory."""
+        """Normalise, then resize sides that are too small; `channels_last` selects the result's memory layout."""
         if channels_last:
-            # As pixels come. A picture is one long row here: broadcast over channels, a CPU would take three numbers
-            # at a time.
+            # This is the pixels' own layout. Each image is treated as one long row, since broadcasting over channels
+            # would make a CPU process three numbers at a time.
             pixels = pixels_BHWC.size(1) * pixels_BHWC.size(2)
             rows = pixels_BHWC.flatten(1).to(torch.float32, copy=True)
             rows = rows.mul_(self.factor.repeat(pixels)).add_(self.shift.repeat(pixels))
@@ -53,7 +53,7 @@ class ImagePreprocessing(torch.nn.Module):
 
 
 class FeaturePreprocessing(torch.nn.Module):
-    """float32 features [B, F] to normalised ones."""
+    """Normalisation of float32 features [B, F]."""
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
         super().__init__()
@@ -61,17 +61,17 @@ class FeaturePreprocessing(torch.nn.Module):
         self.deviation = torch.tensor(list(deviation), dtype=torch.float32)
 
     def forward(self, features_BF: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
-        """Normalises every feature; there are no channels."""
+        """Normalise every feature; there are no channels."""
         return (features_BF - self.mean) / self.deviation
 
 
 def build_preprocessing(
     sample: InputSpec, mean: Sequence[float] | None = None, deviation: Sequence[float] | None = None
 ) -> torch.nn.Module:
-    """The preprocessing for a kind of sample.
+    """Build the preprocessing for a kind of sample.
 
-    `mean`, `deviation`: one per channel (of pixels in [0, 1]) or per feature, or a single one for all; by default 0
-    and 1, which leave the values alone. Raises InvalidInput for a wrong number of them or a deviation that is not
+    `mean`, `deviation`: one per channel (of pixels in [0, 1]) or per feature, or a single one for all; the defaults 0
+    and 1 leave the values unchanged. Raises InvalidInput for a wrong number of them or a deviation that is not
     positive.
     """
     width = sample.shape[-1]

@@ -1,4 +1,4 @@
-"""Watches a run: has a look whenever there may be a new global model, until the run has ended."""
+"""Watching a run: a callback for every new global model until the run has ended."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.transport import Backoff
 from moonfed.v1 import control_pb2
 
-WAIT_LIMIT = 30.0  # seconds between attempts to find the coordinator again
-_ASKS_FOR_A_LOOK = (
+WAIT_LIMIT = 30.0  # maximum seconds between attempts to reconnect
+_MODEL_EVENTS = (
     control_pb2.EVENT_KIND_SNAPSHOT,
     control_pb2.EVENT_KIND_ROUND_COMMITTED,
     control_pb2.EVENT_KIND_ENDED,
@@ -19,22 +19,22 @@ _ASKS_FOR_A_LOOK = (
 
 
 def watch_run(
-    runs: CoordinatorClient, run: str, *, look: Callable[[], bool], away: Callable[[Unavailable], None]
+    runs: CoordinatorClient, run: str, *, on_model: Callable[[], bool], on_unavailable: Callable[[Unavailable], None]
 ) -> None:
-    """Calls `look` until it says that the run has ended; `away` is told of a coordinator that is waited for."""
+    """Call `on_model` for every new global model until it returns False; wait for an unavailable coordinator."""
     backoff = Backoff(limit=WAIT_LIMIT)
     while True:
         try:
-            if not _look_at_events(runs, run, look, backoff):
+            if not _follow_events(runs, run, on_model, backoff):
                 return
-        except Unavailable as problem:
-            away(problem)
+        except Unavailable as error:
+            on_unavailable(error)
         time.sleep(backoff.next())
 
 
-def _look_at_events(runs: CoordinatorClient, run: str, look: Callable[[], bool], backoff: Backoff) -> bool:
+def _follow_events(runs: CoordinatorClient, run: str, on_model: Callable[[], bool], backoff: Backoff) -> bool:
     for event in runs.watch(run):
         backoff.reset()
-        if event.kind in _ASKS_FOR_A_LOOK and not look():
+        if event.kind in _MODEL_EVENTS and not on_model():
             return False
-    return look()
+    return on_model()

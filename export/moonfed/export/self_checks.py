@@ -1,4 +1,4 @@
-"""The build's own checks of a model and its plan, each with a sentence for the model that fails it."""
+"""The build's checks of a model and its plan; each error names the model and the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Model = list[torch.Tensor]
 
 
 def random_samples(sample: InputSpec, count: int, *, seed: int = 0) -> Inputs:
-    """Raw samples [count, …] that stand for no data in particular."""
+    """Generate random raw samples [count, …]."""
     generator = np.random.default_rng(seed)
     if sample.kind == "image":
         return generator.integers(0, 256, (count, *sample.shape), dtype=np.uint8)
@@ -28,14 +28,14 @@ def random_samples(sample: InputSpec, count: int, *, seed: int = 0) -> Inputs:
 
 
 def minimum_samples(network: Network) -> int:
-    """The smallest batch that the network can train on: BatchNorm cannot normalise a batch of one."""
+    """Return the smallest batch that the network can train on: BatchNorm cannot normalise a batch of one."""
     return 2 if any(isinstance(module, _BatchNorm) for module in network.modules()) else 1
 
 
 def check_forward(network: Network, recipe: BundleRecipe) -> int:
-    """The width of the network's representation.
+    """Return the width of the network's representation.
 
-    Raises InvalidInput unless the network takes such samples and returns one logit per class.
+    Raises InvalidInput unless the network accepts such samples and returns one logit per class.
     """
     inputs = torch.from_numpy(random_samples(recipe.input, 2))
     shape, classes = "x".join(str(side) for side in recipe.input.shape), len(recipe.classes)
@@ -46,7 +46,7 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
             logits_BC = network.classify(z_BD)  # noqa: N806
     except (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InvalidInput(f"model is {recipe.model!r}, which does not take inputs of {shape}: {reason}") from error
+        raise InvalidInput(f"model is {recipe.model!r}, which does not accept inputs of {shape}: {reason}") from error
     for name, result, allowed in (
         ("representation", z_BD, z_BD.dim() == 2 and len(z_BD) == 2),
         ("logits", logits_BC, logits_BC.shape == (2, classes)),
@@ -60,10 +60,10 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
 
 
 def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manifest) -> Model:
-    """Some short rounds with everything that the method uses, each fed with the one before; returns the last model.
+    """Run short rounds with everything that the method uses, each fed by the one before; return the last model.
 
-    Two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results are finite,
-    results are those of the manifest, and the weights change.
+    There are two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results
+    are finite, the results are those of the manifest, and the weights change.
     """
     model, previous, received = list(initial), list[Model](), dict[str, Model]()
     for round_ in _rounds(manifest):
@@ -75,7 +75,7 @@ def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manife
         spec.kind == "parameter" and not torch.equal(before, after)
         for spec, before, after in zip(manifest.tensors, initial, model, strict=True)
     ):
-        raise InvalidInput(f"model is {manifest.model!r}, whose weights training does not change")
+        raise InvalidInput(f"model is {manifest.model!r}, whose weights do not change in training")
     return model
 
 
@@ -91,7 +91,7 @@ def _short_round(
     hyperparameters: Mapping[str, float],
     manifest: Manifest,
 ) -> dict[str, Model]:
-    """One step with references computed beforehand and one without, surveys around them if they are wanted."""
+    """Take one step with precomputed references and one without, with surveys around them if the plan wants any."""
     count = max(4, manifest.plan.minimum_samples)
     inputs = torch.from_numpy(random_samples(manifest.input, count))
     labels = torch.arange(count) % len(manifest.classes)
@@ -133,7 +133,7 @@ def _require_results(results: Mapping[str, Model], manifest: Manifest) -> None:
 
 
 def _received(results: Mapping[str, Model], manifest: Manifest) -> dict[str, Model]:
-    """What the next round begins with if this device is the only one; every second class has some prototype."""
+    """Return what the next round receives if this is the only device; every second class has a random prototype."""
     received = {role: results[role] for role in manifest.device_state}
     if VARIATE in manifest.downlink:
         received[VARIATE] = results[VARIATE_CHANGE]

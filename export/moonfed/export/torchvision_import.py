@@ -1,9 +1,8 @@
-"""Imports torchvision beside a torch that its compiled part was not built for.
+"""Importing torchvision with a torch build that its compiled library does not match.
 
-torchvision's wheels carry a compiled library for one build of torch. Beside another build, such as a CPU one, that
+torchvision's wheels contain a compiled library for one build of torch. With another build, such as a CPU-only one, the
 library does not load, and `import torchvision` fails with "operator torchvision::nms does not exist", because two of
-its Python modules describe operators that the library should have brought. No classifier uses those operators, so it
-is enough to declare them.
+its Python modules refer to operators of that library. No classifier uses them, so declaring them is enough.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def import_torchvision() -> ModuleType:
-    """The torchvision package; NotFound if it is not installed."""
+    """Import torchvision; raise NotFound if it is not installed."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         raise NotFound("this model needs torchvision, which is not installed")
@@ -33,7 +32,7 @@ def import_torchvision() -> ModuleType:
 
 
 def _has_operators(package: Path) -> bool:
-    """Whether the operators are there, after trying to load the library as torchvision itself does."""
+    """Try to load the library as torchvision does, and return whether the operators exist."""
     for library in package.glob("_C*.*"):
         with contextlib.suppress(OSError):
             torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]

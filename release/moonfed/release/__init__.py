@@ -1,1 +1,1 @@
-"""From a run to what somebody deploys: variants, their gate, documents, signature, model repository."""
+"""Releasing models: variants and their gate, model card, bill of materials, signature, model repository."""

@@ -1,4 +1,4 @@
-"""Measures graphs on the CPU: score, difference from another, time of a pass and of loading."""
+"""Measurements of graphs on the CPU: score, difference from another graph, time of a pass and of loading."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from moonfed.release.gate import LOADING, Measurements
 from moonfed.samples import Inputs, RawSamples
 
 BATCHES = (1, 32)  # samples in a timed pass
-_TURNS = (5, 60)  # of each graph, at least and at most
-_ENOUGH = 2.0  # seconds that all graphs' turns may take together before there are enough of them
+_TURNS = (5, 60)  # minimum and maximum per graph
+_ENOUGH = 2.0  # seconds for the turns of all graphs, once each has the minimum
 
 
 def measure(graphs: Mapping[str, bytes], data: RawSamples) -> dict[str, Measurements]:
-    """Each graph's figures; in timing they take turns, so that a busy moment of the machine is nobody's own."""
+    """Measure each graph; timings alternate between graphs, so that a busy moment affects all of them."""
     predictors = {name: Predictor(graph) for name, graph in graphs.items()}
     milliseconds: dict[str, dict[str, float]] = {name: {} for name in graphs}
     for batch in BATCHES:
         inputs = np.resize(data.inputs, (batch, *data.inputs.shape[1:]))
-        calls = {name: _Pass(predictor, inputs) for name, predictor in predictors.items()}
+        calls = {name: _Inference(predictor, inputs) for name, predictor in predictors.items()}
         for name, median in _medians(calls).items():
             milliseconds[name][f"batch {batch}"] = median
-    for name, median in _medians({name: _Load(graph) for name, graph in graphs.items()}).items():
+    for name, median in _medians({name: _Loading(graph) for name, graph in graphs.items()}).items():
         milliseconds[name][LOADING] = median
     return {
         name: Measurements(
@@ -39,15 +39,15 @@ def measure(graphs: Mapping[str, bytes], data: RawSamples) -> dict[str, Measurem
 
 
 def largest_difference(graph: bytes, reference: bytes, inputs: Inputs) -> float:
-    """The largest absolute difference between two graphs' probabilities over all inputs."""
+    """Return the largest absolute difference between two graphs' probabilities over all inputs."""
     first, second = Predictor(graph), Predictor(reference)
     parts = (inputs[start : start + BATCH] for start in range(0, len(inputs), BATCH))
     return float(np.max([np.abs(first.predict(part) - second.predict(part)).max() for part in parts]))
 
 
 def _medians(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Milliseconds of each call, of as many turns as fit into a while, after one that does not count."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
+    """Return each call's median milliseconds, after one call that is not counted."""
+    timings: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
     end = time.perf_counter() + _ENOUGH
@@ -57,11 +57,13 @@ def _medians(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
         for name, call in calls.items():
             started = time.perf_counter()
             call()
-            taken[name].append(1000 * (time.perf_counter() - started))
-    return {name: statistics.median(values) for name, values in taken.items()}
+            timings[name].append(1000 * (time.perf_counter() - started))
+    return {name: statistics.median(values) for name, values in timings.items()}
 
 
-class _Pass:
+class _Inference:
+    """A timed call: one pass."""
+
     def __init__(self, predictor: Predictor, inputs: Inputs) -> None:
         self._predictor, self._inputs = predictor, inputs
 
@@ -69,7 +71,9 @@ class _Pass:
         return self._predictor.predict(self._inputs)
 
 
-class _Load:
+class _Loading:
+    """A timed call: loading a graph."""
+
     def __init__(self, graph: bytes) -> None:
         self._graph = graph
 

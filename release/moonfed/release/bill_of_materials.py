@@ -1,7 +1,7 @@
-"""A bill of materials of a released model, in CycloneDX JSON 1.6: the model, what it was made of and what made it.
+"""The bill of materials of a released model in CycloneDX JSON 1.6: the model, its sources and the packages used.
 
-The same facts and the same installed packages give the same bytes: the serial number is derived from the model, and the
-time of writing, which the format does not require, is left out.
+The same facts and installed packages give the same bytes: the serial number is derived from the model, and the
+timestamp, which the format does not require, is omitted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from moonfed.version import RELEASE
 
 BILL_FILE = "bom.cdx.json"
 _ABOUT = {
-    PLAN_FILE: ("training plan", "what devices trained with"),
+    PLAN_FILE: ("training plan", "the program that devices trained with"),
     GRAPH_FILE: ("graph template", "the graph that the weights were bound into"),
-    WEIGHTS_FILE: ("initial weights", "of the bundle"),
+    WEIGHTS_FILE: ("initial weights", "the bundle's weights"),
 }
-_TOOLS = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")  # of which one onnxruntime is installed
+_TOOLS = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")  # one onnxruntime package is installed
 
 
 def bill_of_materials(facts: ModelFacts) -> bytes:
-    """The bill, as UTF-8."""
+    """Return the bill of materials as UTF-8."""
     model = _model(facts)
     parts = [*_parts(facts), *_packages(facts)]
     bill = Bom(serial_number=uuid5(NAMESPACE_OID, facts.sha256), components=parts)
@@ -43,7 +43,7 @@ def bill_of_materials(facts: ModelFacts) -> bytes:
     written = make_outputter(bill, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()
     document: dict[str, Any] = json.loads(written)
     del document["metadata"]["timestamp"]
-    document["metadata"]["component"]["modelCard"] = _card(facts)  # which the library does not write yet
+    document["metadata"]["component"]["modelCard"] = _card(facts)  # the library does not support it yet
     return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
@@ -59,14 +59,14 @@ def _model(facts: ModelFacts) -> Component:
 
 
 def _parts(facts: ModelFacts) -> Iterable[Component]:
-    """The bundle's files, and the weights of the round."""
+    """Yield the bundle's files and the round's weights."""
     if facts.history:
         for name, ref in sorted(facts.history.manifest.files.items()):
             yield _part(*_ABOUT[name], ref)
     if weights := facts.metadata.get("model_sha256"):
         yield _part("weights", f"the global model of round {facts.metadata['round']}", BlobRef(weights, 0))
     if manifest := facts.metadata.get("manifest_sha256"):
-        yield _part("bundle manifest", "method, settings and the digests of all files", BlobRef(manifest, 0))
+        yield _part("bundle manifest", "the method, its settings and the digests of all files", BlobRef(manifest, 0))
 
 
 def _packages(facts: ModelFacts) -> Iterable[Component]:
@@ -111,14 +111,14 @@ def _card(facts: ModelFacts) -> dict[str, Any]:
         "outputs": [{"format": f"{tensor.type_name} {list(tensor.shape)}"} for tensor in facts.interface.outputs],
     }
     if facts.history:
-        parameters |= _learned(facts.history.manifest)
+        parameters |= _approach(facts.history.manifest)
     card: dict[str, Any] = {"modelParameters": parameters}
     if facts.results:
         card["quantitativeAnalysis"] = {"performanceMetrics": _metrics(facts.results)}
     return card
 
 
-def _learned(manifest: Manifest) -> dict[str, Any]:
+def _approach(manifest: Manifest) -> dict[str, Any]:
     return {"approach": {"type": "supervised"}, "modelArchitecture": manifest.model}
 
 

@@ -1,4 +1,4 @@
-"""Makes int8 and optimised copies of a checked graph, with ONNX Runtime's own tools. Needs no torch."""
+"""Conversion of a checked graph to int8 and to optimised copies, with ONNX Runtime's tools. Needs no torch."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _ERRORS_ONLY = 3
 
 
 def to_int8(graph: bytes, calibration: Inputs) -> bytes:
-    """A copy in QDQ form: activations uint8, weights int8 per channel, with the ranges that calibration data show.
+    """Quantise a graph in QDQ form: activations uint8, weights int8 per channel, ranges from calibration data.
 
     `calibration`: raw samples [N, …].
     """
     proto = onnx.ModelProto.FromString(graph)
-    add_pre_process_metadata(proto)  # it is folded already, which the quantiser else advises to do
+    add_pre_process_metadata(proto)  # marks the graph as already folded, else the quantiser warns
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         path = Path(directory) / "int8.onnx"
-        logging.disable(logging.WARNING)  # it would say of each operator what it does not quantise
+        logging.disable(logging.WARNING)  # it would list every operator that it does not quantise
         try:
             quantize_static(
                 proto,
                 path,
-                _Reader(calibration),
+                _BatchReader(calibration),
                 quant_format=QuantFormat.QDQ,
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
@@ -54,10 +54,10 @@ def to_int8(graph: bytes, calibration: Inputs) -> bytes:
 
 
 def optimise(graph: bytes) -> bytes:
-    """The graph with ONNX Runtime's own operators, fused as it does for processors like this one; it loads sooner.
+    """Optimise a graph with ONNX Runtime's fused operators for processors like this one, so that it loads faster.
 
-    Up to its extended level: the one above lays weights out for this processor's vector width, which would give wrong
-    answers on another, and names what it adds differently from time to time.
+    It stops at the extended level: the level above lays weights out for this processor's vector width, which gives
+    wrong results on another, and the names it adds are not reproducible.
     """
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         path, options = Path(directory) / "optimised.onnx", onnxruntime.SessionOptions()
@@ -69,18 +69,18 @@ def optimise(graph: bytes) -> bytes:
 
 
 def describe_hardware() -> str:
-    """What an optimised copy is made for: architecture, vector instructions and ONNX Runtime's release, as JSON."""
+    """Describe the target of an optimised copy as JSON: architecture, vector instructions, ONNX Runtime's release."""
     config: Any = np.show_config(mode="dicts")
-    found = config["SIMD Extensions"]
-    instructions = sorted({*found["baseline"], *found["found"]})
+    simd = config["SIMD Extensions"]
+    instructions = sorted({*simd["baseline"], *simd["found"]})
     return json.dumps(
         {"machine": platform.machine(), "instructions": instructions, "onnxruntime": onnxruntime.__version__},
         sort_keys=True,
     )
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]  # untyped
-    """Calibration data in batches, as ONNX Runtime asks for them."""
+class _BatchReader(CalibrationDataReader):  # type: ignore[misc]  # untyped
+    """Calibration data in batches, with the interface that ONNX Runtime expects."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._batches: Iterator[Inputs] = (

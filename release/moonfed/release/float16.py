@@ -1,4 +1,4 @@
-"""Makes a float16 copy of a checked graph, with ONNX Runtime's converter. Needs no torch."""
+"""Conversion of a checked graph to float16 with ONNX Runtime's converter. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from onnxscript.rewriter import pattern, rewrite
 
 from moonfed.release.keep_float32 import float32_nodes
 
-_SMALL_VALUES = "the float32 number .* will be truncated"  # to the nearest that float16 has
+_SMALL_VALUES = "the float32 number .* will be truncated"  # to float16's nearest value
 
 
 def to_float16(graph: bytes) -> bytes:
-    """A copy that computes in float16 between preprocessing and softmax; inputs stay raw, outputs float32."""
+    """Convert a graph to compute in float16 between preprocessing and softmax; inputs stay raw, outputs float32."""
     proto = onnx.ModelProto.FromString(graph)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _SMALL_VALUES, UserWarning)
         converted = convert_float_to_float16(proto, keep_io_types=True, node_block_list=float32_nodes(proto))
-    _keep_first_casts(converted)
+    _drop_duplicate_casts(converted)
     model: Any = ir.from_proto(converted)
-    TopologicalSortPass()(model)  # the converter puts its casts at the end
-    model = rewrite(model, [_detour()])
+    TopologicalSortPass()(model)  # the converter appends its casts at the end
+    model = rewrite(model, [_drop_round_trip_casts()])
     onnxscript.optimizer.optimize(model)
     proto = ir.to_proto(model)
     del proto.graph.value_info[:]
@@ -35,16 +35,16 @@ def to_float16(graph: bytes) -> bytes:
     return content
 
 
-def _keep_first_casts(proto: onnx.ModelProto) -> None:
-    """The converter makes the same cast anew for each operator that needs it; two of one name are no valid graph."""
+def _drop_duplicate_casts(proto: onnx.ModelProto) -> None:
+    """Drop duplicate casts, which the converter emits for each operator that needs one and which are invalid."""
     first = {output: node for node in reversed(proto.graph.node) for output in node.output}
     nodes = [node for node in proto.graph.node if all(first[output] is node for output in node.output)]
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
 
 
-def _detour() -> pattern.RewriteRule:
-    """float32 by way of float16 is float32: the converter casts there and back between operators that stay float32."""
+def _drop_round_trip_casts() -> pattern.RewriteRule:
+    """Build the rule that removes casts to float16 and back, which the converter puts between float32 operators."""
     return pattern.RewriteRule(
         lambda op, x: op.Cast(op.Cast(x, to=ir.DataType.FLOAT16), to=ir.DataType.FLOAT),
         lambda op, x: op.Identity(x),

@@ -1,7 +1,7 @@
-"""Keeps a served repository at a run's newest round that passes the gate, and goes back on request.
+"""Following a run: publishing its newest round that passes an accuracy gate.
 
-The repository itself is all the memory there is. A round that is not above the newest version is never looked at, so a
-version that was rolled back stays there, unserved, and does not come back by itself; a later round may take over.
+The repository is the only state. Rounds up to the newest version are never considered, so a version that was rolled
+back stays unserved and is not published again; a later round may replace it.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ KEPT = 5  # versions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyGate:
-    """What a round's model has to pass: on the data, top-1 at most the margin below the version that is served."""
+    """The condition for publishing a round: top-1 on the data at most the margin below the served version's."""
 
     data: Path  # .npz of inputs and labels
-    margin: float = MARGIN  # points: hundredths of the samples
+    margin: float = MARGIN  # percentage points
 
     def __post_init__(self) -> None:
         if not 0 <= self.margin <= 100:
             raise InvalidInput(f"margin is {self.margin}; it must be points of accuracy, 0 to 100")
 
     def read(self, manifest: Manifest) -> RawSamples:
-        """The samples; raises InvalidInput if there are none."""
+        """Read the samples; raise InvalidInput if there are none."""
         samples = read_npz(self.data, manifest.input, manifest.classes)
         if len(samples) == 0:
             raise InvalidInput(f"{self.data} holds no samples; at least one is needed")
         return samples
 
-    def passes(self, right: int, served_right: int | None, samples: int) -> bool:
-        """Whether so many right answers are enough, where the version served gives so many; None: none is served."""
-        return served_right is None or 100 * (served_right - right) <= self.margin * samples
+    def passes(self, correct: int, served_correct: int | None, samples: int) -> bool:
+        """Compare numbers of correct answers with the served version's; None if no version is served."""
+        return served_correct is None or 100 * (served_correct - correct) <= self.margin * samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What became of one round's model."""
+    """The decision on one round's model."""
 
     round: int
     accuracy: float  # 0 to 1
     served: int | None  # the version it was compared with
     served_accuracy: float | None
     published: bool
-    removed: tuple[int, ...] = ()  # versions that made room
+    removed: tuple[int, ...] = ()  # versions deleted to limit their number
 
 
 class RunFollower:
-    """Follows one run into one model's directory."""
+    """A follower of one run that publishes into one model's directory."""
 
     def __init__(
         self,
@@ -71,32 +71,32 @@ class RunFollower:
         directory: ModelDirectory,
         gate: AccuracyGate,
         *,
-        decided: Callable[[Decision], None],
+        on_decision: Callable[[Decision], None],
         kept: int = KEPT,
         key: Path | None = None,
     ) -> None:
         if kept < 2:
-            raise InvalidInput(f"keep is {kept}; it must be at least 2, or there is nothing to go back to")
+            raise InvalidInput(f"keep is {kept}; it must be at least 2, so that rolling back is possible")
         self._runs, self._run, self._directory, self._gate = runs, run, directory, gate
-        self._decided, self._kept, self._key = decided, kept, key
-        self._seen = 0  # the newest round that was judged
+        self._on_decision, self._kept, self._key = on_decision, kept, key
+        self._judged = 0  # the newest round that was judged
 
     def catch_up(self) -> bool:
-        """Publishes the newest round above all versions that passes the gate; returns whether the run goes on."""
+        """Publish the newest round above all versions that passes the gate; return whether the run is still running."""
         run = self._runs.get(self._run)
         manifest = self._runs.manifest(run)
         samples = self._gate.read(manifest)
         newest = max(self._directory.versions(), default=0)
         models = global_models(run, self._runs.rounds(self._run), manifest)
-        rounds = [model.round for model in models if model.round > max(newest, self._seen)]
+        rounds = [model.round for model in models if model.round > max(newest, self._judged)]
         for number in reversed(rounds):
             if (checked := self._checked_unless_deleted(number)) and self._judge(checked, samples):
                 break
-        self._seen = max([self._seen, *rounds])
+        self._judged = max([self._judged, *rounds])
         return run.status == control_pb2.RUN_STATUS_RUNNING
 
     def _checked_unless_deleted(self, number: int) -> CheckedModel | None:
-        """The coordinator may delete a model while we are on our way to it."""
+        """Check a round's model; return None if the coordinator has deleted it meanwhile."""
         try:
             return check_model(self._runs, self._run, self._gate.data, round_number=number)
         except NotFound:
@@ -108,20 +108,20 @@ class RunFollower:
 
     def _judge(self, checked: CheckedModel, samples: RawSamples) -> bool:
         decision = self._decide(checked, samples)
-        self._decided(decision)
+        self._on_decision(decision)
         return decision.published
 
     def _decide(self, checked: CheckedModel, samples: RawSamples) -> Decision:
         served = max(self._directory.served(), default=None) if self._directory.versions() else None
-        right = _right(checked.graph, samples)
-        served_right = _right(self._served_graph(served, checked.manifest), samples) if served else None
-        passed = self._gate.passes(right, served_right, len(samples))
+        correct = _count_correct(checked.graph, samples)
+        served_correct = _count_correct(self._served_graph(served, checked.manifest), samples) if served else None
+        passed = self._gate.passes(correct, served_correct, len(samples))
         removed = self._publish(checked) if passed else []
         return Decision(
             round=checked.round,
-            accuracy=right / len(samples),
+            accuracy=correct / len(samples),
             served=served,
-            served_accuracy=None if served_right is None else served_right / len(samples),
+            served_accuracy=None if served_correct is None else served_correct / len(samples),
             published=passed,
             removed=tuple(removed),
         )
@@ -133,9 +133,9 @@ class RunFollower:
             version=checked.round,
             data=self._gate.data,
             key=self._key,
-            take_over=True,
+            serve_newest=True,
         )
-        return self._directory.keep_newest(self._kept)
+        return self._directory.prune(self._kept)
 
     def _served_graph(self, version: int, manifest: Manifest) -> bytes:
         graph = self._directory.model(version)
@@ -146,6 +146,6 @@ class RunFollower:
         return graph
 
 
-def _right(graph: bytes, samples: RawSamples) -> int:
-    """How many samples get their own label as the most probable one."""
+def _count_correct(graph: bytes, samples: RawSamples) -> int:
+    """Count the samples whose label is the most probable class."""
     return round(Predictor(graph).score(samples.inputs, samples.labels).accuracy * len(samples))

@@ -1,4 +1,4 @@
-"""The gate: whether a variant is worth keeping. Pure: figures in, a verdict out."""
+"""The gate that decides whether a variant is worth keeping: a pure function of measurements."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from moonfed.export.scoring import Score
 from moonfed.validate import require_at_least
 
 MAX_DROP = 0.5  # points of top-1
-SMALLER = 0.99  # of the bytes: what only names and notes make up is no gain
-FASTER = 0.95  # of the time: below what medians of one machine scatter by
-LOADING = "load"  # in `milliseconds`; the others are passes, by what they are called
+SMALLER = 0.99  # of the bytes: shorter names and metadata alone are no gain
+FASTER = 0.95  # of the time: beyond the noise of medians on one machine
+LOADING = "load"  # key in `milliseconds`; the other keys are passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What was measured of one variant."""
+    """The measurements of one variant."""
 
     bytes: int
     score: Score
-    milliseconds: Mapping[str, float]  # medians: of a pass by batch, and of loading
+    milliseconds: Mapping[str, float]  # medians: per pass by batch size, and of loading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a variant is kept, and why."""
+    """The decision whether to keep a variant, and its reason."""
 
     kept: bool
     reason: str
@@ -40,10 +40,10 @@ def judge(
     max_drop: float,
     by_loading: bool = False,
 ) -> Verdict:
-    """Keeps a variant whose top-1 is not more than `max_drop` points below float32's if it is smaller or faster.
+    """Keep a variant that is smaller or faster than its parent and at most `max_drop` points of top-1 below float32.
 
-    Smaller or faster than its parent, the model it was made from. `by_loading`: loading faster counts too, which is
-    what optimised copies are for.
+    The parent is the model that the variant was made from. `by_loading`: faster loading counts too, which is the
+    purpose of optimised copies.
     """
     drop = accuracy_drop(variant.score, float32.score)
     if not drop <= max_drop:
@@ -52,29 +52,32 @@ def judge(
     times = {name: variant.milliseconds[name] / parent.milliseconds[name] for name in parent.milliseconds}
     counted = [ratio for name, ratio in times.items() if by_loading or name != LOADING]
     gains = size <= SMALLER or any(ratio <= FASTER for ratio in counted)
-    found = "; ".join(_compared(size, times)) or "no difference in size or speed"
-    return Verdict(kept=gains, reason=found if gains else f"neither smaller nor faster than {parent_name}: {found}")
+    comparison = "; ".join(_compare(size, times)) or "no difference in size or speed"
+    reason = comparison if gains else f"neither smaller nor faster than {parent_name}: {comparison}"
+    return Verdict(kept=gains, reason=reason)
 
 
 def accuracy_drop(score: Score, reference: Score) -> float:
-    """By how many points top-1 is below the reference's; negative if it is above."""
-    return round(100 * (reference.accuracy - score.accuracy), 9)  # else one sample of 200 were a little over 0.5
+    """Return by how many points top-1 is below the reference's; negative if it is above."""
+    return round(100 * (reference.accuracy - score.accuracy), 9)  # otherwise one sample of 200 would exceed 0.5
 
 
 def require_max_drop(value: float) -> None:
-    """Raises InvalidInput unless it is a number of points."""
+    """Raise InvalidInput unless it is a number of points."""
     require_at_least("max-drop", value, 0)
 
 
-def _compared(size: float, times: Mapping[str, float]) -> list[str]:
-    found = []
+def _compare(size: float, times: Mapping[str, float]) -> list[str]:
+    differences = []
     if not SMALLER < size < 1 / SMALLER:
-        found.append(f"{_times(size)} {'smaller' if size < 1 else 'larger'}")
+        differences.append(f"{_times(size)} {'smaller' if size < 1 else 'larger'}")
     for name, ratio in times.items():
         if not FASTER < ratio < 1 / FASTER:
             word = "faster" if ratio < 1 else "slower"
-            found.append(f"loads {_times(ratio)} {word}" if name == LOADING else f"{_times(ratio)} {word} at {name}")
-    return found
+            differences.append(
+                f"loads {_times(ratio)} {word}" if name == LOADING else f"{_times(ratio)} {word} at {name}"
+            )
+    return differences
 
 
 def _times(ratio: float) -> str:

@@ -1,4 +1,4 @@
-"""Which operators of a graph keep float32 in every variant."""
+"""The operators of a graph that stay in float32 in every variant."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ _WITH_WEIGHTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 def float32_nodes(proto: onnx.ModelProto) -> list[str]:
-    """The names of preprocessing's operators, and of the one that makes the probabilities.
+    """Return the names of preprocessing's operators and of the one that computes the probabilities.
 
-    Raw values may be too large for float16 and too unevenly spread for int8, and all of preprocessing is a few numbers
-    per pixel; a softmax in eighths of a bit would tie classes that differ. Preprocessing is what comes before the
-    first operators with weights.
+    Raw values may be too large for float16 and too unevenly distributed for int8, and preprocessing is cheap; a softmax
+    in int8 would tie classes that differ. Preprocessing is everything before the first operators with weights.
     """
     learned: set[str] = set()
     kept = []
-    for node in proto.graph.node:  # in topological order, as ONNX asks
+    for node in proto.graph.node:  # in topological order, as ONNX requires
         if node.op_type in _WITH_WEIGHTS or not learned.isdisjoint(node.input):
             learned.update(node.output)
         else:

@@ -1,7 +1,7 @@
-"""A model card: what somebody needs to know before they use a model, as Markdown.
+"""The model card in Markdown: what to know before using a model.
 
 After Mitchell et al., Model Cards for Model Reporting (FAT* 2019): details, training, measured quality, limits, use.
-The same facts give the same bytes: no time, no place.
+The same facts give the same bytes: it holds no time and no path.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from moonfed.release.model_facts import CurvePoint, EvaluationResults, ModelFact
 from moonfed.release.triton_config import ANY, GraphTensor
 
 CARD_FILE = "MODEL_CARD.md"
-SHOWN_ROUNDS = 25  # of a longer curve as many, evenly spread
+SHOWN_ROUNDS = 25  # evenly spread over a longer curve
 WIDTH = 20  # characters of a full bar
 UNKNOWN = "-"
 
-# what a file says of itself, where its own key could be taken for something of the file
+# metadata keys that would be ambiguous in a card
 _LABELS = {
     "manifest_sha256": "bundle sha256",
     "model": "network",
@@ -26,12 +26,12 @@ _LABELS = {
     "parent_sha256": "sha256 of the file it was made from",
     "release": "moonfed release",
 }
-# numpy's names of the types that a model of moonfed takes and gives
+# numpy's names of the input and output types of moonfed's models
 _NUMPY = {"TYPE_UINT8": "uint8", "TYPE_FP32": "float32"}
 
 
 def model_card(facts: ModelFacts) -> str:
-    """The card."""
+    """Write the card."""
     sections = [
         f"# {facts.name}, version {facts.version}",
         _summary(facts),
@@ -48,14 +48,14 @@ def model_card(facts: ModelFacts) -> str:
 
 
 def _summary(facts: ModelFacts) -> str:
-    classes = f"one of {len(facts.classes)} classes" if facts.classes else "an answer"
+    classes = f"one of {len(facts.classes)} classes" if facts.classes else "a result"
     origin = ""
     if "run" in facts.metadata:
         origin = (
             f" It is the global model of round {facts.metadata['round']} of the federated run "
-            f"`{facts.metadata['run']}`, learned by {facts.metadata['method']} on devices whose data stayed with them."
+            f"`{facts.metadata['run']}`, trained by {facts.metadata['method']} on devices whose data never left them."
         )
-    return f"Takes a raw sample and gives {classes}; its preprocessing is part of it.{origin}"
+    return f"Takes a raw sample and returns {classes}; preprocessing is included.{origin}"
 
 
 def _model(facts: ModelFacts) -> str:
@@ -81,7 +81,7 @@ def _training(history: TrainingHistory) -> list[str]:
     ]
     curve = [
         (str(point.round), str(len(point.devices)), _number(point.accuracy), _number(point.loss), _bar(point.accuracy))
-        for point in _spread(history.curve)
+        for point in _selected(history.curve)
     ]
     return [
         "## Training",
@@ -108,27 +108,28 @@ def _quality(results: EvaluationResults) -> list[str]:
 def _limits(facts: ModelFacts) -> str:
     known = facts.results or (facts.history and any(point.accuracy is not None for point in facts.history.curve))
     lines = [
-        "- It knows its classes and nothing else: whatever it is shown, it answers one of them.",
-        "- Its probabilities are not calibrated: they rank answers, and say little of how often they are right.",
-        "- Nobody has seen the devices' data: what is rare on them, the model has hardly learned.",
+        "- It knows only its classes: it assigns one of them to any input.",
+        "- Its probabilities are not calibrated: they rank classes, but do not tell how often it is right.",
+        "- The devices' data were never inspected: the model may perform poorly on anything rare among them.",
     ]
     if known:
-        lines.append("- The figures above hold for data like those that they were measured on, and for no others.")
+        lines.append("- The figures above hold only for data like those they were measured on.")
     else:
-        lines.append("- Nobody has measured its accuracy yet.")
+        lines.append("- Its accuracy has not been measured.")
     return "\n".join(lines)
 
 
 def _use(facts: ModelFacts) -> str:
-    given, got = facts.interface.inputs[0], facts.interface.outputs[0]
+    first_input, first_output = facts.interface.inputs[0], facts.interface.outputs[0]
+    dtype = _NUMPY.get(first_input.type_name, "float32")
     lines = [
         "    import numpy, onnxruntime",
         "",
         '    session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])',
-        f"    batch = numpy.zeros({_example_shape(given)}, {_NUMPY.get(given.type_name, 'float32')!r})  # your samples",
-        f"    ({got.name},) = session.run([{got.name!r}], {{{given.name!r}: batch}})",
+        f"    batch = numpy.zeros({_example_shape(first_input)}, {dtype!r})  # your samples",
+        f"    ({first_output.name},) = session.run([{first_output.name!r}], {{{first_input.name!r}: batch}})",
     ]
-    served = "Beside its `config.pbtxt` it is served by `moonfed-export serve` and by Triton, as"
+    served = "In a model repository with its `config.pbtxt`, `moonfed-export serve` and Triton serve it as"
     return "With ONNX Runtime:\n\n" + "\n".join(lines) + f"\n\n{served} `{facts.name}`."
 
 
@@ -141,8 +142,8 @@ def _example_shape(tensor: GraphTensor) -> tuple[int, ...]:
     return tuple(1 if side == ANY else side for side in tensor.shape)
 
 
-def _spread(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """First and last, and between them as many as are shown."""
+def _selected(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """Select the points to show, including the first and the last."""
     if len(curve) <= SHOWN_ROUNDS:
         return list(curve)
     return [curve[round(i * (len(curve) - 1) / (SHOWN_ROUNDS - 1))] for i in range(SHOWN_ROUNDS)]
@@ -167,5 +168,5 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A name somebody chose, as it can stand in a table."""
+    """Escape a user's text for a table cell."""
     return " ".join(text.split()).replace("|", "\\|")

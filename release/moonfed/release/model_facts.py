@@ -1,4 +1,4 @@
-"""What is known of a model that is released: from its file, from its run, and from data that it is tried on.
+"""The facts about a released model: from its file, from its run, and from evaluation data.
 
 Legend: N samples, C classes.
 """
@@ -25,17 +25,17 @@ from moonfed.v1 import control_pb2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """One global model of the run, as the run knows it."""
+    """A global model of the run on its learning curve."""
 
-    round: int  # 0: the weights that the run started from
-    devices: tuple[str, ...]  # whose updates are in it
-    accuracy: float | None  # an evaluator's, 0 to 1; None: nobody scored it
+    round: int  # 0: the run's initial weights
+    devices: tuple[str, ...]  # whose updates were aggregated
+    accuracy: float | None  # from an evaluator, 0 to 1; None: never scored
     loss: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingHistory:
-    """How the model came to be."""
+    """The training history of the model."""
 
     manifest: Manifest
     curve: tuple[CurvePoint, ...]  # up to the model's round
@@ -44,17 +44,17 @@ class TrainingHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassResult:
-    """How good the model is at one class; None where there is nothing to divide by."""
+    """The results for one class; None where the denominator is 0."""
 
     name: str
-    precision: float | None  # of the samples that it takes for the class, how many are
-    recall: float | None  # of the class' samples, how many it finds
-    support: int  # the class' samples
+    precision: float | None  # of the samples predicted as the class, the share that belongs to it
+    recall: float | None  # of the class's samples, the share that is found
+    support: int  # number of the class's samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationResults:
-    """How good the model is on some data."""
+    """The results of the model on some data."""
 
     samples: int
     data_sha256: str  # of the file
@@ -64,25 +64,25 @@ class EvaluationResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """All of it."""
+    """Everything that is known about the model."""
 
     name: str
     version: int
     sha256: str  # of model.onnx
     size: int  # bytes
     interface: GraphInterface
-    metadata: Mapping[str, str]  # what the file says of itself
+    metadata: Mapping[str, str]  # the file's own
     history: TrainingHistory | None = None  # None: released from a file
-    results: EvaluationResults | None = None  # None: no data were given
+    results: EvaluationResults | None = None  # None: not evaluated
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names, in the order of the probabilities; empty if the file has none."""
+        """The class names in the order of the probabilities; empty if the file has none."""
         return class_names(self.metadata)
 
 
 def class_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """The class names that a file's metadata hold; InvalidInput if they are damaged."""
+    """Read the class names from a file's metadata; raise InvalidInput if they are damaged."""
     found = _parsed(metadata, "classes", [])
     if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
         raise InvalidInput(f"classes in the model's metadata are {found!r}; they must be a list of names")
@@ -90,16 +90,16 @@ def class_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def input_spec(metadata: Mapping[str, str], where: str) -> InputSpec:
-    """One raw sample of the model, as its metadata have it; InvalidInput for a file that is not moonfed's."""
+    """Read the kind and shape of a raw sample from metadata; raise InvalidInput for a file that is not moonfed's."""
     found = _parsed(metadata, "input", {})
     try:
         return InputSpec(kind=found["kind"], shape=tuple(found["shape"]))
     except (KeyError, TypeError) as error:
-        raise InvalidInput(f"{where} does not say what it takes; `moonfed-export onnx` writes files that do") from error
+        raise InvalidInput(f"{where} does not describe its input; files written by `moonfed-export onnx` do") from error
 
 
 def read_curve(runs: CoordinatorClient, run: control_pb2.Run, last: int) -> tuple[CurvePoint, ...]:
-    """The run's committed rounds up to `last`, and the weights that it started from."""
+    """Read the run's learning curve: the initial weights and the committed rounds up to `last`."""
     committed = [
         entry
         for entry in runs.rounds(run.run)
@@ -112,7 +112,7 @@ def read_curve(runs: CoordinatorClient, run: control_pb2.Run, last: int) -> tupl
 
 
 def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Path) -> EvaluationResults | None:
-    """The model's results on an .npz of inputs and labels; None if it has no labels."""
+    """Evaluate the model on an .npz of inputs and labels; return None if it has no labels."""
     if not has_labels(data):
         return None
     classes = class_names(metadata)
@@ -128,7 +128,7 @@ def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Path) -> Evalua
     )
 
 
-def _parsed(metadata: Mapping[str, str], key: str, default: object) -> Any:  # noqa: ANN401 - as JSON has it
+def _parsed(metadata: Mapping[str, str], key: str, default: object) -> Any:  # noqa: ANN401 - any JSON value
     try:
         return json.loads(metadata[key]) if key in metadata else default
     except ValueError as error:
@@ -137,16 +137,16 @@ def _parsed(metadata: Mapping[str, str], key: str, default: object) -> Any:  # n
 
 def _by_class(predictor: Predictor, samples: RawSamples, classes: Sequence[str]) -> tuple[ClassResult, ...]:
     starts = range(0, len(samples), BATCH)
-    answers_N = np.concatenate([predictor.predict(samples.inputs[i : i + BATCH]).argmax(axis=1) for i in starts])  # noqa: N806
-    found_C = np.bincount(answers_N, minlength=len(classes))  # noqa: N806
-    there_C = np.bincount(samples.labels, minlength=len(classes))  # noqa: N806
-    right_C = np.bincount(samples.labels[answers_N == samples.labels], minlength=len(classes))  # noqa: N806
+    predicted_N = np.concatenate([predictor.predict(samples.inputs[i : i + BATCH]).argmax(axis=1) for i in starts])  # noqa: N806
+    predicted_C = np.bincount(predicted_N, minlength=len(classes))  # noqa: N806
+    present_C = np.bincount(samples.labels, minlength=len(classes))  # noqa: N806
+    correct_C = np.bincount(samples.labels[predicted_N == samples.labels], minlength=len(classes))  # noqa: N806
     return tuple(
         ClassResult(
             name=name,
-            precision=float(right_C[i] / found_C[i]) if found_C[i] else None,
-            recall=float(right_C[i] / there_C[i]) if there_C[i] else None,
-            support=int(there_C[i]),
+            precision=float(correct_C[i] / predicted_C[i]) if predicted_C[i] else None,
+            recall=float(correct_C[i] / present_C[i]) if present_C[i] else None,
+            support=int(present_C[i]),
         )
         for i, name in enumerate(classes)
     )

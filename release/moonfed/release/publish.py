@@ -1,4 +1,4 @@
-"""Makes a version of a model repository from a run's model or from an ONNX file, with the documents beside it."""
+"""Publishing a run's model or an ONNX file as a version of a model repository, with its documents."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from moonfed.release.bill_of_materials import BILL_FILE, bill_of_materials
 from moonfed.release.model_card import CARD_FILE, model_card
 from moonfed.release.model_facts import ModelFacts, TrainingHistory, evaluate_on, read_curve
 from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE, ModelDirectory, ModelRelease, PublishedVersion
-from moonfed.release.signing import SIGNATURE_FILE, signature_of
+from moonfed.release.signing import SIGNATURE_FILE, sign_files
 from moonfed.release.triton_config import ANY, MODEL_FILE, GraphInterface, GraphTensor, read_interface
 
-if TYPE_CHECKING:  # it imports torch, which publishing a file does not need
+if TYPE_CHECKING:  # it imports torch, which is not needed to publish a file
     from moonfed.export.model_file import CheckedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A model that may become a version."""
+    """A model to publish."""
 
     graph: bytes  # an ONNX file
-    where: str  # it comes from, for messages
-    round: int | None  # None: it does not say
+    where: str  # its origin, for messages
+    round: int | None  # None: unknown
     history: TrainingHistory | None = None  # None: it comes from a file
 
 
 def read_candidate(path: Path) -> Candidate:
-    """An ONNX file, such as `moonfed-export onnx` writes; raises NotFound."""
+    """Read an ONNX file, such as one from `moonfed-export onnx`; raise NotFound."""
     if not path.is_file():
         raise NotFound(f"there is no file {str(path)!r}")
     graph = path.read_bytes()
@@ -47,7 +47,7 @@ def read_candidate(path: Path) -> Candidate:
 
 
 def candidate_of_run(runs: CoordinatorClient, checked: CheckedModel) -> Candidate:
-    """A run's model that agrees with its plan."""
+    """Make a candidate of a run's checked model."""
     curve = read_curve(runs, runs.get(checked.run), checked.round)
     return Candidate(
         graph=checked.graph,
@@ -66,13 +66,13 @@ def publish(
     key: Path | None = None,
     max_batch_size: int = MAX_BATCH_SIZE,
     instances: int = INSTANCES,
-    take_over: bool = False,
+    serve_newest: bool = False,
 ) -> PublishedVersion:
-    """Writes a version with its model card and bill of materials, signed if there is a key.
+    """Publish a version with its model card and bill of materials, signed if there is a key.
 
-    `version`: by default the round. `data`: an .npz with labels, for the card's figures. `take_over`: see
-    `ModelDirectory.publish`. Raises what
-    `ModelDirectory.publish` raises, and InvalidInput for a model that ONNX Runtime cannot run.
+    `version`: by default the round. `data`: an .npz with labels, for the card's figures. `serve_newest`: see
+    `ModelDirectory.publish`. Raises what `ModelDirectory.publish` raises, and InvalidInput for a model that ONNX
+    Runtime cannot run.
     """
     number = version if version is not None else _version(candidate, directory)
     facts = gather_facts(directory.name, number, candidate, data)
@@ -83,18 +83,18 @@ def publish(
         BILL_FILE: bill_of_materials(facts),
     }
     if key:
-        files[SIGNATURE_FILE] = signature_of(files, number, key)
+        files[SIGNATURE_FILE] = sign_files(files, number, key)
     release = ModelRelease(interface=facts.interface, classes=facts.classes, files=files)
     published = directory.publish(
-        number, release, max_batch_size=max_batch_size, instances=instances, take_over=take_over
+        number, release, max_batch_size=max_batch_size, instances=instances, serve_newest=serve_newest
     )
     if key and not (published.path / SIGNATURE_FILE).exists():
-        raise AlreadyExists(f"{published.path} is there without a signature; remove it to publish it signed")
+        raise AlreadyExists(f"{published.path} exists without a signature; remove it to publish it signed")
     return published
 
 
 def gather_facts(name: str, version: int, candidate: Candidate, data: Path | None) -> ModelFacts:
-    """All that is known of a candidate."""
+    """Gather the facts about a candidate."""
     metadata = read_metadata(candidate.graph)
     ref = ref_of_bytes(candidate.graph)
     return ModelFacts(
@@ -110,26 +110,27 @@ def gather_facts(name: str, version: int, candidate: Candidate, data: Path | Non
 
 
 def require_runnable(graph: bytes, interface: GraphInterface, where: str) -> None:
-    """Raises InvalidInput unless ONNX Runtime runs the model on zeros and gives what the interface says."""
+    """Raise InvalidInput unless ONNX Runtime runs the model on zeros with the outputs of its interface."""
     try:
         session = open_session(graph)
         if any(ANY in tensor.shape[1:] for tensor in interface.inputs):
-            return  # nobody knows how large a sample is
+            return  # the size of a sample is unknown
         zeros = {tensor.name: _zeros(tensor) for tensor in interface.inputs}
         outputs = session.run([tensor.name for tensor in interface.outputs], zeros)
-    except Exception as error:  # ONNX Runtime's errors share no public class
+    except Exception as error:  # ONNX Runtime's errors share no public base class
         raise InvalidInput(f"{where} cannot be run by ONNX Runtime: {str(error).splitlines()[0]}") from error
     for tensor, output in zip(interface.outputs, outputs, strict=True):
         expected = [1 if side == ANY else side for side in tensor.shape]
         if list(output.shape) != expected:
-            raise InvalidInput(f"output {tensor.name!r} of {where} has shape {list(output.shape)}; it says {expected}")
+            raise InvalidInput(
+                f"output {tensor.name!r} of {where} has shape {list(output.shape)}; its graph declares {expected}"
+            )
 
 
 def _version(candidate: Candidate, directory: ModelDirectory) -> int:
     if candidate.round == 0:
         raise InvalidInput(
-            f"{candidate.where} holds the weights that a run started from, those of round 0; "
-            "versions begin at 1, so choose a --version"
+            f"{candidate.where} is a run's initial model, of round 0; versions start at 1, so choose a --version"
         )
     return candidate.round or max(directory.versions(), default=0) + 1
 

@@ -4,10 +4,10 @@
     REPOSITORY/NAME/labels.txt
     REPOSITORY/NAME/7/model.onnx
 
-A server may look at any moment. So a version is written under a name that no server takes for one (Triton passes over
-directories whose names are no numbers), and renamed when it is whole; files are replaced by renaming too. A model's
-first version appears together with its directory, configuration and labels: a server that found one after the other
-would report a model without versions, or serve one without its configuration as something else.
+A server may scan it at any moment. So a version is written under a name that servers ignore (Triton skips directories
+whose names are not numbers), and renamed when it is complete; files are replaced by renaming too. A model's first
+version appears together with its directory, configuration and labels: if they appeared one by one, a server could
+report a model without versions, or serve one without its configuration.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from moonfed.release.triton_config import (
 )
 from moonfed.validate import require_whole
 
-MAX_BATCH_SIZE, INSTANCES = 32, 2  # two: one runs while the other assembles its batch, as Triton does on CPUs
+MAX_BATCH_SIZE, INSTANCES = 32, 2  # as in Triton on CPUs: one runs while the other assembles its batch
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRelease:
-    """What becomes one version of a model."""
+    """The contents of a new version."""
 
     interface: GraphInterface
-    classes: tuple[str, ...]  # empty: unknown, and no labels are written
-    files: Mapping[str, bytes]  # of the version's directory, model.onnx among them
+    classes: tuple[str, ...]  # empty: unknown, so no labels are written
+    files: Mapping[str, bytes]  # by name in the version's directory; includes model.onnx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedVersion:
-    """Where a version lies now."""
+    """A version after publishing."""
 
     path: Path  # REPOSITORY/NAME/VERSION
     version: int
-    new: bool  # False: the same model was there already
-    kept_config: bool  # somebody's own configuration was there and stays
+    new: bool  # False: the version already existed with the same model
+    kept_config: bool  # an existing, different configuration was not changed
 
 
 class ModelDirectory:
@@ -73,36 +73,36 @@ class ModelDirectory:
         self.name, self.path = name, repository / name
 
     def versions(self) -> list[int]:
-        """The versions that are there, oldest first."""
+        """List the versions, oldest first."""
         if not self.path.is_dir():
             return []
         names = (entry.name for entry in self.path.iterdir() if (entry / MODEL_FILE).exists())
         return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]*", name))
 
     def served(self) -> list[int]:
-        """The versions that the version policy makes servers serve, oldest first."""
+        """List the versions that servers serve under the version policy, oldest first."""
         return select_versions(self.config(), self.versions())
 
     def model(self, version: int) -> bytes:
-        """A version's model.onnx; raises NotFound."""
+        """Read a version's model.onnx; raise NotFound."""
         path = self.path / str(version) / MODEL_FILE
         if not path.is_file():
             raise NotFound(f"{self.path} has no version {version}; it has {_listed(self.versions())}")
         return path.read_bytes()
 
     def config(self) -> model_config_pb2.ModelConfig:
-        """Its configuration; raises NotFound without one, InvalidInput for one that cannot be read."""
+        """Read the configuration; raise NotFound if it is missing, InvalidInput if it cannot be parsed."""
         path = self.path / CONFIG_FILE
         if not path.is_file():
             raise NotFound(f"{self.path} has no {CONFIG_FILE}")
         try:
             return from_text(path.read_text(encoding="utf-8"), str(path))
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"{path} is no model configuration: it is not UTF-8") from error
+            raise InvalidInput(f"{path} is not a model configuration: it is not UTF-8") from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps every other writer out; the lock is on the directory itself and leaves no file in it."""
+        """Lock out other writers; the lock is on the directory itself, so there is no lock file."""
         make_directories(self.path)
         with _lock_on(self.path):
             yield
@@ -114,13 +114,13 @@ class ModelDirectory:
         *,
         max_batch_size: int = MAX_BATCH_SIZE,
         instances: int = INSTANCES,
-        take_over: bool = False,
+        serve_newest: bool = False,
     ) -> PublishedVersion:
-        """Writes a version, reads it back, and writes the configuration and the labels unless they are there.
+        """Write a version, read it back, and write the configuration and the labels unless they exist.
 
-        A version that is there with the same model stays as it is. `take_over`: the newest version is served even if
-        somebody had rolled back to an older one. Raises AlreadyExists if another model has that version, InvalidInput
-        if configuration or labels that are there do not fit the model, Corrupt if it reads other bytes than it wrote.
+        An existing version with the same model is not changed. `serve_newest`: serve the newest version even after a
+        roll-back to an older one. Raises AlreadyExists if another model has that version, InvalidInput if an existing
+        configuration or labels do not fit the model, Corrupt if the bytes read back differ.
         """
         config = new_config(
             self.name,
@@ -129,21 +129,21 @@ class ModelDirectory:
             max_batch_size=max_batch_size,
             instances=instances,
         )
-        with self._to_write_in() as directory:
-            new = directory._require_room(version, release)
+        with self._open_for_writing() as directory:
+            new = directory._is_new(version, release)
             kept = directory._write_config(config, release)
             directory._write_labels(release)
             if new:
                 directory._write_version(version, release)
-            if take_over:
+            if serve_newest:
                 directory._serve_newest()
         return PublishedVersion(path=self.path / str(version), version=version, new=new, kept_config=kept)
 
     def roll_back(self, version: int | None = None) -> tuple[int | None, int]:
-        """Makes servers serve that version, by default the newest before the one they serve; returns from and to.
+        """Make servers serve that version, by default the newest before the served one; return both versions.
 
-        By version policy `specific`: the others stay where they are. Raises NotFound for a version that is not there,
-        WrongState if there is none before the one that is served.
+        It sets the version policy `specific` and deletes nothing. Raises NotFound for a missing version, WrongState if
+        there is none before the served one.
         """
         if not self.versions():
             raise NotFound(f"{self.path} has no versions")
@@ -157,22 +157,22 @@ class ModelDirectory:
             self._replace(CONFIG_FILE, to_text(config))
         return served, target
 
-    def keep_newest(self, number: int) -> list[int]:
-        """Removes versions but for the newest so many and those that are served; returns the removed."""
+    def prune(self, number: int) -> list[int]:
+        """Remove all but the newest `number` versions and the served ones; return the removed ones."""
         with self.locked():
             served = self.served()
             removed = [version for version in self.versions()[:-number] if version not in served]
             for version in removed:
-                gone = self.path / f".{version}.removed"
-                (self.path / str(version)).rename(gone)  # at once: no server finds half of it
-                shutil.rmtree(gone)
+                hidden = self.path / f".{version}.removed"
+                (self.path / str(version)).rename(hidden)  # atomic: no server finds half of it
+                shutil.rmtree(hidden)
         return removed
 
     @contextmanager
-    def _to_write_in(self) -> Iterator[ModelDirectory]:
-        """This directory, locked; one that is not there yet under a hidden name, until it is whole."""
+    def _open_for_writing(self) -> Iterator[ModelDirectory]:
+        """Lock the directory; a missing one is created under a hidden name and renamed at the end."""
         make_directories(self.path.parent)
-        with _lock_on(self.path.parent):  # of two who write a first version one comes first
+        with _lock_on(self.path.parent):  # serialises two writers of a first version
             if not self.path.exists():
                 _remove_leftovers(self.path.parent, f".{self.name}.*")
                 hidden = ModelDirectory(self.path.parent, self.name)
@@ -185,7 +185,7 @@ class ModelDirectory:
     def _before(self, served: int | None) -> int:
         older = [version for version in self.versions() if served is not None and version < served]
         if not older:
-            raise WrongState(f"{self.path} has no version before {served}, which is served; it stays")
+            raise WrongState(f"{self.path} has no version before {served}, which is served; nothing was changed")
         return older[-1]
 
     def _serve_newest(self) -> None:
@@ -194,24 +194,24 @@ class ModelDirectory:
             config.version_policy.latest.num_versions = 1
             self._replace(CONFIG_FILE, to_text(config))
 
-    def _require_room(self, version: int, release: ModelRelease) -> bool:
-        """Whether the version is new."""
+    def _is_new(self, version: int, release: ModelRelease) -> bool:
+        """Return whether the version is new; raise AlreadyExists if another model has it."""
         require_whole("version", version, 1)
         directory = self.path / str(version)
         if not directory.exists():
             return True
         if not (directory / MODEL_FILE).is_file() or self.model(version) != release.files[MODEL_FILE]:
-            raise AlreadyExists(f"version {version} in {self.path} is another model; choose another --version")
+            raise AlreadyExists(f"version {version} in {self.path} holds another model; choose another --version")
         return False
 
     def _write_config(self, config: model_config_pb2.ModelConfig, release: ModelRelease) -> bool:
-        """Whether another configuration was there, and stays."""
+        """Write the configuration unless it exists; return whether an existing one differs."""
         if not (self.path / CONFIG_FILE).exists():
             self._replace(CONFIG_FILE, to_text(config))
             return False
         found = self.config()
         require_fit(found, self.name, release.interface, str(self.path / CONFIG_FILE))
-        found.version_policy.CopyFrom(config.version_policy)  # which is rolled back and forth
+        found.version_policy.CopyFrom(config.version_policy)  # which roll-backs change
         return bool(found != config)
 
     def _write_labels(self, release: ModelRelease) -> None:
@@ -229,7 +229,7 @@ class ModelDirectory:
             for name, content in release.files.items():
                 (directory / name).write_bytes(content)
             if any((directory / name).read_bytes() != content for name, content in release.files.items()):
-                raise Corrupt(f"version {version} of model {self.name!r} is not what was written; it was taken away")
+                raise Corrupt(f"version {version} of model {self.name!r} is not what was written; it was removed")
 
     def _replace(self, name: str, text: str) -> None:
         write_durably(self.path / name, text.encode())
@@ -237,7 +237,7 @@ class ModelDirectory:
 
 @contextmanager
 def _lock_on(directory: Path) -> Iterator[None]:
-    """Keeps out whoever locks the same directory."""
+    """Lock a directory against other processes that lock it."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -247,7 +247,7 @@ def _lock_on(directory: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(directory: Path, pattern: str) -> None:
-    """Of writers that were killed; under the lock nobody else writes."""
+    """Remove files of writers that were killed; the lock excludes live ones."""
     for leftover in directory.glob(pattern):
         shutil.rmtree(leftover, ignore_errors=True)
 

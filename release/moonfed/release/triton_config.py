@@ -1,6 +1,6 @@
-"""The config.pbtxt of a released model: written from its graph, and an existing one checked against it.
+"""The config.pbtxt of a released model: generated from its graph, and an existing one checked against it.
 
-Field by field after Triton's model_config.proto, in tritonclient's messages. What is left out has Triton's default:
+It follows Triton's model_config.proto, in tritonclient's messages. Omitted fields have Triton's defaults:
 timeout_action REJECT, an instance kind chosen by the hardware, no wait for a fuller batch.
 """
 
@@ -15,15 +15,15 @@ from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
 
-if TYPE_CHECKING:  # going back needs none, and has to work where only the server is installed
+if TYPE_CHECKING:  # roll-back must work where only the server is installed
     import onnx
 
 CONFIG_FILE, LABELS_FILE, MODEL_FILE = "config.pbtxt", "labels.txt", "model.onnx"
 BACKEND, PLATFORM = "onnxruntime", "onnxruntime_onnx"
-QUEUE_SIZE = 1024  # requests that may wait; one more is refused
-QUEUE_TIMEOUT_US = 5_000_000  # after which a request that still waits is refused
+QUEUE_SIZE = 1024  # queued requests; further ones are refused
+QUEUE_TIMEOUT_US = 5_000_000  # after which a queued request is refused
 ANY = -1  # a dimension of any length
-_TRITON_NAMES = {"FLOAT": "FP32", "FLOAT16": "FP16", "DOUBLE": "FP64", "BFLOAT16": "BF16"}  # ONNX's name: Triton's
+_TRITON_NAMES = {"FLOAT": "FP32", "FLOAT16": "FP16", "DOUBLE": "FP64", "BFLOAT16": "BF16"}  # by ONNX's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,28 +42,28 @@ class GraphTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphInterface:
-    """What goes into a graph and what comes out of it."""
+    """The inputs and outputs of a graph."""
 
     inputs: tuple[GraphTensor, ...]
     outputs: tuple[GraphTensor, ...]
 
     @property
     def batchable(self) -> bool:
-        """Whether the first dimension of every tensor is free, so that requests can share a batch."""
+        """True if the first dimension of every tensor is free, so that requests can share a batch."""
         return all(tensor.shape[:1] == (ANY,) for tensor in (*self.inputs, *self.outputs))
 
 
 def read_interface(graph: bytes, where: str) -> GraphInterface:
-    """The interface of an ONNX file; InvalidInput for one that is damaged or takes something Triton has no type for."""
+    """Read the interface of an ONNX file; raise InvalidInput for a damaged file or a type that Triton lacks."""
     import onnx
 
     try:
         proto = onnx.ModelProto.FromString(graph)
         onnx.checker.check_model(proto)
-    except Exception as error:  # protobuf's and onnx's errors share no class
+    except Exception as error:  # protobuf's and onnx's errors share no base class
         raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
-    held = {initialiser.name for initialiser in proto.graph.initializer}
-    inputs = [value for value in proto.graph.input if value.name not in held]
+    initialisers = {initialiser.name for initialiser in proto.graph.initializer}
+    inputs = [value for value in proto.graph.input if value.name not in initialisers]
     return GraphInterface(
         inputs=tuple(_tensor(value, where) for value in inputs),
         outputs=tuple(_tensor(value, where) for value in proto.graph.output),
@@ -73,9 +73,9 @@ def read_interface(graph: bytes, where: str) -> GraphInterface:
 def new_config(
     name: str, interface: GraphInterface, *, labelled: bool, max_batch_size: int, instances: int
 ) -> model_config_pb2.ModelConfig:
-    """A configuration for a graph: batches as requests come, a bounded queue, a warm-up, the newest version.
+    """Generate a graph's configuration: dynamic batching, a bounded queue, a warm-up, the newest version.
 
-    `labelled`: whether labels.txt names the classes. A graph whose batch dimension is fixed is served without batches.
+    `labelled`: whether labels.txt names the classes. A graph whose batch dimension is fixed is served without batching.
     """
     from moonfed.export.binding import OUTPUT
 
@@ -99,20 +99,20 @@ def new_config(
 
 
 def to_text(config: model_config_pb2.ModelConfig) -> str:
-    """As config.pbtxt has it."""
+    """Format a configuration as config.pbtxt."""
     return text_format.MessageToString(config, as_utf8=True)
 
 
 def from_text(text: str, where: str) -> model_config_pb2.ModelConfig:
-    """Reads a config.pbtxt; InvalidInput says in which line it fails."""
+    """Parse a config.pbtxt; raise InvalidInput naming the line that is wrong."""
     try:
         return text_format.Parse(text, model_config_pb2.ModelConfig())
     except text_format.ParseError as error:
-        raise InvalidInput(f"{where} is no model configuration: {error}") from error
+        raise InvalidInput(f"{where} is not a model configuration: {error}") from error
 
 
 def labels_text(classes: Sequence[str]) -> str:
-    """One class name a line, as Triton reads labels; InvalidInput for a name of several lines."""
+    """Format one class name per line, as Triton reads labels; raise InvalidInput for a name of several lines."""
     for name in classes:
         if len(name.splitlines()) != 1:
             raise InvalidInput(f"class {name!r} cannot be a label; a label is one line")
@@ -120,7 +120,7 @@ def labels_text(classes: Sequence[str]) -> str:
 
 
 def select_versions(config: model_config_pb2.ModelConfig, versions: Sequence[int]) -> list[int]:
-    """The versions that a version policy chooses; without one, the newest."""
+    """Return the versions that the version policy selects; without a policy, the newest."""
     policy = config.version_policy
     choice = policy.WhichOneof("policy_choice")
     if choice == "all":
@@ -131,13 +131,13 @@ def select_versions(config: model_config_pb2.ModelConfig, versions: Sequence[int
 
 
 def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: GraphInterface, where: str) -> None:
-    """Raises InvalidInput if a configuration that is there already cannot serve a graph of this interface."""
+    """Raise InvalidInput if an existing configuration cannot serve a graph with this interface."""
     if config.name not in ("", name):
         raise InvalidInput(f"name in {where} is {config.name!r}; it must be its directory's, {name!r}")
     if BACKEND not in (config.backend, config.platform.removesuffix("_onnx")):
         raise InvalidInput(f"backend in {where} is {config.backend or config.platform!r}; it must be {BACKEND!r}")
     if config.default_model_filename not in ("", MODEL_FILE) or config.cc_model_filenames:
-        raise InvalidInput(f"{where} names another model file than {MODEL_FILE}, which is what is written")
+        raise InvalidInput(f"{where} names another model file than {MODEL_FILE}, which moonfed writes")
     if config.max_batch_size > 0 and not interface.batchable:
         raise InvalidInput(
             f"max_batch_size in {where} is {config.max_batch_size}; "
@@ -177,7 +177,7 @@ def _require_same(
 
 
 def _add_warmup(config: model_config_pb2.ModelConfig, batch_size: int) -> None:
-    """A sample of zeros, unless nobody knows how large one is."""
+    """Add a warm-up sample of zeros, unless the size of a sample is unknown."""
     if any(ANY in tensor.dims for tensor in config.input):
         return
     sample = config.model_warmup.add(name=f"batch of {batch_size}", batch_size=batch_size)

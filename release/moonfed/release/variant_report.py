@@ -16,52 +16,54 @@ ReportDocument = dict[str, Any]
 
 
 def variant_path(output: Path, variant: str) -> Path:
-    """Where a variant is written: float32 at the output itself, the others beside it."""
+    """Return a variant's path: the output itself for float32, a file next to it for others."""
     return output if variant == FLOAT32 else output.with_name(f"{output.stem}.{variant}{output.suffix}")
 
 
 def report_path(output: Path) -> Path:
-    """Where the report is written."""
+    """Return the report's path."""
     return output.with_suffix(".report.json")
 
 
 def report_document(
     variants: Sequence[Variant],
-    wishes: VariantOptions,
+    options: VariantOptions,
     data: RawSamples,
     data_sha256: str,
     output: Path,
     facts: Mapping[str, Any],
 ) -> ReportDocument:
-    """What was made, kept and dropped, by which figures, on which data and machine.
+    """Report what was made, kept and dropped, with the measurements, data and machine.
 
-    `facts`: what else is known of the model, such as its run.
+    `facts`: further entries about the model, such as its run.
     """
-    calibration = wishes.calibration
+    calibration = options.calibration
     return {
         **facts,
         "data": {"sha256": data_sha256, "samples": len(data)},
         "calibration": calibration and {"sha256": calibration.sha256, "samples": len(calibration.inputs)},
-        "max_drop": wishes.max_drop,
+        "max_drop": options.max_drop,
         "measured_on": json.loads(describe_hardware()),
         "variants": [_entry(variant, output) for variant in variants],
     }
 
 
 def table(report: ReportDocument) -> str:
-    """One line for each variant and, below, what became of it and why."""
+    """Format one line per variant and, below, each decision with its reason."""
     entries = report["variants"]
     timings = list(entries[0]["milliseconds"])
     head = ["variant", "bytes", "top-1", "drop", "loss", "difference", *(f"ms {name}" for name in timings)]
     rows = [head, *([*_cells(entry), *(f"{entry['milliseconds'][name]:.3g}" for name in timings)] for entry in entries)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-    said = [f"{entry['variant']}: {'kept' if entry['kept'] else 'dropped'}, {entry['reason']}" for entry in entries]
-    return "\n".join([*lines, *said])
+    decisions = [
+        f"{entry['variant']}: {'kept' if entry['kept'] else 'dropped'}, {entry['reason']}" for entry in entries
+    ]
+    return "\n".join([*lines, *decisions])
 
 
 def _entry(variant: Variant, output: Path) -> ReportDocument:
-    figures, verdict = variant.figures, variant.verdict
+    measured, verdict = variant.measurements, variant.verdict
     return {
         "variant": variant.name,
         "parent": variant.parent or None,
@@ -69,12 +71,12 @@ def _entry(variant: Variant, output: Path) -> ReportDocument:
         "reason": verdict.reason,
         "file": variant_path(output, variant.name).name if verdict.kept else None,
         "sha256": ref_of_bytes(variant.graph).sha256,
-        "bytes": figures.bytes,
-        "top1": figures.score.accuracy,
+        "bytes": measured.bytes,
+        "top1": measured.score.accuracy,
         "drop_points": variant.drop,
-        "loss": figures.score.loss,
+        "loss": measured.score.loss,
         "max_abs_diff": variant.difference,
-        "milliseconds": dict(figures.milliseconds),
+        "milliseconds": dict(measured.milliseconds),
     }
 
 

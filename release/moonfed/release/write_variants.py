@@ -1,4 +1,4 @@
-"""Writes a model's kept variants and the report beside them."""
+"""Writing the kept variants of a model and their report."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def write_variants(
     data: RawSamples,
     data_sha256: str,
     output: Path,
-    wishes: VariantOptions,
+    options: VariantOptions,
     facts: Mapping[str, Any],
     *,
-    begun: Callable[[str], None],
+    on_step: Callable[[str], None],
 ) -> ReportDocument:
-    """Makes and judges the variants of a checked model, writes those that are kept, and the report; returns it.
+    """Make and judge the variants of a checked model, write the kept ones and the report, and return the report.
 
-    Float32 goes to `output`, a variant beside it as NAME.VARIANT.onnx. A variant that is dropped leaves no file, nor
-    one that an earlier export wrote: it would be another model's. Nor does its optimised copy.
+    Float32 is written to `output`, a variant next to it as NAME.VARIANT.onnx. A dropped variant leaves no file: one
+    from an earlier export, and its optimised copy, are removed, since they hold another model.
     """
-    variants = make_variants(graph, data, data_sha256, wishes, begun=begun)
-    report = report_document(variants, wishes, data, data_sha256, output, facts)
+    variants = make_variants(graph, data, data_sha256, options, on_step=on_step)
+    report = report_document(variants, options, data, data_sha256, output, facts)
     for variant in variants:
         path = variant_path(output, variant.name)
         if variant.verdict.kept:

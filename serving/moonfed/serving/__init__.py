@@ -1,1 +1,1 @@
-"""The inference server over a model repository: ONNX Runtime, without torch, onnx or the rest of export."""
+"""The inference server: a Triton model repository served over the Open Inference Protocol by ONNX Runtime alone."""

@@ -1,8 +1,8 @@
-"""The dynamic batcher: a bounded queue whose requests run together, as Triton's dynamic_batching says.
+"""The dynamic batcher: a bounded queue whose requests run together, as Triton's dynamic_batching specifies.
 
-There are no threads of its own. Among those who wait for an answer, the one at the head of the queue assembles the next
-batch as soon as an instance is free, runs it and hands the answers out; meanwhile the next one takes over. So a request
-that meets no other one is run by its own thread, at once.
+It has no threads of its own. The request at the head of the queue becomes the leader once an instance is free: its
+thread assembles the next batch, runs it and distributes the outputs, while the next request in the queue takes the
+lead. So a request that finds the queue empty and an instance idle runs at once on its own thread.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from moonfed.errors import MoonfedError, Overloaded, Unavailable
 from moonfed.serving.inference_request import Array
 
 Feeds = Mapping[str, Array]
-BatchOutputs = list[Mapping[str, Array]]
+BatchOutputs = list[Mapping[str, Array]]  # one entry per request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPolicy:
-    """When requests run, and how many together; times in nanoseconds, 0: none."""
+    """When requests run, and how many together; times in nanoseconds, 0 for none."""
 
     max_batch_size: int  # samples; 0: requests never run together
     preferred: frozenset[int] = frozenset()
     max_delay_ns: int = 0
-    max_queue_size: int = 0  # requests; 0: any number
+    max_queue_size: int = 0  # requests; 0: unlimited
     default_timeout_ns: int = 0
     allow_timeout_override: bool = False
 
     @property
     def limit(self) -> int:
-        """The size of a batch for which no more is waited."""
+        """The size at which a batch runs without waiting for more requests."""
         return max(self.preferred, default=self.max_batch_size)
 
-    def timeout_ns(self, asked_ns: int) -> int:
-        """How long a request may wait; it can ask for less than the default, not for more."""
-        if self.allow_timeout_override and 0 < asked_ns < self.default_timeout_ns:
-            return asked_ns
+    def timeout_ns(self, requested_ns: int) -> int:
+        """Return how long a request may be queued; a request can shorten the default, not extend it."""
+        if self.allow_timeout_override and 0 < requested_ns < self.default_timeout_ns:
+            return requested_ns
         return self.default_timeout_ns
 
-    def ready(self, sizes: Sequence[int], *, closed: bool, overdue: bool) -> int:
-        """How many requests at the head of the queue to run now; 0: wait for more.
+    def runnable(self, sizes: Sequence[int], *, closed: bool, overdue: bool) -> int:
+        """Return how many requests at the head of the queue to run now; 0 means to wait for more.
 
-        `sizes`: samples of those that could run together; `closed`: the next one cannot join them; `overdue`: the first
-        one has waited for as long as it is to.
+        `sizes`: samples of the requests that could run together; `closed`: the next request cannot join them;
+        `overdue`: the first request has waited for the maximum delay.
         """
         total, best = 0, 0
         for count, size in enumerate(sizes, start=1):
@@ -62,7 +62,7 @@ class BatchPolicy:
         return len(sizes) if enough else 0
 
     def next_size(self, total: int) -> int:
-        """The number of samples from which on it is worth looking again."""
+        """Return the number of queued samples at which `runnable` may decide otherwise."""
         return min((size for size in self.preferred if size > total), default=self.limit)
 
 
@@ -71,20 +71,20 @@ class QueuedRequest:
     """A request in the queue."""
 
     feeds: Feeds
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the outputs to compute
     samples: int
-    begun_ns: int
-    together: Mapping[str, tuple[int, ...]]  # shapes without the batch; where they differ, requests do not run together
+    arrived_ns: int
+    sample_shapes: Mapping[str, tuple[int, ...]]  # requests with different ones do not run together
     deadline_ns: int
-    leads: bool = False
-    taken_ns: int = 0
-    answer: Mapping[str, Array] | None = None
+    is_leader: bool = False
+    dequeued_ns: int = 0
+    outputs: Mapping[str, Array] | None = None
     error: MoonfedError | None = None
-    called: threading.Lock = field(default_factory=threading.Lock)
+    wakeup: threading.Lock = field(default_factory=threading.Lock)  # released when done or when it becomes the leader
 
 
 class Batcher:
-    """The queue of one version; `run(instance, batch)` answers a batch or raises MoonfedError."""
+    """The queue of one version; `run(instance, batch)` computes a batch's outputs or raises MoonfedError."""
 
     def __init__(
         self, policy: BatchPolicy, instances: int, run: Callable[[int, Sequence[QueuedRequest]], BatchOutputs]
@@ -92,154 +92,155 @@ class Batcher:
         self._policy = policy
         self._run = run
         self._lock = threading.Lock()
-        self._joined = threading.Condition(self._lock)
-        # If requests wait and an instance is free, the request at the head of the queue is about to lead.
-        self._waiting: deque[QueuedRequest] = deque()
+        self._joined = threading.Condition(self._lock)  # a request joined, as far as the leader cares
+        # Invariant: if the queue holds a request and an instance is idle, the queue's head is the leader.
+        self._queue: deque[QueuedRequest] = deque()
         self._idle = list(range(instances))
-        self._assembling = False
-        self._hurried = False
-        self._enough = 0  # samples for which the assembling one, which waits, looks again
+        self._has_leader = False
+        self._flushing = False
+        self._wake_size = 0  # queued samples at which a waiting leader decides again; 0: it does not wait
 
-    def waiting(self) -> int:
-        """How many requests wait for an instance."""
-        return len(self._waiting)
+    def queued(self) -> int:
+        """Return how many requests wait for an instance."""
+        return len(self._queue)
 
-    def hurry(self) -> None:
-        """From now on nobody waits for company: no more requests will come."""
+    def flush(self) -> None:
+        """Stop waiting for fuller batches, since no more requests will come."""
         with self._lock:
-            self._hurried = True
+            self._flushing = True
             self._joined.notify()
 
     def infer(
-        self, feeds: Feeds, names: tuple[str, ...], samples: int, begun_ns: int, timeout_ns: int
+        self, feeds: Feeds, names: tuple[str, ...], samples: int, arrived_ns: int, timeout_ns: int
     ) -> Mapping[str, Array]:
-        """Answers a request. Raises Overloaded if the queue is full, Unavailable if it waited for too long."""
+        """Compute a request's outputs; raise Overloaded if the queue is full, Unavailable after the timeout."""
         timeout = self._policy.timeout_ns(timeout_ns)
-        mine = QueuedRequest(
+        request = QueuedRequest(
             feeds=feeds,
             names=names,
             samples=samples,
-            begun_ns=begun_ns,
-            together={name: array.shape[1:] for name, array in feeds.items()},
-            deadline_ns=begun_ns + timeout if timeout else 0,
+            arrived_ns=arrived_ns,
+            sample_shapes={name: array.shape[1:] for name, array in feeds.items()},
+            deadline_ns=arrived_ns + timeout if timeout else 0,
         )
-        mine.called.acquire()
-        instance = self._enter(mine)
+        request.wakeup.acquire()
+        instance = self._enter(request)
         if instance is not None:
-            self._run_on(instance, [mine])
-        elif not mine.leads:
-            self._wait(mine)
-        if mine.leads:
-            self._lead(mine)
-        if mine.error is not None:
-            raise type(mine.error)(str(mine.error))  # one of its own: a traceback grows with each raise
-        assert mine.answer is not None  # noqa: S101
-        return mine.answer
+            self._run_on(instance, [request])
+        elif not request.is_leader:
+            self._wait(request)
+        if request.is_leader:
+            self._lead(request)
+        if request.error is not None:
+            raise type(request.error)(str(request.error))  # a copy each: a traceback grows with every raise
+        assert request.outputs is not None  # noqa: S101
+        return request.outputs
 
-    def _enter(self, mine: QueuedRequest) -> int | None:
-        """The instance to run the request on at once and alone, if nobody waits; else the request is in the queue."""
+    def _enter(self, request: QueuedRequest) -> int | None:
+        """Return an idle instance if the request can run at once and alone; otherwise queue the request."""
         with self._lock:
-            if self._idle and not self._waiting and not self._policy.max_delay_ns:
+            if self._idle and not self._queue and not self._policy.max_delay_ns:
                 return self._idle.pop()
-            if self._policy.max_queue_size and len(self._waiting) >= self._policy.max_queue_size:
+            if self._policy.max_queue_size and len(self._queue) >= self._policy.max_queue_size:
                 raise Overloaded("Exceeds maximum queue size")
-            self._waiting.append(mine)
-            if self._assembling:
-                self._tell_assembling(mine)
+            self._queue.append(request)
+            if self._has_leader:
+                self._notify_leader(request)
             elif self._idle:
-                self._assembling = mine.leads = True
+                self._has_leader = request.is_leader = True
         return None
 
-    def _tell_assembling(self, mine: QueuedRequest) -> None:
-        if self._enough and (
-            mine.together != self._waiting[0].together or sum(each.samples for each in self._waiting) >= self._enough
+    def _notify_leader(self, joined: QueuedRequest) -> None:
+        if self._wake_size and (
+            joined.sample_shapes != self._queue[0].sample_shapes
+            or sum(request.samples for request in self._queue) >= self._wake_size
         ):
             self._joined.notify()
 
-    def _wait(self, mine: QueuedRequest) -> None:
-        """Until this request is answered, or at the head of the queue with an instance free."""
-        if not mine.deadline_ns:
-            mine.called.acquire()
+    def _wait(self, request: QueuedRequest) -> None:
+        """Wait until the request has its outputs or becomes the leader."""
+        if not request.deadline_ns:
+            request.wakeup.acquire()
             return
-        if mine.called.acquire(timeout=_seconds_until(mine.deadline_ns)):
+        if request.wakeup.acquire(timeout=_seconds_until(request.deadline_ns)):
             return
         with self._lock:
-            if not (mine.leads or mine.taken_ns):
-                self._waiting.remove(mine)
-                raise _too_late()
-        mine.called.acquire()  # its turn had just come
+            if not (request.is_leader or request.dequeued_ns):
+                self._queue.remove(request)
+                raise _timed_out()
+        request.wakeup.acquire()  # its turn came at the same moment
 
-    def _lead(self, mine: QueuedRequest) -> None:
+    def _lead(self, leader: QueuedRequest) -> None:
         with self._lock:
-            batch = self._assemble(mine)
+            batch = self._assemble(leader)
             instance = self._idle.pop() if batch else -1
-            self._call_next()
+            self._appoint_leader()
         if not batch:
-            raise _too_late()
+            raise _timed_out()
         try:
             self._run_on(instance, batch)
         finally:
-            for each in batch:
-                if each is not mine:
-                    each.called.release()
+            for request in batch:
+                if request is not leader:
+                    request.wakeup.release()
 
     def _run_on(self, instance: int, batch: list[QueuedRequest]) -> None:
         try:
-            self._answer(instance, batch)
+            self._compute(instance, batch)
         finally:
             with self._lock:
                 self._idle.append(instance)
-                if self._waiting and not self._assembling:
-                    self._call_next()
+                if self._queue and not self._has_leader:
+                    self._appoint_leader()
 
-    def _call_next(self) -> None:
-        self._assembling = bool(self._waiting and self._idle)
-        if self._assembling:
-            self._waiting[0].leads = True
-            self._waiting[0].called.release()
+    def _appoint_leader(self) -> None:
+        self._has_leader = bool(self._queue and self._idle)
+        if self._has_leader:
+            self._queue[0].is_leader = True
+            self._queue[0].wakeup.release()
 
-    def _assemble(self, mine: QueuedRequest) -> list[QueuedRequest]:
-        """Takes the next batch off the queue, `mine` first; none if `mine` waits for too long."""
-        until = mine.begun_ns + self._policy.max_delay_ns
+    def _assemble(self, leader: QueuedRequest) -> list[QueuedRequest]:
+        """Dequeue the next batch, the leader first; return an empty one if the leader times out."""
+        until = leader.arrived_ns + self._policy.max_delay_ns
         while True:
             now = time.monotonic_ns()
-            if mine.deadline_ns and now >= mine.deadline_ns:
-                self._waiting.popleft()
+            if leader.deadline_ns and now >= leader.deadline_ns:
+                self._queue.popleft()
                 return []
             sizes, closed = self._head()
-            count = self._policy.ready(sizes, closed=closed, overdue=self._hurried or now >= until)
+            count = self._policy.runnable(sizes, closed=closed, overdue=self._flushing or now >= until)
             if count:
-                return [self._take(now) for _ in range(count)]
-            self._enough = self._policy.next_size(sum(sizes))
-            self._joined.wait(_seconds_until(min(until, mine.deadline_ns or until)))
-            self._enough = 0
+                return [self._dequeue(now) for _ in range(count)]
+            self._wake_size = self._policy.next_size(sum(sizes))
+            self._joined.wait(_seconds_until(min(until, leader.deadline_ns or until)))
+            self._wake_size = 0
 
-    def _take(self, now: int) -> QueuedRequest:
-        taken = self._waiting.popleft()
-        taken.taken_ns = now
-        return taken
+    def _dequeue(self, now: int) -> QueuedRequest:
+        request = self._queue.popleft()
+        request.dequeued_ns = now
+        return request
 
     def _head(self) -> tuple[list[int], bool]:
-        """The samples of the requests at the head that can run together, and whether the next one cannot join."""
-        first = self._waiting[0]
+        """Return the sizes of the requests at the head that can run together, and whether the next one cannot join."""
+        first = self._queue[0]
         sizes, total = [first.samples], first.samples
-        for each in islice(self._waiting, 1, None):
-            total += each.samples
-            if total > self._policy.max_batch_size or each.together != first.together:
+        for request in islice(self._queue, 1, None):
+            total += request.samples
+            if total > self._policy.max_batch_size or request.sample_shapes != first.sample_shapes:
                 return sizes, True
-            sizes.append(each.samples)
+            sizes.append(request.samples)
         return sizes, self._policy.max_batch_size == 0
 
-    def _answer(self, instance: int, batch: list[QueuedRequest]) -> None:
+    def _compute(self, instance: int, batch: list[QueuedRequest]) -> None:
         try:
-            for each, answer in zip(batch, self._run(instance, batch), strict=True):
-                each.answer = answer
+            for request, outputs in zip(batch, self._run(instance, batch), strict=True):
+                request.outputs = outputs
         except MoonfedError as error:
-            for each in batch:
-                each.error = error
+            for request in batch:
+                request.error = error
         except BaseException:
-            for each in batch:
-                each.error = MoonfedError("the batch could not be run; the server's log says more")
+            for request in batch:
+                request.error = MoonfedError("the batch failed; the server's log has the details")
             raise
 
 
@@ -247,5 +248,5 @@ def _seconds_until(moment_ns: int) -> float:
     return max(0.0, (moment_ns - time.monotonic_ns()) / 1e9)
 
 
-def _too_late() -> Unavailable:
+def _timed_out() -> Unavailable:
     return Unavailable("Request timeout expired")

@@ -1,4 +1,4 @@
-"""The classification extension: the best classes of each sample as "confidence:index:label", as Triton writes them."""
+"""The classification extension: the top classes of each sample as "confidence:index:label", in Triton's format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Labels = Sequence[str]
 
 
 def read_labels(path: Path) -> Labels:
-    """One label a line, the first of index 0; raises InvalidInput if the file cannot be read."""
+    """Read one label per line, index 0 first; raise InvalidInput if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -23,26 +23,26 @@ def read_labels(path: Path) -> Labels:
 
 
 def top_classes(array: Array, count: int, labels: Labels, *, batched: bool) -> Array:
-    """The `count` highest values of each sample, highest first: BYTES [N, k], without batching [k].
+    """Format the `count` highest values of each sample, highest first: BYTES [N, k], without batching [k].
 
-    k is `count` or all values of a sample, if those are fewer. Raises InvalidInput for a datatype that has no order.
+    k is at most the number of values of a sample. Raises InvalidInput for a datatype that has no order.
     """
     if array.dtype.kind not in "iuf" or (array.dtype.itemsize < 4 and array.dtype.kind == "f"):
         raise InvalidInput(f"class result not available for output due to unsupported type '{datatype_of(array)}'")
     samples = array.reshape(len(array) if batched else 1, -1)
     k = min(count, samples.shape[1])
-    found = [_written(row, index, labels) for row in samples for index in _best(row)[:k]]
-    written = bytes_array(found)
-    return written.reshape(len(samples), k) if batched else written
+    entries = [_format(row, index, labels) for row in samples for index in _descending(row)[:k]]
+    result = bytes_array(entries)
+    return result.reshape(len(samples), k) if batched else result
 
 
-def _best(row: Array) -> Array:
-    """Indices from the highest value to the lowest; of equal ones the first comes first."""
-    best: Array = (row.size - 1 - np.argsort(row[::-1], kind="stable"))[::-1]
-    return best
+def _descending(row: Array) -> Array:
+    """Return the indices by descending value; equal values keep their order."""
+    indices: Array = (row.size - 1 - np.argsort(row[::-1], kind="stable"))[::-1]
+    return indices
 
 
-def _written(row: Array, index: int, labels: Labels) -> bytes:
+def _format(row: Array, index: int, labels: Labels) -> bytes:
     value = f"{float(row[index]):f}" if row.dtype.kind == "f" else str(int(row[index]))
     label = f":{labels[index]}" if index < len(labels) else ""
     return f"{value}:{index}{label}".encode()

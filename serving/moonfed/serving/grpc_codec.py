@@ -1,6 +1,6 @@
-"""The gRPC messages of the Open Inference Protocol and of Triton, to the domain's and back.
+"""Inference requests and responses as gRPC messages of the Open Inference Protocol and Triton.
 
-The messages are tritonclient's: `service_pb2` (package `inference`), of which one process can hold only one copy.
+The messages are tritonclient's `service_pb2` (package `inference`), since a process can hold only one copy of them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,10 @@ from tritonclient.grpc import service_pb2
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import (
     Array,
-    IndexEntry,
     InferRequest,
     InferResponse,
-    ModelMetadata,
     RequestedOutput,
-    TensorMetadata,
 )
-from moonfed.serving.statistics import NO_CACHE, Duration, VersionStatistics
 from moonfed.serving.tensor_codec import BYTES, DTYPES, bytes_array, datatype_of, decode, encode, request_prefix
 
 Message = Any  # the stubs have no types
@@ -42,11 +38,11 @@ _WIDEST = {field: datatype for datatype, field in _CONTENTS.items()} | {
 _SHARED_MEMORY = "shared_memory_region"
 
 
-def infer_request(message: Message) -> InferRequest:
-    """A ModelInferRequest; its tensors' bytes are read in place. Raises InvalidInput if they are not what it says."""
+def decode_request(message: Message) -> InferRequest:
+    """Decode a ModelInferRequest, reading tensor bytes in place; raise InvalidInput if they contradict the message."""
     raw: Sequence[bytes] = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
-        raise _wrong_raw(message)
+        raise _wrong_raw_count(message)
     inputs: dict[str, Array] = {}
     for index, tensor in enumerate(message.inputs):
         if tensor.name in inputs:
@@ -59,21 +55,21 @@ def infer_request(message: Message) -> InferRequest:
         id=message.id,
         inputs=inputs,
         outputs=tuple([_requested_output(output, message.id) for output in message.outputs]),
-        timeout_us=_timeout(message.parameters, message.id),
+        timeout_us=_timeout_us(message.parameters, message.id),
     )
 
 
-def _wrong_raw(message: Message) -> InvalidInput:
-    given, wanted = len(message.raw_input_contents), len(message.inputs)
-    if given < wanted:
-        return _without_data(message.inputs[given], message)
+def _wrong_raw_count(message: Message) -> InvalidInput:
+    given, expected = len(message.raw_input_contents), len(message.inputs)
+    if given < expected:
+        return _missing_data(message.inputs[given], message)
     return InvalidInput(
-        f"{request_prefix(message.id)}expected {wanted} raw input contents, one for each input of model "
+        f"{request_prefix(message.id)}expected {expected} raw input contents, one for each input of model "
         f"'{message.model_name}', got {given}"
     )
 
 
-def _without_data(tensor: Message, message: Message) -> InvalidInput:
+def _missing_data(tensor: Message, message: Message) -> InvalidInput:
     return InvalidInput(
         f"unable to find data for input tensor '{tensor.name}' for model '{message.model_name}' in request."
     )
@@ -96,7 +92,7 @@ def _from_raw(tensor: Message, raw: bytes, message: Message) -> Array:
 
 
 def _from_contents(tensor: Message, message: Message) -> Array:
-    """An input that is given value by value."""
+    """Decode an input whose values are listed one by one."""
     field = _CONTENTS.get(tensor.datatype)
     for given, _ in tensor.contents.ListFields():
         if given.name != field:
@@ -106,7 +102,7 @@ def _from_contents(tensor: Message, message: Message) -> Array:
             )
     values = getattr(tensor.contents, field) if field else ()
     if field is None or (not values and 0 not in tensor.shape):
-        raise _without_data(tensor, message)
+        raise _missing_data(tensor, message)
     try:
         array = bytes_array(values) if tensor.datatype == BYTES else np.array(values, DTYPES[tensor.datatype])
     except OverflowError as error:
@@ -146,8 +142,7 @@ def _requested_output(output: Message, request_id: str) -> RequestedOutput:
     return RequestedOutput(name=output.name, class_count=count)
 
 
-def _timeout(parameters: Mapping[str, Any], request_id: str) -> int:
-    """Microseconds."""
+def _timeout_us(parameters: Mapping[str, Any], request_id: str) -> int:
     if not parameters or "timeout" not in parameters:
         return 0
     timeout = _whole_number(parameters, "timeout", request_id)
@@ -168,8 +163,8 @@ def _whole_number(parameters: Mapping[str, Any], name: str, request_id: str) -> 
     return value
 
 
-def infer_response(response: InferResponse) -> Message:
-    """A ModelInferResponse, its tensors raw."""
+def encode_response(response: InferResponse) -> Message:
+    """Encode a ModelInferResponse with raw tensors."""
     message = service_pb2.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
     for name, array in response.outputs.items():
         message.outputs.add(name=name, datatype=datatype_of(array), shape=array.shape)
@@ -177,84 +172,18 @@ def infer_response(response: InferResponse) -> Message:
     return message
 
 
-def stream_response(response: InferResponse) -> Message:
-    """A ModelStreamInferResponse; it is its request's last one, as clients of decoupled models want to know."""
-    message = service_pb2.ModelStreamInferResponse(infer_response=infer_response(response))
+def encode_stream_response(response: InferResponse) -> Message:
+    """Encode a ModelStreamInferResponse, marked as its request's last, which clients of decoupled models expect."""
+    message = service_pb2.ModelStreamInferResponse(infer_response=encode_response(response))
     message.infer_response.parameters["triton_final_response"].bool_param = True
     return message
 
 
-def stream_error(sentence: str, request: Message) -> Message:
-    """A ModelStreamInferResponse for a request of a stream that failed; the stream goes on."""
-    message = service_pb2.ModelStreamInferResponse(error_message=sentence)
+def encode_stream_error(error_message: str, request: Message) -> Message:
+    """Encode a ModelStreamInferResponse for a request that failed; its stream continues."""
+    message = service_pb2.ModelStreamInferResponse(error_message=error_message)
     message.infer_response.id = request.id
     message.infer_response.model_name = request.model_name
     message.infer_response.model_version = request.model_version
     message.infer_response.parameters["triton_final_response"].bool_param = True
     return message
-
-
-def server_metadata(name: str, version: str, extensions: Sequence[str]) -> Message:
-    """A ServerMetadataResponse."""
-    return service_pb2.ServerMetadataResponse(name=name, version=version, extensions=extensions)
-
-
-def model_metadata(metadata: ModelMetadata) -> Message:
-    """A ModelMetadataResponse."""
-    return service_pb2.ModelMetadataResponse(
-        name=metadata.name,
-        versions=metadata.versions,
-        platform=metadata.platform,
-        inputs=[_tensor_metadata(spec) for spec in metadata.inputs],
-        outputs=[_tensor_metadata(spec) for spec in metadata.outputs],
-    )
-
-
-def _tensor_metadata(spec: TensorMetadata) -> Message:
-    return service_pb2.ModelMetadataResponse.TensorMetadata(name=spec.name, datatype=spec.datatype, shape=spec.shape)
-
-
-def repository_index(entries: Sequence[IndexEntry]) -> Message:
-    """A RepositoryIndexResponse."""
-    message = service_pb2.RepositoryIndexResponse()
-    for entry in entries:
-        message.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
-    return message
-
-
-def model_statistics(found: Sequence[VersionStatistics]) -> Message:
-    """A ModelStatisticsResponse."""
-    return service_pb2.ModelStatisticsResponse(model_stats=[_version_statistics(each) for each in found])
-
-
-def _version_statistics(found: VersionStatistics) -> Message:
-    return service_pb2.ModelStatistics(
-        name=found.name,
-        version=found.version,
-        last_inference=found.last_inference_ms,
-        inference_count=found.inference_count,
-        execution_count=found.execution_count,
-        inference_stats=service_pb2.InferStatistics(
-            success=_duration(found.success),
-            fail=_duration(found.fail),
-            queue=_duration(found.queue),
-            compute_input=_duration(found.compute_input),
-            compute_infer=_duration(found.compute_infer),
-            compute_output=_duration(found.compute_output),
-            cache_hit=_duration(NO_CACHE),
-            cache_miss=_duration(NO_CACHE),
-        ),
-        batch_stats=[
-            service_pb2.InferBatchStatistics(
-                batch_size=batch.batch_size,
-                compute_input=_duration(batch.compute_input),
-                compute_infer=_duration(batch.compute_infer),
-                compute_output=_duration(batch.compute_output),
-            )
-            for batch in found.batches
-        ],
-    )
-
-
-def _duration(found: Duration) -> Message:
-    return service_pb2.StatisticDuration(count=found.count, ns=found.ns)

@@ -15,26 +15,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from moonfed.errors import InvalidInput, ResourceExhausted
-from moonfed.serving import http_codec, http_metadata
-from moonfed.serving.grpc_service import EXTENSIONS, NAME
+from moonfed.serving import http_codec, http_compression, http_metadata
+from moonfed.serving.grpc_service import EXTENSIONS, LOAD_PARAMETERS, NAME
 from moonfed.serving.model_manager import ModelManager
-from moonfed.serving.status_codes import status_of
-from moonfed.serving.worker_threads import Workers
+from moonfed.serving.status_codes import UnsupportedFeature, status_of
+from moonfed.serving.thread_pool import ElasticThreadPool
 from moonfed.version import RELEASE
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-_NOT_READY = 400  # Triton's and the protocol's
+_NOT_READY = 400  # as Triton and the protocol define it
+_UNSUPPORTED = "shared memory, tracing, log settings and repository names are not supported by this server"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class InferenceApp:
     """The endpoints of the Open Inference Protocol with Triton's extensions."""
 
-    def __init__(self, models: ModelManager, workers: Workers, max_request_bytes: int) -> None:
-        self._models, self._workers, self._limit = models, workers, max_request_bytes
+    def __init__(self, models: ModelManager, inference: ElasticThreadPool, max_request_bytes: int) -> None:
+        self._models, self._inference, self._limit = models, inference, max_request_bytes
 
     def application(self) -> Starlette:
-        """The ASGI application."""
+        """Build the ASGI application."""
         model = "/v2/models/{model}"
         version = model + "/versions/{version:int}"
         repository = "/v2/repository"
@@ -57,13 +58,13 @@ class InferenceApp:
                 f"{path}/stats": self.statistics,
             }
             posts[f"{path}/infer"] = self.infer
-        absent = ["/v2/logging", "/v2/trace/setting", f"{model}/trace/setting", f"{repository}/{{name}}/index"]
-        absent += [f"/v2/{kind}sharedmemory/{{rest:path}}" for kind in ("system", "cuda")]
+        unsupported = ["/v2/logging", "/v2/trace/setting", f"{model}/trace/setting", f"{repository}/{{name}}/index"]
+        unsupported += [f"/v2/{kind}sharedmemory/{{rest:path}}" for kind in ("system", "cuda")]
         application = Starlette(
             routes=[
-                *(Route(path, _answered(endpoint), methods=["GET"]) for path, endpoint in gets.items()),
-                *(Route(path, _answered(endpoint), methods=["POST"]) for path, endpoint in posts.items()),
-                *(Route(path, _absent, methods=["GET", "POST"]) for path in absent),
+                *(Route(path, _translate_errors(endpoint), methods=["GET"]) for path, endpoint in gets.items()),
+                *(Route(path, _translate_errors(endpoint), methods=["POST"]) for path, endpoint in posts.items()),
+                *(Route(path, _translate_errors(_unsupported), methods=["GET", "POST"]) for path in unsupported),
             ],
             exception_handlers={HTTPException: _no_such_endpoint},
         )
@@ -71,57 +72,57 @@ class InferenceApp:
         return application
 
     async def live(self, _: Request) -> Response:
-        """Whether the server runs."""
+        """Report whether the server runs."""
         return _health("live", self._models.live())
 
     async def ready(self, _: Request) -> Response:
-        """Whether requests are taken."""
-        return _health("ready", self._workers.accepting and self._models.ready())
+        """Report whether the server accepts requests."""
+        return _health("ready", self._inference.accepting and self._models.ready())
 
     async def model_ready(self, request: Request) -> Response:
-        """Whether requests of one model are taken."""
-        return _health("ready", self._workers.accepting and self._models.is_ready(*_model(request)))
+        """Report whether the server accepts requests for one model."""
+        return _health("ready", self._inference.accepting and self._models.is_ready(*_model(request)))
 
     async def server_metadata(self, _: Request) -> Response:
-        """Who this is, and which extensions it has."""
+        """Name the server, its release and its extensions."""
         return _json({"name": NAME, "version": RELEASE, "extensions": EXTENSIONS})
 
     async def model_metadata(self, request: Request) -> Response:
-        """A model's inputs and outputs."""
+        """Describe a model's inputs and outputs."""
         return _json(http_metadata.model_metadata(await asyncio.to_thread(self._models.metadata, *_model(request))))
 
     async def model_config(self, request: Request) -> Response:
-        """A model's configuration."""
+        """Return a model's completed configuration."""
         return _json(http_metadata.model_config(await asyncio.to_thread(self._models.config, *_model(request))))
 
     async def statistics(self, request: Request) -> Response:
-        """What was counted of one version, all of a model's, or all."""
+        """Return the statistics of one version, of one model or of all."""
         return _json(http_metadata.model_statistics(await asyncio.to_thread(self._models.statistics, *_model(request))))
 
     async def index(self, request: Request) -> Response:
-        """What lies in the repository."""
-        asked = _document(await self._body(request))
-        ready_only = asked.get("ready", False) is True
+        """List the models of the repository."""
+        document = _document(await self._body(request))
+        ready_only = document.get("ready", False) is True
         return _json(http_metadata.repository_index(await asyncio.to_thread(self._models.index, ready_only=ready_only)))
 
     async def load(self, request: Request) -> Response:
-        """Loads a model."""
+        """Load a model."""
         if _document(await self._body(request)).get("parameters"):
-            return _error(501, "load parameters are not supported: a model is loaded as it lies in the repository")
+            raise UnsupportedFeature(LOAD_PARAMETERS)
         await asyncio.to_thread(self._models.load, request.path_params["model"])
         return Response()
 
     async def unload(self, request: Request) -> Response:
-        """Unloads a model."""
+        """Unload a model."""
         _document(await self._body(request))
         await asyncio.to_thread(self._models.unload, request.path_params["model"])
         return Response()
 
     async def infer(self, request: Request) -> Response:
-        """One inference."""
+        """Answer one inference request."""
         body = await self._body(request)
-        self._workers.check()
-        return await asyncio.wrap_future(self._workers.submit(self._infer, request, body))
+        self._inference.require_capacity()
+        return await asyncio.wrap_future(self._inference.submit(self._infer, request, body))
 
     def _infer(self, request: Request, body: bytes) -> Response:
         headers = request.headers
@@ -129,19 +130,21 @@ class InferenceApp:
         if length is not None and not re.fullmatch(r"-?[0-9]+", length):
             raise InvalidInput(f"{HEADER_LENGTH} is {length!r}; it must be a number of bytes")
         encoding = headers.get("Content-Encoding", "identity")
-        if encoding not in ("identity", *http_codec.ENCODINGS):
-            return _error(501, f"Unsupported compression type {encoding!r}; it must be one of gzip, deflate, or absent")
-        content = http_codec.decompress(body, encoding, self._limit)
-        asked, form = http_codec.infer_request(content, int(length) if length else None, *_model(request))
-        answer = http_codec.infer_response(self._models.infer(asked), form)
-        return _infer_response(answer, http_codec.accepted_encoding(headers.get("Accept-Encoding", "")))
+        if encoding not in ("identity", *http_compression.ENCODINGS):
+            raise UnsupportedFeature(
+                f"Unsupported compression type {encoding!r}; it must be one of gzip, deflate, or absent"
+            )
+        content = http_compression.decompress(body, encoding, self._limit)
+        decoded, output_encoding = http_codec.decode_request(content, int(length) if length else None, *_model(request))
+        answer = http_codec.encode_response(self._models.infer(decoded), output_encoding)
+        return _infer_response(answer, http_compression.accepted_encoding(headers.get("Accept-Encoding", "")))
 
     async def _body(self, request: Request) -> bytes:
-        """A request's body, read to its end even if it is too long: a client that still writes reads no answer."""
+        """Read a body to its end even if it is too long: a client that is still writing does not read the answer."""
         parts: list[bytes] = []
         size = 0
-        announced = request.headers.get("Content-Length", "0")
-        too_long = announced.isdigit() and int(announced) > self._limit
+        declared = request.headers.get("Content-Length", "0")
+        too_long = declared.isdigit() and int(declared) > self._limit
         if not (too_long and request.headers.get("Expect")):
             async for part in request.stream():
                 size += len(part)
@@ -152,7 +155,7 @@ class InferenceApp:
                     parts.append(part)
         if too_long:
             raise ResourceExhausted(
-                f"the request is {max(size, int(announced))} bytes; at most {self._limit} are taken"
+                f"the request is {max(size, int(declared))} bytes; at most {self._limit} are accepted"
             )
         return b"".join(parts)
 
@@ -162,33 +165,33 @@ def _infer_response(answer: http_codec.HttpBody, encoding: str) -> Response:
     if answer.header_length is not None:
         headers[HEADER_LENGTH] = str(answer.header_length)
     if encoding:
-        content = http_codec.compress(content, encoding)
+        content = http_compression.compress(content, encoding)
         headers["Content-Encoding"] = encoding
     kind = "application/json" if answer.header_length is None else "application/octet-stream"
     return Response(content, media_type=kind, headers=headers)
 
 
-def _answered(endpoint: Endpoint) -> Endpoint:
-    """The endpoint with its errors as HTTP's statuses."""
+def _translate_errors(endpoint: Endpoint) -> Endpoint:
+    """Make an endpoint answer with the HTTP status of whatever it raises."""
 
     async def call(request: Request) -> Response:
         try:
             return await endpoint(request)
         except ClientDisconnect:
-            return Response()  # to nobody
+            return Response()  # nobody reads it
         except Exception as error:
-            _, status, sentence = status_of(error)
-            return _error(status, sentence)
+            _, status, message = status_of(error)
+            return _error(status, message)
 
     return call
 
 
-async def _absent(_: Request) -> Response:
-    return _error(501, "shared memory, tracing, log settings and repository names are not supported by this server")
+async def _unsupported(_: Request) -> Response:
+    raise UnsupportedFeature(_UNSUPPORTED)
 
 
 async def _no_such_endpoint(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - starlette calls it for nothing else
+    assert isinstance(error, HTTPException)  # noqa: S101 - Starlette passes nothing else
     return _error(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
 
 
@@ -210,8 +213,8 @@ def _health(word: str, value: bool) -> Response:
     return _json({word: value}, 200 if value else _NOT_READY)
 
 
-def _error(status: int, sentence: str) -> Response:
-    return _json({"error": sentence}, status)
+def _error(status: int, message: str) -> Response:
+    return _json({"error": message}, status)
 
 
 def _json(document: object, status: int = 200) -> Response:

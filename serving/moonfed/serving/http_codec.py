@@ -1,16 +1,16 @@
-"""Inference requests and answers over HTTP: JSON, with tensors in it or, by the binary extension, after it."""
+"""Inference requests and responses over HTTP: JSON with tensors inside it or, with the binary extension, after it."""
 
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from moonfed.errors import InvalidInput, ResourceExhausted
+from moonfed.errors import InvalidInput
+from moonfed.serving.http_json import Json, flag, objects, parameters, parse_object, shape, text, whole_number
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, RequestedOutput
 from moonfed.serving.tensor_codec import (
     BYTES,
@@ -23,69 +23,66 @@ from moonfed.serving.tensor_codec import (
     request_prefix,
 )
 
-Json = dict[str, Any]
-_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # deflate is zlib's format in HTTP
-ENCODINGS = tuple(_WINDOWS)
-_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}  # which numbers of JSON fit which datatypes, as numpy's kinds
-_IN_WORDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "fractions", "U": "strings"}
+_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}  # numpy kinds of JSON values that each datatype kind accepts
+_KIND_NAMES = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "fractions", "U": "strings"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputEncoding:
-    """Which outputs a client wants as raw bytes; those that it does not name are as `default`."""
+    """The outputs that a client wants as raw bytes; `default` holds for outputs that it does not name."""
 
     default: bool
     outputs: Mapping[str, bool]
 
     def is_binary(self, output: str) -> bool:
-        """Whether an output's tensor goes after the JSON."""
+        """Return whether an output's tensor follows the JSON."""
         return self.outputs.get(output, self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBody:
-    """A body, of which the first `header_length` bytes are JSON; None: all of it."""
+    """A body whose first `header_length` bytes are JSON; None: all of it."""
 
     content: bytes
     header_length: int | None
 
 
-def infer_request(
+def decode_request(
     body: bytes, header_length: int | None, model: str, version: str
 ) -> tuple[InferRequest, OutputEncoding]:
-    """An inference request and the form of its answer; raises InvalidInput if it is not one."""
+    """Decode an inference request and the encoding of its response; raise InvalidInput for anything else."""
     end = len(body) if header_length is None else header_length
     if not 0 <= end <= len(body):
         raise InvalidInput(f"inference header size should be in range (0, {len(body)}), got: {end}")
-    document = _object(body[:end])
-    request_id = _text(document, "id", "")
-    parameters = _parameters(document)
+    document = parse_object(body[:end])
+    request_id = text(document, "id", "")
+    options = parameters(document)
     raw = _BinaryData(memoryview(body)[end:], model)
     inputs: dict[str, Array] = {}
-    for tensor in _objects(document, "inputs"):
-        name = _text(tensor, "name")
+    for tensor in objects(document, "inputs"):
+        name = text(tensor, "name")
         if name in inputs:
             raise InvalidInput(f"{request_prefix(request_id)}input '{name}' already exists in request")
         inputs[name] = _input(tensor, name, raw, model, request_id)
-    raw.end()
-    wanted = _objects(document, "outputs") if "outputs" in document else []
+    raw.require_consumed()
+    outputs = objects(document, "outputs") if "outputs" in document else []
     request = InferRequest(
         model=model,
         version=version,
         id=request_id,
         inputs=inputs,
-        outputs=tuple(_requested_output(output) for output in wanted),
-        timeout_us=_whole_number(parameters, "timeout", 0),
+        outputs=tuple(_requested_output(output) for output in outputs),
+        timeout_us=whole_number(options, "timeout", 0),
     )
-    return request, _form(parameters, wanted)
+    return request, _output_encoding(options, outputs)
 
 
-def infer_response(response: InferResponse, form: OutputEncoding) -> HttpBody:
-    """The body that answers a request."""
+def encode_response(response: InferResponse, encoding: OutputEncoding) -> HttpBody:
+    """Encode the body that answers a request."""
     outputs, parts = [], []
     for name, array in response.outputs.items():
         output: Json = {"name": name, "datatype": datatype_of(array), "shape": list(array.shape)}
-        if form.is_binary(name):
+        if encoding.is_binary(name):
             parts.append(encode(array))
             output["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
@@ -97,92 +94,50 @@ def infer_response(response: InferResponse, form: OutputEncoding) -> HttpBody:
     return HttpBody(content=b"".join([header, *parts]), header_length=len(header) if parts else None)
 
 
-def decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    """A request's body as it was before it was compressed; raises ResourceExhausted if that is more than the limit."""
-    if encoding == "identity":
-        return body
-    reader = zlib.decompressobj(_WINDOWS[encoding])
-    try:
-        found = reader.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise InvalidInput(f"the body is not {encoding}: {error}") from error
-    if len(found) > limit:
-        raise ResourceExhausted(f"the body is more than {limit} bytes when it is decompressed, the most that is taken")
-    if not reader.eof:
-        raise InvalidInput(f"the body is not {encoding}: its end is missing")
-    return found
-
-
-def compress(body: bytes, encoding: str) -> bytes:
-    """A body as gzip or deflate."""
-    writer = zlib.compressobj(level=1, wbits=_WINDOWS[encoding])  # for a network, where speed is the point
-    return writer.compress(body) + writer.flush()
-
-
-def accepted_encoding(header: str) -> str:
-    """The encoding to answer with, of those that an Accept-Encoding header names; "" for none."""
-    best, weight = "", 0.0
-    for part in header.split(","):
-        name, _, quality = part.partition(";")
-        value = _quality(quality)
-        if name.strip() in ("identity", *ENCODINGS) and value > weight:
-            best, weight = name.strip(), value
-    return "" if best == "identity" else best
-
-
-def _quality(text: str) -> float:
-    if not text.strip():
-        return 1.0
-    try:
-        return float(text.strip().removeprefix("q="))
-    except ValueError:
-        return 0.0
-
-
 class _BinaryData:
-    """The bytes after the JSON, taken from the front."""
+    """The bytes after the JSON, read from the front."""
 
     def __init__(self, content: memoryview, model: str) -> None:
         self._content, self._model = content, model
 
-    def take(self, size: int, name: str) -> memoryview:
+    def read(self, size: int, name: str) -> memoryview:
         if size > len(self._content):
             raise InvalidInput(
                 f"unexpected size for input '{name}', expecting {size - len(self._content)} additional bytes "
                 f"for model '{self._model}'"
             )
-        taken, self._content = self._content[:size], self._content[size:]
-        return taken
+        content, self._content = self._content[:size], self._content[size:]
+        return content
 
-    def end(self) -> None:
+    def require_consumed(self) -> None:
         if len(self._content):
             raise InvalidInput(f"unexpected additional input data for model '{self._model}'")
 
 
 def _input(tensor: Json, name: str, raw: _BinaryData, model: str, request_id: str) -> Array:
-    datatype, shape, parameters = _text(tensor, "datatype"), _shape(tensor), _parameters(tensor)
+    datatype, dims, options = text(tensor, "datatype"), shape(tensor), parameters(tensor)
     if datatype not in DTYPES:
         raise InvalidInput(f"invalid datatype for input {name}: {datatype!r}; it must be one of {', '.join(DTYPES)}")
-    _require_one_source(tensor, parameters)
-    if "shared_memory_region" in parameters:
+    _require_one_source(tensor, options)
+    if "shared_memory_region" in options:
         raise InvalidInput(f"input '{name}' is in shared memory, which this server does not offer; send its bytes")
-    if "binary_data_size" in parameters:
-        content = raw.take(_whole_number(parameters, "binary_data_size", 0), name)
-        return decode(content, datatype, shape, name=name, model=model, request_id=request_id)
+    if "binary_data_size" in options:
+        content = raw.read(whole_number(options, "binary_data_size", 0), name)
+        return decode(content, datatype, dims, name=name, model=model, request_id=request_id)
     if not isinstance(tensor.get("data"), list):
         raise InvalidInput(f"Unable to parse 'data' of input '{name}': it must be an array")
     array = _strings(tensor["data"], name) if datatype == BYTES else _numbers(tensor["data"], datatype, name)
-    if array.size != np.prod(shape, dtype=np.int64):
+    if array.size != np.prod(dims, dtype=np.int64):
         raise InvalidInput(
             f"Unable to parse 'data': Shape does not match true shape of 'data' field: input '{name}' is "
-            f"{format_shape(shape)}, with {array.size} values"
+            f"{format_shape(dims)}, with {array.size} values"
         )
-    return array.reshape(shape)
+    return array.reshape(dims)
 
 
-def _require_one_source(tensor: Json, parameters: Json) -> None:
+def _require_one_source(tensor: Json, options: Json) -> None:
     given = [f"'{key}'" for key in ("data",) if key in tensor]
-    given += [f"'{key}'" for key in ("binary_data_size", "shared_memory_region") if key in parameters]
+    given += [f"'{key}'" for key in ("binary_data_size", "shared_memory_region") if key in options]
     if len(given) != 1:
         raise InvalidInput(
             "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
@@ -199,7 +154,9 @@ def _strings(data: list[Any], name: str) -> Array:
                 pending.append(iter(each))
                 break
             if not isinstance(each, str):
-                raise InvalidInput(f"Unable to parse JSON bytes array: input '{name}' has an element that is no string")
+                raise InvalidInput(
+                    f"Unable to parse JSON bytes array: input '{name}' has an element that is not a string"
+                )
             elements.append(each.encode())
         else:
             pending.pop()
@@ -207,7 +164,7 @@ def _strings(data: list[Any], name: str) -> Array:
 
 
 def _numbers(data: list[Any], datatype: str, name: str) -> Array:
-    """Raises InvalidInput for a value that is not of the datatype's kind, or outside its range."""
+    """Convert JSON numbers; raise InvalidInput for a value of another kind or outside the datatype's range."""
     dtype = DTYPES[datatype]
     refusal = f"Unable to parse 'data' of input '{name}': it must be an array of {datatype}"
     try:
@@ -217,13 +174,13 @@ def _numbers(data: list[Any], datatype: str, name: str) -> Array:
     if not found.size:
         return found.astype(dtype)
     if found.dtype.kind not in _KINDS[dtype.kind]:
-        raise InvalidInput(f"{refusal}, not of {_IN_WORDS.get(found.dtype.kind, found.dtype.name)}")
+        raise InvalidInput(f"{refusal}, not of {_KIND_NAMES.get(found.dtype.kind, found.dtype.name)}")
     if dtype.kind in "iu":
         bounds = np.iinfo(cast("np.dtype[np.integer[Any]]", dtype))
         low, high = int(found.min()), int(found.max())
         if low < bounds.min or high > bounds.max:
             raise InvalidInput(f"{refusal}, from {bounds.min} to {bounds.max}; it has values from {low} to {high}")
-    with np.errstate(over="ignore"):  # what is too large becomes infinite
+    with np.errstate(over="ignore"):  # too large a value becomes infinite
         return found.astype(dtype)
 
 
@@ -237,65 +194,13 @@ def _values(name: str, array: Array) -> list[Any]:
 
 
 def _requested_output(output: Json) -> RequestedOutput:
-    name, parameters = _text(output, "name"), _parameters(output)
-    if "shared_memory_region" in parameters:
-        raise InvalidInput(f"output '{name}' is wanted in shared memory, which this server does not offer")
-    return RequestedOutput(name=name, class_count=_whole_number(parameters, "classification", 0))
+    name, options = text(output, "name"), parameters(output)
+    if "shared_memory_region" in options:
+        raise InvalidInput(f"output '{name}' is requested in shared memory, which this server does not offer")
+    return RequestedOutput(name=name, class_count=whole_number(options, "classification", 0))
 
 
-def _form(parameters: Json, wanted: Sequence[Json]) -> OutputEncoding:
-    default = _flag(parameters, "binary_data_output", False)
-    named = {_text(each, "name"): _flag(_parameters(each), "binary_data", default) for each in wanted}
+def _output_encoding(options: Json, outputs: Sequence[Json]) -> OutputEncoding:
+    default = flag(options, "binary_data_output", False)
+    named = {text(output, "name"): flag(parameters(output), "binary_data", default) for output in outputs}
     return OutputEncoding(default=default, outputs=named)
-
-
-def _object(content: bytes) -> Json:
-    try:
-        document = json.loads(content)
-    except ValueError as error:
-        raise InvalidInput(f"failed to parse the request JSON buffer: {error}") from error
-    if not isinstance(document, dict):
-        raise InvalidInput("failed to parse the request JSON buffer: it must be an object")
-    return document
-
-
-def _objects(document: Json, key: str) -> list[Json]:
-    found = document.get(key)
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise InvalidInput(f"Unable to parse '{key}': it must be an array of objects")
-    return found
-
-
-def _text(document: Json, key: str, default: str | None = None) -> str:
-    found = document.get(key, default)
-    if not isinstance(found, str):
-        raise InvalidInput(f"Unable to parse '{key}': it must be a string")
-    return found
-
-
-def _shape(tensor: Json) -> list[int]:
-    found = tensor.get("shape")
-    if not isinstance(found, list) or not all(type(each) is int and each >= 0 for each in found):
-        raise InvalidInput("Unable to parse 'shape': it must be an array of whole numbers, 0 or more")
-    return found
-
-
-def _parameters(document: Json) -> Json:
-    found = document.get("parameters", {})
-    if not isinstance(found, dict):
-        raise InvalidInput("Unable to parse 'parameters': it must be an object")
-    return found
-
-
-def _whole_number(parameters: Json, key: str, default: int) -> int:
-    found = parameters.get(key, default)
-    if type(found) is not int or found < 0:
-        raise InvalidInput(f"Unable to parse '{key}': it must be a whole number, 0 or more")
-    return found
-
-
-def _flag(parameters: Json, key: str, default: bool) -> bool:
-    found = parameters.get(key, default)
-    if not isinstance(found, bool):
-        raise InvalidInput(f"Unable to parse '{key}': it must be true or false")
-    return found

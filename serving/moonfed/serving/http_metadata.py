@@ -1,4 +1,4 @@
-"""What the HTTP side says about the server and its models, as JSON's dictionaries."""
+"""Server and model metadata, statistics and the repository index as JSON objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Message = Any  # the stubs have no types
 
 
 def model_metadata(metadata: ModelMetadata) -> Json:
-    """Of one model."""
+    """Describe a model."""
     return {
         "name": metadata.name,
         "versions": list(metadata.versions),
@@ -30,7 +30,7 @@ def _tensor(spec: TensorMetadata) -> Json:
 
 
 def repository_index(entries: Sequence[IndexEntry]) -> list[Json]:
-    """All models; of those that were never loaded only the name."""
+    """List all models; a model that was never loaded has only a name."""
     return [
         {key: value for key in ("name", "version", "state", "reason") if (value := getattr(entry, key))}
         for entry in entries
@@ -38,7 +38,7 @@ def repository_index(entries: Sequence[IndexEntry]) -> list[Json]:
 
 
 def model_config(message: Message) -> Message:
-    """A ModelConfig as Triton writes it: the file's own names, whole numbers as such, defaults written out."""
+    """Convert a ModelConfig as Triton does: config.pbtxt's field names, integers as numbers, defaults included."""
     return {
         field.name: _field(field, getattr(message, field.name))
         for field in message.DESCRIPTOR.fields
@@ -61,20 +61,20 @@ def _value(field: FieldDescriptor, value: Message) -> Message:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def model_statistics(found: Sequence[VersionStatistics]) -> Json:
-    """Of all that were asked for."""
-    return {"model_stats": [_version_statistics(each) for each in found]}
+def model_statistics(versions: Sequence[VersionStatistics]) -> Json:
+    """Convert the statistics of several versions."""
+    return {"model_stats": [_version_statistics(version) for version in versions]}
 
 
-def _version_statistics(found: VersionStatistics) -> Json:
+def _version_statistics(counts: VersionStatistics) -> Json:
     return {
-        "name": found.name,
-        "version": found.version,
-        "last_inference": found.last_inference_ms,
-        "inference_count": found.inference_count,
-        "execution_count": found.execution_count,
+        "name": counts.name,
+        "version": counts.version,
+        "last_inference": counts.last_inference_ms,
+        "inference_count": counts.inference_count,
+        "execution_count": counts.execution_count,
         "inference_stats": {
-            name: _duration(getattr(found, name))
+            name: _duration(getattr(counts, name))
             for name in ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
         }
         | {name: _duration(NO_CACHE) for name in ("cache_hit", "cache_miss")},
@@ -88,10 +88,10 @@ def _version_statistics(found: VersionStatistics) -> Json:
                     for name in ("compute_input", "compute_infer", "compute_output")
                 },
             }
-            for batch in found.batches
+            for batch in counts.batches
         ],
     }
 
 
-def _duration(found: Duration) -> Json:
-    return {"count": found.count, "ns": found.ns}
+def _duration(duration: Duration) -> Json:
+    return {"count": duration.count, "ns": duration.ns}

@@ -1,4 +1,4 @@
-"""What goes in and out of the served models, free of any protocol."""
+"""Requests, responses and metadata of served models, independent of any protocol."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedOutput:
-    """An output that a client wants."""
+    """An output that a client requests."""
 
     name: str
-    class_count: int = 0  # more than 0: that many classes, best first, instead of the tensor
+    class_count: int = 0  # above 0: that many top classes instead of the tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferRequest:
-    """One inference; `inputs` hold BYTES tensors as object arrays of bytes."""
+    """An inference request; BYTES tensors in `inputs` are object arrays of bytes."""
 
     model: str
     inputs: Mapping[str, Array]
-    version: str = ""  # "": the newest that is ready
+    version: str = ""  # "": the newest ready version
     id: str = ""
     outputs: tuple[RequestedOutput, ...] = ()  # empty: all
-    timeout_us: int = 0  # in the queue; 0: the model's default
+    timeout_us: int = 0  # maximum time in the queue; 0: the model's default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferResponse:
-    """The answer to one request, with its outputs in the order asked for, else in the model's."""
+    """The response to one request, its outputs in the requested order, by default the model's."""
 
     model: str
     version: str
@@ -43,16 +43,16 @@ class InferResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMetadata:
-    """An input or output: its datatype in the protocol's words ("FP32"), its shape with -1 for any length."""
+    """An input or output: its datatype in the protocol's terms ("FP32"), its shape with -1 for any length."""
 
     name: str
     datatype: str
-    shape: tuple[int, ...]  # the batch dimension included
+    shape: tuple[int, ...]  # including the batch dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetadata:
-    """What a client has to know to ask a model."""
+    """A model's interface, as clients see it."""
 
     name: str
     versions: tuple[str, ...]
@@ -63,9 +63,9 @@ class ModelMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """A model's version in the repository's index; a model of which no version is known has version ""."""
+    """A model's version in the repository index; a model without known versions has version ""."""
 
     name: str
     version: str
-    state: str  # "READY", "UNAVAILABLE", "LOADING", "UNLOADING"; "" if nobody asked for it
+    state: str  # "READY", "UNAVAILABLE", "LOADING", "UNLOADING"; "" if it was never loaded
     reason: str

@@ -1,4 +1,4 @@
-"""Instance groups: how many runs of a model may overlap, and where each runs."""
+"""Instance groups: how many runs of a model may overlap, and on which device each runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _THREADS = "intra_op_thread_count"  # Triton's parameter
 
 
 def complete_groups(config: Config, settings: SessionSettings) -> None:
-    """Fills in a config's instance groups: where KIND_AUTO goes, how many there are. Raises InvalidInput."""
+    """Complete a config's instance groups: device kind, name, count and GPUs; raise InvalidInput."""
     if not config.instance_group:
         config.instance_group.add()
     for number, group in enumerate(config.instance_group):
@@ -32,33 +32,33 @@ def complete_groups(config: Config, settings: SessionSettings) -> None:
 
 
 def open_sessions(path: Path, config: Config, settings: SessionSettings) -> list[OnnxSession]:
-    """A session for each instance of a config whose groups are complete.
+    """Open a session for each instance of a config whose groups are complete.
 
-    Instances on the CPU share one, whose runs may overlap; each on a GPU has its own, and so its own stream.
+    Instances on the CPU share one session, whose runs may overlap; each on a GPU has its own, and so its own stream.
     """
-    where = _where(config, replace(settings, intra_op_threads=_threads(config, settings)))
+    placements = _placements(config, replace(settings, intra_op_threads=_threads(config, settings)))
     shared: dict[SessionSettings, OnnxSession] = {}
     sessions = []
-    for each in where:
-        if each.provider != CPU or each not in shared:
-            shared[each] = OnnxSession(path, each)
-        sessions.append(shared[each])
+    for placement in placements:
+        if placement.provider != CPU or placement not in shared:
+            shared[placement] = OnnxSession(path, placement)
+        sessions.append(shared[placement])
     return sessions
 
 
-def _where(config: Config, settings: SessionSettings) -> list[SessionSettings]:
-    found: list[SessionSettings] = []
+def _placements(config: Config, settings: SessionSettings) -> list[SessionSettings]:
+    placements: list[SessionSettings] = []
     for group in config.instance_group:
         if group.kind == _Group.KIND_CPU:
-            found += [replace(settings, provider=CPU, device=0)] * group.count
+            placements += [replace(settings, provider=CPU, device=0)] * group.count
         else:
             provider = _gpu_provider(config, settings)
-            found += [replace(settings, provider=provider, device=gpu) for gpu in group.gpus] * group.count
-    return found
+            placements += [replace(settings, provider=provider, device=gpu) for gpu in group.gpus] * group.count
+    return placements
 
 
 def _gpu_provider(config: Config, settings: SessionSettings) -> str:
-    names = [each.name for each in config.optimization.execution_accelerators.gpu_execution_accelerator]
+    names = [accelerator.name for accelerator in config.optimization.execution_accelerators.gpu_execution_accelerator]
     for name in names:
         if name not in (CUDA, TENSORRT):
             raise InvalidInput(f"unknown Execution Accelerator '{name}' is requested for {config.name}")
@@ -68,7 +68,7 @@ def _gpu_provider(config: Config, settings: SessionSettings) -> str:
 def _threads(config: Config, settings: SessionSettings) -> int:
     if _THREADS not in config.parameters:
         return settings.intra_op_threads
-    written = config.parameters[_THREADS].string_value
-    if not written.isdigit():
-        raise InvalidInput(f"parameter {_THREADS} is {written!r} for {config.name}; it must be a number, 0 or more")
-    return int(written)
+    text = config.parameters[_THREADS].string_value
+    if not text.isdigit():
+        raise InvalidInput(f"parameter {_THREADS} is {text!r} for {config.name}; it must be a number, 0 or more")
+    return int(text)

@@ -1,7 +1,7 @@
-"""Which versions are loaded, in which state and why: what happens between the repository's files and the requests.
+"""Loading and unloading of model versions, and the state of each.
 
-A version that is replaced or unloaded goes on with what it has begun. What cannot be loaded replaces nothing: as in
-Triton, what was served before is served further, and the index says why.
+A version that is replaced or unloaded finishes its requests. A version that fails to load replaces nothing: as in
+Triton, the previous one stays in service, and the index shows the reason.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from moonfed.errors import MoonfedError
 from moonfed.serving.inference_request import IndexEntry
-from moonfed.serving.model import ModelVersion, load_version
 from moonfed.serving.model_config import Config, read_config
+from moonfed.serving.model_version import ModelVersion, load_version
 from moonfed.serving.onnx_session import SessionSettings
 from moonfed.serving.repository import Fingerprint, ScannedModel, select_versions
 
@@ -23,16 +23,16 @@ READY, UNAVAILABLE, LOADING, UNLOADING = "READY", "UNAVAILABLE", "LOADING", "UNL
 
 @dataclass(slots=True)
 class _VersionSlot:
-    """What is known of a version."""
+    """The state of one version."""
 
-    reason: str = ""  # what kept its present files from being loaded
+    reason: str = ""  # why its present files could not be loaded
     loading: bool = False
-    seen: Fingerprint | None = None  # of the files that were last tried
-    loaded: ModelVersion | None = None  # stays while its successor is loaded, and if that fails
-    retired: ModelVersion | None = None  # unloaded, perhaps with requests still under way
+    seen: Fingerprint | None = None  # of the files that were tried last
+    loaded: ModelVersion | None = None  # stays while its successor is loading, and if that fails
+    retired: ModelVersion | None = None  # unloaded, perhaps with requests in flight
 
     def state(self) -> str:
-        """Triton's name for it."""
+        """Return Triton's name of the state."""
         if self.loaded is not None:
             return READY
         if self.loading:
@@ -40,72 +40,72 @@ class _VersionSlot:
         return UNLOADING if self.is_leaving() else UNAVAILABLE
 
     def is_leaving(self) -> bool:
-        """Whether it was unloaded and has requests under way."""
+        """Return whether it was unloaded and still has requests in flight."""
         return self.retired is not None and self.retired.busy()
 
     def retire(self) -> None:
-        """Unloads what is loaded."""
+        """Unload the loaded version, if any."""
         if self.loaded is not None:
             self.retired, self.loaded, self.reason, self.seen = self.loaded, None, "unloaded", None
 
 
 class Loader:
-    """The versions of all models. One thread at a time changes them, any number looks."""
+    """The versions of all models. One thread at a time changes them, any number reads."""
 
     def __init__(self, settings: SessionSettings) -> None:
         self.ready: dict[
             tuple[str, str], ModelVersion
-        ] = {}  # by name and version, "" the newest; replaced, never changed
+        ] = {}  # by name and version ("": the newest); replaced, never mutated
         self._settings = settings
-        self._lock = threading.Lock()  # of the two below; never held while a model is loaded
+        self._lock = threading.Lock()  # guards the attributes below; never held while a model loads
         self._slots: dict[str, dict[int, _VersionSlot]] = {}
-        self._broken: dict[str, str] = {}  # why nothing of a model's present files can be loaded
+        self._failures: dict[str, str] = {}  # by name: why nothing of a model's present files can be loaded
         self._replaced: list[ModelVersion] = []
 
     def names(self) -> set[str]:
-        """All models that anything is known of."""
+        """Return the names of all known models."""
         with self._lock:
-            return {*self._slots, *self._broken}
+            return {*self._slots, *self._failures}
 
-    def entries(self) -> list[IndexEntry]:
-        """The index: a line for each version, and one without a version for a model that is broken as a whole."""
+    def index(self) -> list[IndexEntry]:
+        """Return an entry for each version, and one without a version for a model that cannot be loaded at all."""
         with self._lock:
-            found = [
+            entries = [
                 IndexEntry(name=name, version=str(number), state=slot.state(), reason=slot.reason)
                 for name, slots in self._slots.items()
                 for number, slot in slots.items()
             ]
-            found += [
+            entries += [
                 IndexEntry(name=name, version="", state=UNAVAILABLE, reason=reason)
-                for name, reason in self._broken.items()
+                for name, reason in self._failures.items()
             ]
-        return sorted(found, key=lambda entry: (entry.name, int(entry.version or 0)))
+        return sorted(entries, key=lambda entry: (entry.name, int(entry.version or 0)))
 
-    def refresh(self, name: str, there: ScannedModel, *, retry: bool = False) -> list[str]:
-        """Takes over what has changed in a model's directory; with `retry` also what could not be loaded before.
+    def refresh(self, name: str, scanned: ScannedModel, *, retry: bool = False) -> list[str]:
+        """Load what has changed in a model's directory; with `retry`, also what failed before.
 
-        Returns what keeps it from being served. A version that is not there is no such reason if another one is: as in
-        Triton, which then only logs it; here the index says so, too.
+        Returns the reasons why it is not served. A missing version is no such reason if another one is present: Triton
+        only logs it then; here the index shows it too.
         """
         try:
-            config = read_config(there.path)
+            config = read_config(scanned.path)
         except MoonfedError as error:
-            return [self.report(name, str(error))]
-        chosen, missing = select_versions(there.versions, config.version_policy)
-        self._tidy(name, {*chosen, *missing})
-        loaded = [(number, self._load(name, number, there, config, retry=retry)) for number in chosen]
+            return [self.record_failure(name, str(error))]
+        chosen, missing = select_versions(scanned.versions, config.version_policy)
+        self._prune(name, {*chosen, *missing})
+        loaded = [(number, self._load(name, number, scanned, config, retry=retry)) for number in chosen]
         reasons = [f"version {number} is at {UNAVAILABLE} state: {reason}" for number, reason in loaded if reason]
-        absent = [self._note_absent(name, number) for number in missing]
+        absent = [self._record_missing(name, number) for number in missing]
         if not chosen:
-            about = f"at least one version must be available under the version policy of model '{name}'"
-            return [*absent, self.report(name, about)]
+            reason = f"at least one version must be available under the version policy of model '{name}'"
+            return [*absent, self.record_failure(name, reason)]
         with self._lock:
-            self._broken.pop(name, None)
+            self._failures.pop(name, None)
         if not reasons and not absent:
             self._retire(name, keep=set(chosen))
         return reasons
 
-    def _note_absent(self, name: str, number: int) -> str:
+    def _record_missing(self, name: str, number: int) -> str:
         reason = f"version {number} is specified for model '{name}', but the version directory is not present"
         slot = self._slot(name, number)
         if slot.reason != reason:
@@ -113,59 +113,59 @@ class Loader:
         slot.reason = reason
         return reason
 
-    def report(self, name: str, reason: str) -> str:
-        """Keeps what is wrong with a model as a whole for the index, and returns it; what is loaded stays so."""
+    def record_failure(self, name: str, reason: str) -> str:
+        """Record and return the reason why a model cannot be loaded at all; its loaded versions stay in service."""
         with self._lock:
-            if self._broken.get(name) != reason:
+            if self._failures.get(name) != reason:
                 _LOG.warning("model %s cannot be loaded: %s", name, reason)
-            self._broken[name] = reason
+            self._failures[name] = reason
         return reason
 
     def unload(self, name: str) -> None:
-        """Takes no more requests for a model."""
+        """Accept no more requests for a model."""
         self._retire(name, keep=set())
 
     def unload_all(self) -> None:
-        """Takes no more requests."""
+        """Accept no more requests."""
         for name in self.names():
             self.unload(name)
 
-    def forget(self, name: str) -> None:
-        """Unloads a model whose directory is gone; it stays in the index as long as it has requests under way."""
+    def remove(self, name: str) -> None:
+        """Unload a model whose directory is gone; it stays in the index while it has requests in flight."""
         self.unload(name)
-        self._tidy(name, set())
+        self._prune(name, set())
         with self._lock:
-            self._broken.pop(name, None)
+            self._failures.pop(name, None)
 
     def wait_until_idle(self) -> None:
-        """Returns when what was unloaded or replaced has no request under way."""
+        """Wait until unloaded and replaced versions have no request in flight."""
         with self._lock:
             slots = [slot for each in self._slots.values() for slot in each.values()]
             leaving = [*self._replaced, *(slot.retired for slot in slots if slot.retired is not None)]
         for version in leaving:
             version.wait_until_idle()
 
-    def _load(self, name: str, number: int, there: ScannedModel, config: Config, *, retry: bool) -> str:
-        """Loads a version if its files have changed; returns what keeps them from being served, "" for nothing."""
-        fingerprint = there.fingerprint(number)
+    def _load(self, name: str, number: int, scanned: ScannedModel, config: Config, *, retry: bool) -> str:
+        """Load a version if its files have changed; return why they are not served, "" if they are."""
+        fingerprint = scanned.fingerprint(number)
         slot = self._slot(name, number)
         if slot.seen == fingerprint and not (retry and slot.reason):
             return slot.reason
         slot.loading = True
         reason, version = "", None
         try:
-            version = load_version(there.path, number, config, self._settings)
+            version = load_version(scanned.path, number, config, self._settings)
             _LOG.info("model %s version %d is loaded", name, number)
         except MoonfedError as error:
             reason = str(error)
             _LOG.warning("model %s version %d cannot be loaded: %s", name, number, reason)
-        except Exception as error:  # whatever is wrong with one model, the others are served
+        except Exception as error:  # one broken model must not affect the others
             reason = f"{type(error).__name__}: {error}"
             _LOG.exception("model %s version %d cannot be loaded", name, number)
-        self._take(slot, version, reason, fingerprint)
+        self._install(slot, version, reason, fingerprint)
         return reason
 
-    def _take(self, slot: _VersionSlot, version: ModelVersion | None, reason: str, fingerprint: Fingerprint) -> None:
+    def _install(self, slot: _VersionSlot, version: ModelVersion | None, reason: str, fingerprint: Fingerprint) -> None:
         with self._lock:
             slot.loading, slot.reason, slot.seen = False, reason, fingerprint
             if version is not None:
@@ -190,8 +190,8 @@ class Loader:
                     slot.retire()
         self._publish()
 
-    def _tidy(self, name: str, wanted: set[int]) -> None:
-        """Forgets versions that nobody wants and that have ended."""
+    def _prune(self, name: str, wanted: set[int]) -> None:
+        """Drop the slots of versions that are not wanted and have finished."""
         with self._lock:
             slots = self._slots.get(name, {})
             self._slots[name] = {
@@ -211,4 +211,4 @@ class Loader:
                     ready[name, version.version] = ready[name, ""] = version
             self.ready = ready
         for version in before - set(ready.values()):
-            version.hurry()
+            version.flush()

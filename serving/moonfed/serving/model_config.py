@@ -1,4 +1,4 @@
-"""config.pbtxt: reading it, refusing what this server does not have, completing the rest from the ONNX model."""
+"""config.pbtxt: reading it, refusing unsupported settings, completing the rest from the ONNX model."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from moonfed.serving.tensor_codec import format_shape, from_config_type, to_conf
 CONFIG_FILE = "config.pbtxt"
 BACKEND, PLATFORM, MODEL_FILE = "onnxruntime", "onnxruntime_onnx", "model.onnx"
 DEFAULT_MAX_BATCH_SIZE = 4  # Triton's
-_NOT_SERVED = ("sequence_batching", "ensemble_scheduling", "batch_input", "batch_output", "model_operations")
-_NOT_SERVED_IN_TENSORS = ("reshape", "is_shape_tensor", "allow_ragged_batch", "optional", "is_non_linear_format_io")
-_NOT_SERVED_IN_BATCHING = ("priority_levels", "priority_queue_policy")
+_UNSUPPORTED = ("sequence_batching", "ensemble_scheduling", "batch_input", "batch_output", "model_operations")
+_UNSUPPORTED_IN_TENSORS = ("reshape", "is_shape_tensor", "allow_ragged_batch", "optional", "is_non_linear_format_io")
+_UNSUPPORTED_IN_BATCHING = ("priority_levels", "priority_queue_policy")
 
 Config = Any  # a ModelConfig; tritonclient has no types
 
 
 def read_config(directory: Path) -> Config:
-    """A model's ModelConfig as it is written, empty if there is none; raises InvalidInput for what is not served."""
+    """Read a model's ModelConfig, empty if there is none; raise InvalidInput for unsupported settings."""
     config = model_config_pb2.ModelConfig()
     file = directory / CONFIG_FILE
     if file.exists():
@@ -48,9 +48,9 @@ def _require_servable(config: Config, name: str) -> None:
         )
     if config.max_batch_size < 0:
         raise InvalidInput(f"'max_batch_size' must be non-negative value for {name}")
-    _refuse(config, _NOT_SERVED, name)
+    _refuse(config, _UNSUPPORTED, name)
     for tensor in (*config.input, *config.output):
-        _refuse(tensor, _NOT_SERVED_IN_TENSORS, name)
+        _refuse(tensor, _UNSUPPORTED_IN_TENSORS, name)
     _require_batching(config, name)
 
 
@@ -62,7 +62,7 @@ def _refuse(message: Any, fields: Sequence[str], name: str) -> None:  # noqa: AN
 
 def _require_batching(config: Config, name: str) -> None:
     batching = config.dynamic_batching
-    _refuse(batching, _NOT_SERVED_IN_BATCHING, name)
+    _refuse(batching, _UNSUPPORTED_IN_BATCHING, name)
     if any(size <= 0 for size in batching.preferred_batch_size):
         raise InvalidInput(f"dynamic batching preferred size must be positive for {name}")
     if any(size > config.max_batch_size for size in batching.preferred_batch_size):
@@ -74,35 +74,35 @@ def _require_batching(config: Config, name: str) -> None:
 def complete_config(
     config: Config, name: str, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]
 ) -> Config:
-    """The whole config of a model with these ONNX inputs and outputs, as Triton completes it.
+    """Complete a config from the model's ONNX inputs and outputs, as Triton does.
 
-    Raises InvalidInput if the two do not fit.
+    Raises InvalidInput if they do not fit each other.
     """
-    done = model_config_pb2.ModelConfig()
-    done.CopyFrom(config)
-    done.name, done.backend, done.platform = name, BACKEND, PLATFORM
-    done.default_model_filename = config.default_model_filename or MODEL_FILE
-    if not done.HasField("version_policy"):
-        done.version_policy.latest.num_versions = 1
+    completed = model_config_pb2.ModelConfig()
+    completed.CopyFrom(config)
+    completed.name, completed.backend, completed.platform = name, BACKEND, PLATFORM
+    completed.default_model_filename = config.default_model_filename or MODEL_FILE
+    if not completed.HasField("version_policy"):
+        completed.version_policy.latest.num_versions = 1
     if not (config.input and config.output):
-        _complete_batching(done, [*inputs, *outputs])
-    _complete_tensors(done.input, inputs, batched=done.max_batch_size > 0)
-    _complete_tensors(done.output, outputs, batched=done.max_batch_size > 0)
-    _require_fit(done, inputs, outputs)
-    return done
+        _complete_batching(completed, [*inputs, *outputs])
+    _complete_tensors(completed.input, inputs, batched=completed.max_batch_size > 0)
+    _complete_tensors(completed.output, outputs, batched=completed.max_batch_size > 0)
+    _require_fit(completed, inputs, outputs)
+    return completed
 
 
-def _complete_batching(done: Config, tensors: Sequence[TensorMetadata]) -> None:
+def _complete_batching(completed: Config, tensors: Sequence[TensorMetadata]) -> None:
     if not all(each.shape and each.shape[0] == -1 for each in tensors):
-        if done.max_batch_size > 0:
+        if completed.max_batch_size > 0:
             raise InvalidInput(
-                f"autofill failed for model '{done.name}': model does not support batching while non-zero "
+                f"autofill failed for model '{completed.name}': model does not support batching while non-zero "
                 "max_batch_size is specified"
             )
         return
-    done.max_batch_size = done.max_batch_size or DEFAULT_MAX_BATCH_SIZE
-    if done.max_batch_size > 1 and not done.HasField("dynamic_batching"):
-        done.dynamic_batching.SetInParent()
+    completed.max_batch_size = completed.max_batch_size or DEFAULT_MAX_BATCH_SIZE
+    if completed.max_batch_size > 1 and not completed.HasField("dynamic_batching"):
+        completed.dynamic_batching.SetInParent()
 
 
 def _complete_tensors(written: Any, tensors: Sequence[TensorMetadata], *, batched: bool) -> None:  # noqa: ANN401
@@ -113,21 +113,21 @@ def _complete_tensors(written: Any, tensors: Sequence[TensorMetadata], *, batche
         written.add(name=each.name, data_type=to_config_type(each.datatype), dims=dims)
 
 
-def _require_fit(done: Config, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]) -> None:
-    if len(done.input) != len(inputs):
+def _require_fit(completed: Config, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]) -> None:
+    if len(completed.input) != len(inputs):
         raise InvalidInput(
-            f"unable to load model '{done.name}', configuration expects {len(done.input)} inputs, "
+            f"unable to load model '{completed.name}', configuration expects {len(completed.input)} inputs, "
             f"model provides {len(inputs)}"
         )
-    batched = done.max_batch_size > 0
-    for kind, written, there in (("input", done.input, inputs), ("output", done.output, outputs)):
+    batched = completed.max_batch_size > 0
+    for kind, written, there in (("input", completed.input, inputs), ("output", completed.output, outputs)):
         known = {each.name: each for each in there}
         for tensor in written:
             if tensor.name not in known:
                 raise InvalidInput(
                     f"unexpected inference {kind} '{tensor.name}', allowed {kind}s are: {', '.join(known)}"
                 )
-            _require_same(done.name, tensor_metadata(tensor, batched=batched), known[tensor.name])
+            _require_same(completed.name, tensor_metadata(tensor, batched=batched), known[tensor.name])
 
 
 def _require_same(name: str, written: TensorMetadata, there: TensorMetadata) -> None:
@@ -143,6 +143,6 @@ def _require_same(name: str, written: TensorMetadata, there: TensorMetadata) -> 
 
 
 def tensor_metadata(tensor: Any, *, batched: bool) -> TensorMetadata:  # noqa: ANN401
-    """A ModelInput or ModelOutput as clients see it."""
+    """Convert a ModelInput or ModelOutput to what clients see."""
     datatype = from_config_type(model_config_pb2.DataType.Name(tensor.data_type))
     return TensorMetadata(name=tensor.name, datatype=datatype, shape=((-1,) if batched else ()) + tuple(tensor.dims))

@@ -1,6 +1,6 @@
-"""All the models of a repository: which are loaded, and who answers a request.
+"""The models of a repository: it polls the files, loads versions, and passes each request to its version.
 
-`infer` takes no lock of all models: it reads one dictionary that is never changed, only replaced (`loader.py`).
+`infer` takes no lock shared by all models: it reads one dictionary that is replaced, never mutated (`loader.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 from moonfed.serving.inference_request import IndexEntry, InferRequest, InferResponse, ModelMetadata
 from moonfed.serving.loader import READY, Loader
-from moonfed.serving.model import ModelVersion
 from moonfed.serving.model_config import PLATFORM, Config
+from moonfed.serving.model_version import ModelVersion
 from moonfed.serving.onnx_session import SessionSettings
 from moonfed.serving.repository import model_names, scan_model
 from moonfed.serving.statistics import VersionStatistics
@@ -25,12 +25,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSettings:
-    """How the models of a repository are served."""
+    """How the models of a repository are loaded and run."""
 
-    provider: str = "cpu"  # of models whose config names no kind: "cpu", "cuda" or "tensorrt"
+    provider: str = "cpu"  # for models whose config names no kind: "cpu", "cuda" or "tensorrt"
     intra_op_threads: int = 1
-    explicit: bool = False  # only what `load` asks for, instead of all that lies in the repository
-    poll_seconds: float = 0.0  # how often the repository is looked at; 0: never
+    explicit: bool = False  # load only on request, instead of everything in the repository
+    poll_seconds: float = 0.0  # interval between scans of the repository; 0: never
 
     def __post_init__(self) -> None:
         self.session()
@@ -40,7 +40,7 @@ class ServingSettings:
             raise InvalidInput(f"poll_seconds is {self.poll_seconds}; with explicit control it must be 0")
 
     def session(self) -> SessionSettings:
-        """Those of a session."""
+        """Return the settings of a session."""
         return SessionSettings(provider=self.provider, intra_op_threads=self.intra_op_threads)
 
 
@@ -48,9 +48,9 @@ class ModelManager:
     """The models of a repository. Every method is thread-safe."""
 
     def __init__(self, repository: Path, settings: ServingSettings) -> None:
-        """Loads what is there; a model that cannot be loaded is in the index, with its reason.
+        """Load the repository; a model that fails to load is in the index with its reason.
 
-        Raises NotFound if the repository is no directory.
+        Raises NotFound if the repository is not a directory.
         """
         if not repository.is_dir():
             raise NotFound(f"model repository {repository} is not a directory")
@@ -62,12 +62,12 @@ class ModelManager:
         if not settings.explicit:
             self.poll()
             if not self._loader.ready:
-                _LOG.warning("%s has no model that can be served; it must hold NAME/VERSION/model.onnx", repository)
+                _LOG.warning("%s has no model that can be served; it must contain NAME/VERSION/model.onnx", repository)
         if settings.poll_seconds:
-            threading.Thread(target=self._keep_polling, name="repository-poll", daemon=True).start()
+            threading.Thread(target=self._poll_repeatedly, name="repository-poll", daemon=True).start()
 
     def infer(self, request: InferRequest) -> InferResponse:
-        """Answers a request, however long that takes.
+        """Answer a request; blocks until the outputs are computed.
 
         Raises NotFound (unknown model or version), InvalidInput (the inputs do not fit), Overloaded (the queue is
         full), Unavailable (not ready, or too long in the queue), MoonfedError (ONNX Runtime failed).
@@ -76,7 +76,7 @@ class ModelManager:
         return (version or self._missing(request.model, request.version)).infer(request)
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        """What a client has to know; raises NotFound or Unavailable."""
+        """Describe a model's interface; raise NotFound or Unavailable."""
         found = self._version(model, version)
         ready = sorted(int(number) for name, number in self._loader.ready if name == model and number)
         versions = [int(version)] if version else ready
@@ -89,11 +89,11 @@ class ModelManager:
         )
 
     def config(self, model: str, version: str = "") -> Config:
-        """The completed ModelConfig; raises NotFound or Unavailable."""
+        """Return the completed ModelConfig; raise NotFound or Unavailable."""
         return self._version(model, version).config
 
     def statistics(self, model: str = "", version: str = "") -> list[VersionStatistics]:
-        """Of one version, of all of a model's that are ready, or of all; raises InvalidInput if there are none."""
+        """Return the statistics of one version, of a model, or of all; raise InvalidInput if it is not ready."""
         if model and not self.is_ready(model):
             raise InvalidInput(f"requested model '{model}' is not available")
         if model and not self.is_ready(model, version):
@@ -106,10 +106,10 @@ class ModelManager:
         ]
 
     def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
-        """What lies in the repository or was loaded from it, with states and reasons."""
-        entries = self._loader.entries()
+        """List what is in the repository or was loaded from it, with states and reasons."""
+        entries = self._loader.index()
         known = {entry.name for entry in entries}
-        with suppress(OSError):  # then what is loaded is all that is known
+        with suppress(OSError):  # then only what is loaded is known
             entries += [
                 IndexEntry(name=name, version="", state="", reason="")
                 for name in model_names(self._repository)
@@ -118,55 +118,55 @@ class ModelManager:
         return [entry for entry in entries if entry.state == READY] if ready_only else entries
 
     def is_ready(self, model: str, version: str = "") -> bool:
-        """Whether a request to this version, by default any of the model's, would be taken."""
+        """Return whether a request to this version, by default to any version of the model, would be accepted."""
         return (model, version) in self._loader.ready
 
     def load(self, model: str) -> None:
-        """Loads a model, or what has changed of it since; raises MoonfedError if a version cannot be loaded."""
+        """Load a model, or what has changed of it since; raise MoonfedError if a version fails to load."""
         with self._changing:
             self._require_explicit()
             try:
-                there = scan_model(self._repository, model)
+                scanned = scan_model(self._repository, model)
             except (NotFound, OSError) as error:
                 raise MoonfedError(f"failed to load '{model}', failed to poll from model repository") from error
-            if reasons := self._loader.refresh(model, there, retry=True):
+            if reasons := self._loader.refresh(model, scanned, retry=True):
                 raise InvalidInput(f"load failed for model '{model}': {'; '.join(reasons)}")
 
     def unload(self, model: str) -> None:
-        """Takes no more requests for a model; those under way end. Nothing happens if it is not loaded."""
+        """Accept no more requests for a model; those in flight finish. A model that is not loaded is ignored."""
         with self._changing:
             self._require_explicit()
             self._loader.unload(model)
 
     def poll(self) -> None:
-        """Takes over what has changed in the repository."""
+        """Load and unload what has changed in the repository."""
         with self._changing:
             if self._closing.is_set():
                 return
-            there = model_names(self._repository)
-            for name in self._loader.names() - set(there):
-                self._loader.forget(name)
-            for name in there:
-                self._look_at(name)
+            names = model_names(self._repository)
+            for name in self._loader.names() - set(names):
+                self._loader.remove(name)
+            for name in names:
+                self._poll_model(name)
 
-    def _look_at(self, name: str) -> None:
+    def _poll_model(self, name: str) -> None:
         try:
             self._loader.refresh(name, scan_model(self._repository, name))
         except NotFound:
-            pass  # gone meanwhile; the next poll forgets it
-        except OSError as error:  # whatever is wrong with one model, the others are looked at
-            self._loader.report(name, f"the directory of model '{name}' cannot be read: {error}")
+            pass  # removed meanwhile; the next poll unloads it
+        except OSError as error:  # one broken directory must not affect the others
+            self._loader.record_failure(name, f"the directory of model '{name}' cannot be read: {error}")
 
     def live(self) -> bool:
-        """Whether there is a server at all."""
+        """Return whether the server runs."""
         return True
 
     def ready(self) -> bool:
-        """Whether requests are taken."""
+        """Return whether the server accepts requests."""
         return not self._closing.is_set()
 
     def close(self) -> None:
-        """Takes no more requests, and waits for those under way."""
+        """Accept no more requests, and wait for those in flight."""
         self._closing.set()
         with self._changing:
             self._loader.unload_all()
@@ -176,7 +176,7 @@ class ModelManager:
         return self._loader.ready.get((model, version)) or self._missing(model, version)
 
     def _missing(self, model: str, version: str) -> ModelVersion:
-        """Raises why a version is not there."""
+        """Raise the reason why a version is not ready."""
         if self._closing.is_set():
             raise Unavailable("the server is shutting down")
         if version and not version.isdigit():
@@ -184,15 +184,15 @@ class ModelManager:
                 f"failed to get model version from specified version string '{version}', "
                 "version should be an integral value > 0"
             )
-        about = f"Request for unknown model: '{model}'"
-        known = [entry.version for entry in self._loader.entries() if entry.name == model]
+        prefix = f"Request for unknown model: '{model}'"
+        known = [entry.version for entry in self._loader.index() if entry.name == model]
         if not known:
-            raise NotFound(f"{about} is not found")
+            raise NotFound(f"{prefix} is not found")
         if not version:
-            raise NotFound(f"{about} has no available versions")
+            raise NotFound(f"{prefix} has no available versions")
         if version not in known:
-            raise NotFound(f"{about} version {version} is not found")
-        raise Unavailable(f"{about} version {version} is not at ready state")
+            raise NotFound(f"{prefix} version {version} is not found")
+        raise Unavailable(f"{prefix} version {version} is not at ready state")
 
     def _require_explicit(self) -> None:
         if self._closing.is_set():
@@ -200,12 +200,12 @@ class ModelManager:
         if not self._settings.explicit:
             raise Unavailable("explicit model load / unload is not allowed if polling is enabled")
 
-    def _keep_polling(self) -> None:
+    def _poll_repeatedly(self) -> None:
         while not self._closing.wait(self._settings.poll_seconds):
-            self._poll_if_there()
+            self._poll_or_warn()
 
-    def _poll_if_there(self) -> None:
+    def _poll_or_warn(self) -> None:
         try:
             self.poll()
         except OSError as error:
-            _LOG.warning("the model repository cannot be looked at: %s", error)
+            _LOG.warning("the model repository cannot be read: %s", error)

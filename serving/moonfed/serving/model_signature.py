@@ -1,4 +1,4 @@
-"""What a model takes and gives, and the sentences for requests that do not fit it: Triton's."""
+"""A model's inputs and outputs, and Triton's messages for requests that do not fit them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _BATCH_NOTE = (
 class _ExpectedInput:
     dtype: np.dtype[np.generic]
     datatype: str
-    dims: tuple[int, ...]  # without the batch dimension; -1: any length
-    fixed: bool  # no -1 among them
+    dims: tuple[int, ...]  # without the batch dimension; -1 for any length
+    fixed: bool  # no -1 in `dims`
 
     def fits(self, dims: tuple[int, ...]) -> bool:
         if self.fixed:
             return dims == self.dims
         return len(dims) == len(self.dims) and all(
-            wanted in (-1, length) for wanted, length in zip(self.dims, dims, strict=True)
+            expected in (-1, length) for expected, length in zip(self.dims, dims, strict=True)
         )
 
 
@@ -51,31 +51,31 @@ class ModelSignature:
         return _ExpectedInput(dtype=DTYPES[spec.datatype], datatype=spec.datatype, dims=dims, fixed=-1 not in dims)
 
     def samples(self, request: InferRequest) -> int:
-        """How many samples a request has, 1 without batching; raises InvalidInput if its inputs do not fit."""
+        """Return how many samples a request has, 1 without batching; raise InvalidInput if its inputs do not fit."""
         batched = self._batched
         samples: int | None = None
         if len(request.inputs) != len(self._expected):
-            raise self._misfit(request)
+            raise self._mismatch(request)
         for name, array in request.inputs.items():
             expected = self._expected.get(name)
             shape = array.shape
             if expected is None or array.dtype != expected.dtype or (batched and not shape):
-                raise self._misfit(request)
+                raise self._mismatch(request)
             if batched:
                 samples = shape[0] if samples is None else samples
                 if shape[0] != samples:
-                    raise self._misfit(request)
+                    raise self._mismatch(request)
                 shape = shape[1:]
             if not expected.fits(shape):
-                raise self._misfit(request)
+                raise self._mismatch(request)
         if samples is None:
             return 1
         if not 0 < samples <= self.max_batch_size:
-            raise self._misfit(request)
+            raise self._mismatch(request)
         return samples
 
     def names(self, request: InferRequest) -> tuple[str, ...]:
-        """The outputs to compute, in the order asked for; raises InvalidInput for one that is unknown."""
+        """Return the outputs to compute in the requested order; raise InvalidInput for an unknown one."""
         if not request.outputs:
             return self.output_names
         for each in request.outputs:
@@ -83,17 +83,17 @@ class ModelSignature:
                 raise InvalidInput(f"unexpected inference output '{each.name}' for model '{self.model}'")
         return tuple(each.name for each in request.outputs)
 
-    def _misfit(self, request: InferRequest) -> InvalidInput:
-        """Why a request does not fit; looks for the reasons in Triton's order."""
-        asked, inputs = request_prefix(request.id), request.inputs
+    def _mismatch(self, request: InferRequest) -> InvalidInput:
+        """Explain why a request does not fit, checking in Triton's order."""
+        prefix, inputs = request_prefix(request.id), request.inputs
         if len(inputs) != len(self._expected):
-            return InvalidInput(asked + self._wrong_count(inputs))
+            return InvalidInput(prefix + self._wrong_count(inputs))
         for name in inputs:
             if name not in self._expected:
                 return InvalidInput(f"unexpected inference input '{name}' for model '{self.model}'")
         if self._batched and (reason := self._wrong_batch(inputs)):
-            return InvalidInput(asked + reason)
-        return InvalidInput(asked + self._wrong_tensor(inputs))
+            return InvalidInput(prefix + reason)
+        return InvalidInput(prefix + self._wrong_tensor(inputs))
 
     def _wrong_count(self, inputs: Mapping[str, Array]) -> str:
         got = ",".join(f"'{name}'" for name in inputs)
@@ -135,7 +135,7 @@ class ModelSignature:
     def _without_samples(self, inputs: Mapping[str, Array]) -> str:
         name, array = next(iter(inputs.items()))
         count = math.prod(array.shape[1:])
-        about = f"input '{name}' for model '{self.model}'"
+        subject = f"input '{name}' for model '{self.model}'"
         if array.dtype == np.object_:
-            return f"expected {count} string elements for inference {about}, got 0"
-        return f"input byte size mismatch for {about}. Expected {count * array.itemsize}, got 0"
+            return f"expected {count} string elements for inference {subject}, got 0"
+        return f"input byte size mismatch for {subject}. Expected {count * array.itemsize}, got 0"

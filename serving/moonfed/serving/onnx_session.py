@@ -1,4 +1,4 @@
-"""One ONNX Runtime session: its providers, its inputs and outputs, its runs."""
+"""ONNX Runtime sessions: providers, inputs and outputs, runs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from moonfed.serving.tensor_codec import bytes_array, from_onnx_type
 
 CPU, CUDA, TENSORRT = "cpu", "cuda", "tensorrt"
 _PROVIDERS = {CPU: "CPUExecutionProvider", CUDA: "CUDAExecutionProvider", TENSORRT: "TensorrtExecutionProvider"}
-_FALLING_BACK_TO = {CPU: (), CUDA: (CPU,), TENSORRT: (CUDA, CPU)}  # for the operators that a provider does not have
-_FATAL_ONLY = 4  # errors are told to whoever asked
+_FALLBACKS = {CPU: (), CUDA: (CPU,), TENSORRT: (CUDA, CPU)}  # for operators that a provider lacks
+_FATAL_ONLY = 4  # errors are raised instead of logged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """Where a session runs, and with how many threads."""
+    """The provider, device and threads of a session."""
 
     provider: str = CPU  # "cpu", "cuda" or "tensorrt"
     device: int = 0  # the GPU's number
-    intra_op_threads: int = 1  # 0: as many as there are cores
+    intra_op_threads: int = 1  # 0: one per core
 
     def __post_init__(self) -> None:
         if self.provider not in _PROVIDERS:
@@ -37,15 +37,15 @@ class SessionSettings:
 
 
 class OnnxSession:
-    """A model file that is loaded. Its runs may overlap."""
+    """A loaded model file. Its runs may overlap."""
 
     def __init__(self, path: Path, settings: SessionSettings) -> None:
-        """Raises Unavailable if the provider is missing, MoonfedError if ONNX Runtime cannot load the file."""
+        """Load the file; raise Unavailable if the provider is missing, MoonfedError if ONNX Runtime fails."""
         _require(settings.provider)
         self._session = _load(path, settings)
         if _PROVIDERS[settings.provider] not in self._session.get_providers():
             raise Unavailable(
-                f"provider {settings.provider} is wanted, but ONNX Runtime could not start it here; "
+                f"provider is {settings.provider}, which ONNX Runtime could not start here; "
                 "is there a GPU, and are the libraries that it needs installed?"
             )
         self.inputs = tuple(_spec(each) for each in self._session.get_inputs())
@@ -56,21 +56,21 @@ class OnnxSession:
         return any(each.datatype == "BYTES" for each in (*self.inputs, *self.outputs))
 
     def _run_with_strings(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """ONNX Runtime's strings are text, the protocol's are bytes."""
+        """Run a model with string tensors: ONNX Runtime's strings are text, the protocol's are bytes."""
         found = self._session.run(names, {name: _as_text(name, array) for name, array in feeds.items()})
         return [_as_bytes(array) for array in found]
 
 
 def require_provider(provider: str) -> None:
-    """Raises Unavailable unless ONNX Runtime runs models there."""
-    if provider != CPU:  # that a provider is known does not say that its libraries are there
+    """Raise Unavailable unless ONNX Runtime can run a model with the provider."""
+    if provider != CPU:  # a listed provider may still lack its libraries
         OnnxSession(Path(get_example("mul_1.onnx")), SessionSettings(provider=provider))
 
 
 def _require(provider: str) -> None:
     if _PROVIDERS[provider] not in onnxruntime.get_available_providers():
-        there = ", ".join(name for name, known in _PROVIDERS.items() if known in onnxruntime.get_available_providers())
-        raise Unavailable(f"provider {provider} is wanted, but this ONNX Runtime has only {there}")
+        available = ", ".join(n for n, known in _PROVIDERS.items() if known in onnxruntime.get_available_providers())
+        raise Unavailable(f"provider is {provider}; this ONNX Runtime has only {available}")
 
 
 def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
@@ -79,17 +79,17 @@ def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
     options.intra_op_num_threads = settings.intra_op_threads
     options.inter_op_num_threads = 1
     providers: list[Any] = []
-    for provider in (settings.provider, *_FALLING_BACK_TO[settings.provider]):
+    for provider in (settings.provider, *_FALLBACKS[settings.provider]):
         on_device = {} if provider == CPU else {"device_id": str(settings.device)}
         providers.append((_PROVIDERS[provider], on_device))
     try:
-        # Otherwise it would go on with the CPU by itself, here and after a run that failed.
+        # Without enable_fallback=0 it would silently continue on the CPU, here and after a failed run.
         return onnxruntime.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
-    except Exception as error:  # onnxruntime's errors have no base class of their own
-        about = f"onnx runtime error: {_one_line(error)}"
+    except Exception as error:  # ONNX Runtime's errors share no base class
+        message = f"onnx runtime error: {_one_line(error)}"
         if settings.provider == CPU:
-            raise MoonfedError(about) from error
-        raise Unavailable(f"provider {settings.provider} is wanted, but with it: {about}") from error
+            raise MoonfedError(message) from error
+        raise Unavailable(f"provider is {settings.provider}, which fails: {message}") from error
 
 
 def _spec(node: Any) -> TensorMetadata:  # noqa: ANN401
@@ -115,16 +115,16 @@ def _as_bytes(array: Array) -> Array:
     return bytes_array([text.encode() for text in array.ravel()]).reshape(array.shape)
 
 
-def run(session: OnnxSession, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-    """A run of ONNX Runtime; raises MoonfedError if it fails."""
+def run_session(session: OnnxSession, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+    """Compute the named outputs; raise MoonfedError if ONNX Runtime fails."""
     try:
         return session.run(names, feeds)
     except MoonfedError:
         raise
-    except Exception as error:  # onnxruntime's errors have no base class of their own
+    except Exception as error:  # ONNX Runtime's errors share no base class
         raise MoonfedError(f"onnx runtime error: {_one_line(error)}") from error
 
 
 def _one_line(error: Exception) -> str:
-    """An error of ONNX Runtime as one sentence."""
+    """Join the lines of an ONNX Runtime error."""
     return " ".join(str(error).split())

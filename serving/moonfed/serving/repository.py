@@ -1,4 +1,4 @@
-"""What lies in a model repository: models, their versions, and a fingerprint that says whether files have changed."""
+"""Scanning a model repository: models, versions, and fingerprints that change with their files."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 
 from moonfed.errors import NotFound
 
-WARM_UP_DIRECTORY = "warmup"  # in a model's directory, with the files that its config names
+WARM_UP_DIRECTORY = "warmup"  # in a model's directory; holds the files that its config names
 Fingerprint = frozenset[tuple[str, int, int, int]]  # path, modification time in ns, bytes, inode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedModel:
-    """A model as it lay in the repository when it was looked at."""
+    """A model's directory at the time of the scan."""
 
     path: Path
-    config: Fingerprint  # of all that is in no version's directory: config.pbtxt, labels, warm-up data
+    config: Fingerprint  # of everything outside version directories: config.pbtxt, labels, warm-up data
     versions: dict[int, Fingerprint]
 
     def fingerprint(self, version: int) -> Fingerprint:
-        """Of all files that a version is loaded from."""
+        """Return the fingerprint of all files that a version is loaded from."""
         return self.config | self.versions[version]
 
 
 def model_names(repository: Path) -> list[str]:
-    """The directories in a repository; hidden ones are somebody's temporary files."""
+    """List the models of a repository; hidden directories are temporary files of a writer."""
     return sorted(each.name for each in repository.iterdir() if each.is_dir() and not each.name.startswith("."))
 
 
 def scan_model(repository: Path, name: str) -> ScannedModel:
-    """A model's directory as it is now; raises NotFound if there is none."""
+    """Scan a model's directory; raise NotFound if there is none."""
     path = repository / name
     if name in ("", ".", "..") or "/" in name or not path.is_dir():
         raise NotFound(f"model '{name}' is not in the repository")
@@ -45,9 +45,9 @@ def scan_model(repository: Path, name: str) -> ScannedModel:
     )
 
 
-def select_versions(there: Iterable[int], policy: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
-    """The versions to serve under a ModelVersionPolicy, in ascending order, and those that it names but lack."""
-    known = sorted(there)
+def select_versions(present: Iterable[int], policy: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
+    """Return the versions to serve under a ModelVersionPolicy, ascending, and those that it names but are missing."""
+    known = sorted(present)
     if policy.HasField("specific"):
         wanted = sorted(set(policy.specific.versions))
         return [each for each in wanted if each in known], [each for each in wanted if each not in known]
@@ -57,12 +57,12 @@ def select_versions(there: Iterable[int], policy: Any) -> tuple[list[int], list[
 
 
 def _is_version(path: Path) -> bool:
-    """Numbers without leading zeros, as Triton reads them."""
+    """Return whether it is a version: as in Triton, a number without leading zeros."""
     return path.is_dir() and path.name.isascii() and path.name.isdigit() and str(int(path.name)) == path.name
 
 
 def _concerns_all_versions(path: Path) -> bool:
-    """Not what is hidden, or a directory of any other name: there somebody may be writing the next version."""
+    """Exclude hidden files and directories of other names, where a writer may be preparing the next version."""
     return path.name == WARM_UP_DIRECTORY if path.is_dir() else not path.name.startswith(".")
 
 
@@ -70,12 +70,12 @@ def _fingerprint(root: Path, paths: Iterable[Path]) -> Fingerprint:
     files: list[Path] = []
     for path in paths:
         files.extend(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else files.append(path)
-    return frozenset(found for each in files for found in _of_file(root, each))
+    return frozenset(entry for file in files for entry in _stat(root, file))
 
 
-def _of_file(root: Path, path: Path) -> list[tuple[str, int, int, int]]:
+def _stat(root: Path, path: Path) -> list[tuple[str, int, int, int]]:
     try:
         status = path.stat()
-    except OSError:  # gone while we looked
+    except OSError:  # removed during the scan
         return []
     return [(str(path.relative_to(root)), status.st_mtime_ns, status.st_size, status.st_ino)]

@@ -1,4 +1,4 @@
-"""What Triton counts of a model's version."""
+"""The statistics of a model version, as Triton defines them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """How often, and how many nanoseconds in all."""
+    """A number of events and their total nanoseconds."""
 
     count: int = 0
     ns: int = 0
 
 
-NO_CACHE = Duration()  # clients read those of Triton's cache unasked
+NO_CACHE = Duration()  # clients read Triton's cache statistics unconditionally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +32,14 @@ class BatchStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionStatistics:
-    """Of one version since it was loaded, in Triton's terms."""
+    """The statistics of one version since it was loaded, in Triton's terms."""
 
     name: str
     version: str
     last_inference_ms: int = 0  # since 1970; 0: none yet
-    inference_count: int = 0  # samples that were answered
+    inference_count: int = 0  # samples in successful requests
     execution_count: int = 0  # runs of ONNX Runtime
-    pending: int = 0  # requests that wait for an instance
+    pending: int = 0  # requests waiting for an instance
     success: Duration = Duration()
     fail: Duration = Duration()
     queue: Duration = Duration()
@@ -51,15 +51,15 @@ class VersionStatistics:
 
 
 class ExecutedRequest(NamedTuple):
-    """A request of an execution, for the statistics; made for each one, so no dataclass, which takes longer."""
+    """A request of an execution. A NamedTuple, since one is created per request and a dataclass is slower to create."""
 
     samples: int
-    begun_ns: int
-    ended_waiting_ns: int
+    arrived_ns: int
+    dequeued_ns: int
 
 
 class StatisticsRecorder:
-    """Counts for one version. Thread-safe; times are of `time.monotonic_ns`."""
+    """The counters of one version. Thread-safe; times are from `time.monotonic_ns`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,16 +69,16 @@ class StatisticsRecorder:
         self._failures: dict[str, _Sum] = {}
         self._inferences, self._last_ns = 0, 0
 
-    def executed(self, requests: Sequence[ExecutedRequest], computing: tuple[int, int, int, int]) -> None:
-        """One run that answered these requests; `computing`: when it began, had its input, its output, was done."""
+    def record_execution(self, requests: Sequence[ExecutedRequest], computing: tuple[int, int, int, int]) -> None:
+        """Count an execution of these requests; `computing`: when it started, had its input, had its output, ended."""
         begun, fed, inferred, ended = computing
         durations = (fed - begun, inferred - fed, ended - inferred)
         with self._lock:
             size = 0
-            for samples, asked, started in requests:
+            for samples, arrived, started in requests:
                 size += samples
-                self._success.add(ended - asked)
-                self._queue.add(started - asked)
+                self._success.add(ended - arrived)
+                self._queue.add(started - arrived)
                 self._requests.add(durations)
             self._inferences += size
             self._last_ns = time.time_ns()
@@ -87,13 +87,13 @@ class StatisticsRecorder:
                 batch = self._batches[size] = _Sums()
             batch.add(durations)
 
-    def failed(self, reason: str, ns: int) -> None:
-        """One request that was not answered."""
+    def record_failure(self, reason: str, ns: int) -> None:
+        """Count a failed request."""
         with self._lock:
             self._failures.setdefault(reason, _Sum()).add(ns)
 
     def snapshot(self, name: str, version: str, pending: int) -> VersionStatistics:
-        """All counts at one moment."""
+        """Return all counts at one moment."""
         with self._lock:
             failures = {reason: each.count for reason, each in self._failures.items()}
             failed_ns = sum(each.ns for each in self._failures.values())
@@ -124,7 +124,7 @@ def _batch(size: int, durations: tuple[Duration, Duration, Duration]) -> BatchSt
 
 
 class _Sum:
-    """A duration that grows."""
+    """An accumulating duration."""
 
     __slots__ = ("count", "ns")
 
@@ -140,7 +140,7 @@ class _Sum:
 
 
 class _Sums:
-    """The three durations of computing."""
+    """The accumulating durations of an execution's three phases."""
 
     __slots__ = ("count", "infer", "input", "output")
 
@@ -154,7 +154,7 @@ class _Sums:
         self.output += durations[2]
 
     def durations(self) -> tuple[Duration, Duration, Duration]:
-        """Of input, inference and output."""
+        """Return the durations of input, inference and output."""
         count = self.count
         return (
             Duration(count=count, ns=self.input),

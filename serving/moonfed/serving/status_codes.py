@@ -1,4 +1,4 @@
-"""What an error is in gRPC and in HTTP: Triton's codes, by the error's class."""
+"""The gRPC and HTTP status of each error class: Triton's codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import grpc
 
 from moonfed import errors
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
+
+
+class UnsupportedFeature(errors.MoonfedError):
+    """A feature that Triton offers and this server does not."""
+
+
 _STATUSES: dict[type[errors.MoonfedError], tuple[grpc.StatusCode, int]] = {
     errors.InvalidInput: (grpc.StatusCode.INVALID_ARGUMENT, 400),
     errors.NotFound: (grpc.StatusCode.NOT_FOUND, 404),
@@ -16,14 +22,15 @@ _STATUSES: dict[type[errors.MoonfedError], tuple[grpc.StatusCode, int]] = {
     errors.ResourceExhausted: (grpc.StatusCode.RESOURCE_EXHAUSTED, 413),
     errors.WrongState: (grpc.StatusCode.UNAVAILABLE, 503),
     errors.Unavailable: (grpc.StatusCode.UNAVAILABLE, 503),
+    UnsupportedFeature: (grpc.StatusCode.UNIMPLEMENTED, 501),
     errors.MoonfedError: (grpc.StatusCode.INTERNAL, 500),
 }
 
 
 def status_of(error: Exception) -> tuple[grpc.StatusCode, int, str]:
-    """An error's gRPC code, HTTP status and sentence; one that is not ours is logged, and tells nothing."""
+    """Return an error's gRPC code, HTTP status and message; log an unexpected one, and disclose nothing about it."""
     for kind in type(error).__mro__:
         if kind in _STATUSES:
             return *_STATUSES[kind], str(error)
-    _log.error("a request failed for a reason that nobody foresaw", exc_info=error)
-    return grpc.StatusCode.INTERNAL, 500, "the server has a problem of its own; its log says more"
+    _LOG.error("unexpected error in a request", exc_info=error)
+    return grpc.StatusCode.INTERNAL, 500, "internal error; the server's log has the details"

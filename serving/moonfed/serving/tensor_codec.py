@@ -26,7 +26,7 @@ _NUMBERS: Mapping[str, np.dtype[np.generic]] = {
     "FP32": np.dtype(np.float32),
     "FP64": np.dtype(np.float64),
 }
-# By datatype; elements of BYTES are Python's bytes objects. There is no BF16, which numpy lacks.
+# By datatype; elements of BYTES are Python bytes objects. BF16 is missing because numpy lacks it.
 DTYPES: Mapping[str, np.dtype[np.generic]] = {**_NUMBERS, BYTES: np.dtype(np.object_)}
 _DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 _ONNX_ELEMENTS = {
@@ -42,7 +42,7 @@ _LENGTH = struct.Struct("<I")  # before each element of BYTES
 
 
 def datatype_of(array: Array) -> str:
-    """The datatype of an array; raises InvalidInput if the protocol has none for its dtype."""
+    """Return the datatype of an array; raise InvalidInput if the protocol has none for its dtype."""
     datatype = _DATATYPES.get(array.dtype)
     if datatype is None:
         raise InvalidInput(f"dtype is {array.dtype.name!r}; it must be one that has a datatype: {', '.join(DTYPES)}")
@@ -50,7 +50,7 @@ def datatype_of(array: Array) -> str:
 
 
 def from_onnx_type(type_name: str) -> str:
-    """The datatype of ONNX Runtime's type, such as "FP32" of "tensor(float)"; raises InvalidInput if there is none."""
+    """Convert ONNX Runtime's type, such as "tensor(float)" to "FP32"; raise InvalidInput if there is no datatype."""
     element = type_name.removeprefix("tensor(").removesuffix(")")
     if not type_name.startswith("tensor(") or element not in _ONNX_ELEMENTS:
         raise InvalidInput(f"ONNX type is {type_name!r}; it must be a tensor of {', '.join(_ONNX_ELEMENTS)}")
@@ -58,12 +58,12 @@ def from_onnx_type(type_name: str) -> str:
 
 
 def to_config_type(datatype: str) -> str:
-    """A datatype's name in config.pbtxt, such as "TYPE_FP32"."""
+    """Return a datatype's name in config.pbtxt, such as "TYPE_FP32"."""
     return "TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}"
 
 
 def from_config_type(name: str) -> str:
-    """The datatype of a name in config.pbtxt; raises InvalidInput for one that cannot be served."""
+    """Return the datatype of a name in config.pbtxt; raise InvalidInput for one that cannot be served."""
     datatype = BYTES if name == "TYPE_STRING" else name.removeprefix("TYPE_")
     if datatype not in DTYPES:
         allowed = ", ".join(to_config_type(each) for each in DTYPES)
@@ -74,9 +74,9 @@ def from_config_type(name: str) -> str:
 def decode(
     raw: bytes | memoryview, datatype: str, shape: Sequence[int], *, name: str, model: str, request_id: str = ""
 ) -> Array:
-    """A request's input from its raw bytes: a read-only view of them, a new object array of bytes for BYTES.
+    """Decode a request's input from its raw bytes: a read-only view of them, a new object array for BYTES.
 
-    `name`, `model` and `request_id` are for the sentence: raises InvalidInput if the datatype is unknown or the bytes
+    `name`, `model` and `request_id` are for error messages. Raises InvalidInput if the datatype is unknown or the bytes
     do not fit the shape.
     """
     dtype = DTYPES.get(datatype)
@@ -90,10 +90,10 @@ def decode(
         )
     count = math.prod(shape)
     if datatype == BYTES:
-        of = f"for inference input '{name}' for model '{model}'"
-        elements = _elements(memoryview(raw), of, request_id)
+        context = f"for inference input '{name}' for model '{model}'"
+        elements = _elements(memoryview(raw), context, request_id)
         if len(elements) != count:
-            raise InvalidInput(request_prefix(request_id) + _wrong_count(len(elements), count, of))
+            raise InvalidInput(request_prefix(request_id) + _wrong_count(len(elements), count, context))
         return bytes_array(elements).reshape(shape)
     if len(raw) != count * dtype.itemsize:
         raise InvalidInput(
@@ -104,48 +104,48 @@ def decode(
 
 
 def encode(array: Array) -> bytes:
-    """A tensor's raw bytes: little-endian numbers in C order; for BYTES, each element after its length in 4 bytes."""
+    """Encode a tensor: little-endian numbers in C order; for BYTES, each element after its length in 4 bytes."""
     if array.dtype != np.object_:
         return array.tobytes()
     return b"".join(part for element in array.ravel() for part in (_LENGTH.pack(len(element)), element))
 
 
 def bytes_array(elements: Sequence[bytes]) -> Array:
-    """A flat array of BYTES."""
+    """Create a flat BYTES array."""
     array = np.empty(len(elements), dtype=np.object_)
     array[:] = elements
     return array
 
 
 def format_shape(shape: Sequence[int]) -> str:
-    """A shape as Triton's sentences write it: [-1,3]."""
+    """Format a shape as Triton's messages do: [-1,3]."""
     return f"[{','.join(map(str, shape))}]"
 
 
 def request_prefix(request_id: str) -> str:
-    """How Triton's sentences begin that are about a request."""
+    """Return the prefix of Triton's messages about a request."""
     return f"[request id: {request_id or '<id_unknown>'}] "
 
 
-def _wrong_count(got: int, count: int, of: str) -> str:
+def _wrong_count(got: int, count: int, context: str) -> str:
     if got > count:
-        return f"unexpected number of string elements {count + 1} {of}, expecting {count}"
-    return f"expected {count} string elements {of}, got {got}"
+        return f"unexpected number of string elements {count + 1} {context}, expecting {count}"
+    return f"expected {count} string elements {context}, got {got}"
 
 
-def _elements(raw: memoryview, of: str, request_id: str) -> list[bytes]:
-    """The elements of BYTES; raises InvalidInput if the last one is cut off."""
+def _elements(raw: memoryview, context: str, request_id: str) -> list[bytes]:
+    """Split the elements of BYTES; raise InvalidInput if the last one is truncated."""
     elements, position = [], 0
     while position < len(raw):
         start = position + _LENGTH.size
         left = len(raw) - start
         if left < 0:
             expected = f"expecting {_LENGTH.size} bytes but only {len(raw) - position} bytes available"
-            raise InvalidInput(f"{request_prefix(request_id)}incomplete string length indicator {of}, {expected}")
+            raise InvalidInput(f"{request_prefix(request_id)}incomplete string length indicator {context}, {expected}")
         length = _LENGTH.unpack_from(raw, position)[0]
         if length > left:
             expected = f"expecting string of length {length} but only {left} bytes available"
-            raise InvalidInput(f"{request_prefix(request_id)}incomplete string data {of}, {expected}")
+            raise InvalidInput(f"{request_prefix(request_id)}incomplete string data {context}, {expected}")
         position = start + length
         elements.append(bytes(raw[start:position]))
     return elements

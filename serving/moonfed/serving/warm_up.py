@@ -1,4 +1,4 @@
-"""Warm-up: runs that a config asks for before a model is ready."""
+"""Warm-up: runs that a config requests before a model is ready."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from tritonclient.grpc import model_config_pb2
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array
 from moonfed.serving.model_config import Config
-from moonfed.serving.onnx_session import OnnxSession, run
+from moonfed.serving.onnx_session import OnnxSession, run_session
 from moonfed.serving.repository import WARM_UP_DIRECTORY
 from moonfed.serving.tensor_codec import BYTES, DTYPES, bytes_array, decode, from_config_type
 
 
 def warm_up(session: OnnxSession, config: Config, directory: Path) -> None:
-    """Runs each sample of a config's model_warmup; raises InvalidInput or what the run raises."""
+    """Run each sample of a config's model_warmup; raise InvalidInput, or what the run raises."""
     names = [each.name for each in config.output]
     for sample in config.model_warmup:
-        if sample.batch_size == 0:  # as Triton, which takes it as "not this one"
+        if sample.batch_size == 0:  # like Triton, which skips it
             continue
         feeds = {
-            name: _whole(_sample(each, name, config, directory), sample.batch_size, batched=config.max_batch_size > 0)
+            name: _repeated(
+                _sample(each, name, config, directory), sample.batch_size, batched=config.max_batch_size > 0
+            )
             for name, each in sample.inputs.items()
         }
         for _ in range(sample.count or 1):
-            run(session, names, feeds)
+            run_session(session, names, feeds)
 
 
-def _whole(one: Array, batch_size: int, *, batched: bool) -> Array:
+def _repeated(one: Array, batch_size: int, *, batched: bool) -> Array:
     return np.repeat(one[np.newaxis], batch_size, axis=0) if batched else one
 
 
 def _sample(written: Any, name: str, config: Config, directory: Path) -> Array:  # noqa: ANN401
-    """One sample of an input, without the batch dimension."""
+    """Return one sample of an input, without the batch dimension."""
     datatype = _datatype(written, name, config)
     dims = tuple(written.dims)
     if min(dims, default=0) < 0:
@@ -64,7 +66,7 @@ def _random(dtype: np.dtype[np.generic], dims: tuple[int, ...]) -> Array:
     generator = np.random.default_rng(0)
     if np.issubdtype(dtype, np.floating):
         return generator.random(dims).astype(dtype)
-    return generator.integers(0, 2, dims).astype(dtype)  # small: they may be indices
+    return generator.integers(0, 2, dims).astype(dtype)  # small, since they may be indices
 
 
 def _from_file(path: Path, datatype: str, dims: tuple[int, ...], name: str, model: str) -> Array:

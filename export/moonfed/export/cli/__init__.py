@@ -1,1 +1,1 @@
-"""Commands of moonfed-export, registered by `program`. Each imports its dependencies when it runs."""
+"""The commands of moonfed-export, registered by `program`; each imports its dependencies when it runs."""

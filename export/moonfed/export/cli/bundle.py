@@ -1,4 +1,4 @@
-"""Commands about bundles: build one, say what is in one, list what one can be made of."""
+"""Commands for bundles: build one, inspect one, list the methods and their settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bundle(
     input_text: Annotated[
         str, typer.Option("--input", metavar="HxWxC|features:N", help="One raw sample: 32x32x3 pixels, or N features.")
     ],
-    classes: Annotated[str, typer.Option(help="Their names with commas between them, or their number.")],
+    classes: Annotated[str, typer.Option(help="Class names separated by commas, or their number.")],
     output: Annotated[Path, typer.Option(metavar="DIR|FILE.zip", help="Where to write the bundle.")],
     model: Annotated[
         str, typer.Option(help="cnn, mlp, resnet18, resnet50, torchvision:NAME or your MODULE:CALLABLE.")
@@ -38,25 +38,26 @@ def bundle(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method or of local training; see `methods`."),
     ] = None,
-    server_rule: Annotated[str, typer.Option(help=f"How updates combine: {', '.join(SERVER_RULES)}.")] = "mean",
+    server_rule: Annotated[str, typer.Option(help=f"How updates are combined: {', '.join(SERVER_RULES)}.")] = "mean",
     server_settings: Annotated[
-        list[str] | None, typer.Option("--server-set", metavar="KEY=VALUE", help="A setting of that; see `methods`.")
+        list[str] | None,
+        typer.Option("--server-set", metavar="KEY=VALUE", help="A setting of the server rule; see `methods`."),
     ] = None,
     augmentation: Annotated[
-        str, typer.Option(help="Of pictures, while training: none, crop-flip or crop-flip-rotate.")
+        str, typer.Option(help="Of images during training: none, crop-flip or crop-flip-rotate.")
     ] = "none",
     mean: Annotated[
-        str | None, typer.Option(help="To subtract, per channel (of 0 to 1) or feature: 0.5,0.5,0.4.")
+        str | None, typer.Option(help="Subtracted per channel (of pixels in 0 to 1) or feature: 0.5,0.5,0.4.")
     ] = None,
-    std: Annotated[str | None, typer.Option(help="To divide by, likewise.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the initial weights.", min=0)] = 0,
-    name: Annotated[str | None, typer.Option(help="The bundle's name; by default the output's.")] = None,
+    std: Annotated[str | None, typer.Option(help="Divisor per channel or feature.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights.", min=0)] = 0,
+    name: Annotated[str | None, typer.Option(help="The bundle's name; by default, the output's.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build a bundle: a training plan, an ONNX graph, initial weights and a manifest.
 
     A MODULE:CALLABLE is called with a raw sample's shape, such as (32, 32, 3), and the number of classes; it returns
-    three torch modules: encoder, projection head, output layer. Pictures reach the encoder as float [B, C, H, W], with
+    three torch modules: encoder, projection head, output layer. Images reach the encoder as float [B, C, H, W], with
     sides under 16 pixels resized to 32.
 
     Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
@@ -81,7 +82,7 @@ def bundle(
 
 
 def methods(as_json: JsonOption = False) -> None:
-    """List the methods and the server rules with their settings and the settings' defaults.
+    """List the methods and server rules with their settings and defaults.
 
     Example: moonfed-export methods --json
     """
@@ -97,18 +98,18 @@ def inspect(
     path: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's directory or .zip.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is in a bundle, after checking that it is whole.
+    """Verify a bundle and describe its contents.
 
     Example: moonfed-export inspect my-bundle
     """
     from moonfed.bundle import read_bundle
     from moonfed.export.inspection import describe, table
 
-    found = read_bundle(path)
+    contents = read_bundle(path)
     if as_json:
-        print_json(describe(found))
+        print_json(describe(contents))
     else:
-        print(table(found))
+        print(table(contents))
 
 
 def _write_bundle(recipe: BundleRecipe, output: Path, *, as_json: bool) -> None:
@@ -120,4 +121,4 @@ def _write_bundle(recipe: BundleRecipe, output: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"output": str(output), "sha256": built.ref.sha256, "name": recipe.name})
     else:
-        print(f"{output} holds bundle {recipe.name!r}, sha256 {built.ref.sha256[:12]}; `inspect` says what is in it")
+        print(f"{output} holds bundle {recipe.name!r}, sha256 {built.ref.sha256[:12]}; `inspect` describes it")

@@ -1,4 +1,4 @@
-"""The command that asks a model about pictures: the thing to try first."""
+"""The command that classifies images with a served model or an ONNX file."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ if TYPE_CHECKING:
 def classify(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files of any size.")],
     server: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="A server's gRPC address: `serve`, or Triton.")
+        str | None, typer.Option(metavar="HOST:PORT", help="The gRPC address of `serve` or Triton.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Of a server: the model's name.")] = None,
+    model: Annotated[str | None, typer.Option(help="With --server: the model's name.")] = None,
     tls_ca: Annotated[
         Path | None,
-        typer.Option(metavar="CA.pem", help="For a server with TLS: what its certificate is checked against."),
+        typer.Option(
+            metavar="CA.pem", help="With --server: use TLS and verify the server's certificate against this CA."
+        ),
     ] = None,
-    file: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="Instead of a server, a file.")] = None,
+    file: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="An ONNX file instead of a server.")] = None,
     top: Annotated[int, typer.Option(help="How many classes to print.", min=1)] = 3,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is in pictures, by a model that is served or lies in a file.
+    """Classify images with a served model or an ONNX file.
 
-    Pictures are resized and converted to what the model takes. With --json, one line for each.
+    Images are decoded and resized to the model's input. With --json, prints one line per image.
 
     Example: moonfed-export classify cat.jpg --server 127.0.0.1:8001 --model animals
     """
     from moonfed.export.image_client import classify_images
 
-    for image, answers in classify_images(_classifier(server, model, tls_ca, file), images, top):
+    for image, predictions in classify_images(_classifier(server, model, tls_ca, file), images, top):
         if as_json:
-            print_json({"image": str(image), "classes": [asdict(answer) for answer in answers]})
+            print_json({"image": str(image), "classes": [asdict(prediction) for prediction in predictions]})
         else:
-            print(f"{image}  {', '.join(map(_shown, answers))}", flush=True)
+            print(f"{image}  {', '.join(map(_format, predictions))}", flush=True)
 
 
 def _classifier(server: str | None, model: str | None, tls_ca: Path | None, file: Path | None) -> Classifier:
@@ -51,12 +53,12 @@ def _classifier(server: str | None, model: str | None, tls_ca: Path | None, file
     needed = "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"
     if file is not None:
         if server is not None or model is not None or tls_ca is not None:
-            raise InvalidInput(f"{needed}, and not of both")
+            raise InvalidInput(f"{needed}, but not both")
         return FileClassifier(file)
     if server is None or model is None:
         raise InvalidInput(needed)
     return ServedClassifier(server, model, tls_ca)
 
 
-def _shown(answer: Prediction) -> str:
-    return f"{answer.label or f'class {answer.index}'} {answer.confidence:.4f}"
+def _format(prediction: Prediction) -> str:
+    return f"{prediction.label or f'class {prediction.index}'} {prediction.confidence:.4f}"

@@ -1,4 +1,4 @@
-"""The command that scores a run's global models, beside the run or afterwards."""
+"""The command that scores a run's global models, during the run or afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line import print_json
-from moonfed.export.cli.options import PROGRAM, RunArgument, print_away
+from moonfed.export.cli.options import PROGRAM, RunArgument, print_unavailable
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
 if TYPE_CHECKING:
@@ -20,17 +20,15 @@ if TYPE_CHECKING:
 def evaluate(
     run: RunArgument,
     data: Annotated[Path, typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels`.")],
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with every new global model until the run ends.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Score every new global model until the run ends.")] = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score a run's global models on held-out data and keep accuracy and loss with the run.
+    """Score a run's global models on held-out data and record accuracy and loss with the run.
 
-    Models that have metrics already are left alone. With --json, one line for each model.
+    Models that already have metrics are skipped. With --json, prints one line per model.
 
     Example: moonfed-export evaluate my-run --data test.npz --follow
     """
@@ -39,24 +37,24 @@ def evaluate(
 
     with connect(identity, insecure=insecure, address=coordinator) as runs:
         printer = _ScorePrinter(as_json)
-        evaluator = open_evaluator(runs, run, data, scored=printer, away=print_away, patient=follow)
+        evaluator = open_evaluator(runs, run, data, on_score=printer, on_unavailable=print_unavailable, wait=follow)
         if follow:
             evaluator.follow()
         else:
             evaluator.catch_up()
-        if not printer.used and not as_json:
-            print(f"{PROGRAM}: every global model of run {run!r} has its metrics already", file=sys.stderr)
+        if not printer.printed and not as_json:
+            print(f"{PROGRAM}: every global model of run {run!r} already has metrics", file=sys.stderr)
 
 
 class _ScorePrinter:
-    """Prints each score as it comes."""
+    """A callback that prints each score."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self.used = False
+        self.printed = False
 
     def __call__(self, result: RoundScore) -> None:
-        self.used = True
+        self.printed = True
         if self._as_json:
             print_json({"round": result.round, **asdict(result.score), "seconds": round(result.seconds, 3)})
         else:

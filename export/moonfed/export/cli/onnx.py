@@ -24,30 +24,33 @@ def onnx(
         Path,
         typer.Option(
             metavar="TEST.npz",
-            help="Real `inputs`, on which graph and plan must agree; and `labels`, by which variants are judged.",
+            help="Real `inputs`, on which graph and plan must agree, and `labels` to evaluate variants.",
         ),
     ],
     output: Annotated[
-        Path, typer.Option(metavar="FILE.onnx", help="The file to write; variants go beside it as FILE.VARIANT.onnx.")
+        Path,
+        typer.Option(
+            metavar="FILE.onnx", help="The file to write; variants are written next to it as FILE.VARIANT.onnx."
+        ),
     ],
-    round_number: Annotated[int | None, typer.Option("--round", help="Of which round; by default the newest.")] = None,
+    round_number: Annotated[int | None, typer.Option("--round", help="The round; by default, the newest.")] = None,
     bound: Annotated[float, typer.Option(help="The largest difference allowed between two probabilities.")] = 1e-5,
     embeddings: Annotated[
-        bool, typer.Option("--embeddings", help="The representation z as a second output, `embeddings`.")
+        bool, typer.Option("--embeddings", help="Add the representation z as a second output, `embeddings`.")
     ] = False,
     variant: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="float32, float16, int8 or all; may be repeated. float32 is always written."),
+        typer.Option(metavar="NAME", help="float32, float16, int8 or all; repeatable. float32 is always written."),
     ] = None,
     optimised: Annotated[
-        bool, typer.Option("--optimised", help="Copies too that ONNX Runtime has optimised for this machine.")
+        bool, typer.Option("--optimised", help="Also write copies that ONNX Runtime has optimised for this machine.")
     ] = False,
     calibration: Annotated[
         Path | None,
-        typer.Option(metavar="DATA.npz", help="`inputs` for int8's ranges; no test data may be among them."),
+        typer.Option(metavar="DATA.npz", help="`inputs` to calibrate int8 on; they must not overlap the test data."),
     ] = None,
     max_drop: Annotated[
-        float, typer.Option(metavar="POINTS", help="By how much a variant's top-1 may be below float32's.")
+        float, typer.Option(metavar="POINTS", help="How far a variant's top-1 may fall below float32's.")
     ] = 0.5,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
@@ -56,18 +59,18 @@ def onnx(
 ) -> None:
     """Write a run's global model as an ONNX file that takes raw samples, after checking it against the plan.
 
-    With --variant or --optimised, variants of it too: each is evaluated and timed, and kept if its top-1 is good enough
-    and it is smaller or faster. What was kept, what was dropped and why is printed, and written to FILE.report.json.
+    With --variant or --optimised, also makes variants: each is evaluated and timed, and kept if its top-1 is good
+    enough and it is smaller or faster. The decisions are printed with their reasons, and written to FILE.report.json.
 
     Example: moonfed-export onnx my-run --data test.npz --variant all --calibration calibration.npz --output model.onnx
     """
     from moonfed.export.coordinator_client import connect
-    from moonfed.export.model_file import check_model, require_place, written_model
+    from moonfed.export.model_file import check_model, require_writable, written_model
     from moonfed.files import write_durably
     from moonfed.release.variant_report import table
 
     names = _read_variants(variant, calibration, max_drop)
-    require_place(output)
+    require_writable(output)
     with connect(identity, insecure=insecure, address=coordinator) as runs:
         checked = check_model(runs, run, data, round_number=round_number, bound=bound, embeddings=embeddings)
     report: ReportDocument | None = None
@@ -88,17 +91,17 @@ def onnx(
 
 
 def _read_variants(names: list[str] | None, calibration: Path | None, max_drop: float) -> tuple[str, ...]:
-    """The wanted variants, checked before anything is fetched."""
+    """Return the requested variants, checked before anything is fetched."""
     from moonfed.release.gate import require_max_drop
     from moonfed.release.variants import INT8, read_names
 
-    wanted = read_names(names or [])
-    if calibration is None and INT8 in wanted:
+    requested = read_names(names or [])
+    if calibration is None and INT8 in requested:
         raise InvalidInput("variant int8 needs data to calibrate on; name an .npz file with --calibration")
-    if calibration is not None and INT8 not in wanted:
-        raise InvalidInput(f"calibration is {str(calibration)!r}; it is for variant int8, which is not asked for")
+    if calibration is not None and INT8 not in requested:
+        raise InvalidInput(f"calibration is {str(calibration)!r}; it is for variant int8, which is not requested")
     require_max_drop(max_drop)
-    return wanted
+    return requested
 
 
 def _write_variants(
@@ -119,8 +122,10 @@ def _write_variants(
 
     manifest, sha256 = checked.manifest, ref_of_file(data).sha256
     samples = read_npz(data, manifest.input, manifest.classes)
-    found = None if calibration is None else read_calibration(calibration, manifest.input, samples.inputs, sha256)
-    wishes = VariantOptions(names=names, optimised=optimised, max_drop=max_drop, calibration=found)
+    calibration_data = (
+        None if calibration is None else read_calibration(calibration, manifest.input, samples.inputs, sha256)
+    )
+    options = VariantOptions(names=names, optimised=optimised, max_drop=max_drop, calibration=calibration_data)
     facts = {
         "name": manifest.name,
         "run": checked.run,
@@ -128,4 +133,4 @@ def _write_variants(
         "model_sha256": checked.model,
         "max_abs_diff_from_plan": checked.max_abs_diff,
     }
-    return write_variants(checked.graph, samples, sha256, output, wishes, facts, begun=print_step)
+    return write_variants(checked.graph, samples, sha256, output, options, facts, on_step=print_step)

@@ -1,4 +1,4 @@
-"""What several commands share: their arguments, and how they talk to people."""
+"""Arguments and progress messages that several commands share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PROGRAM = "moonfed-export"
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 
 
-def print_away(problem: Unavailable) -> None:
-    """Says that the coordinator is away."""
-    print(f"{PROGRAM}: {problem}; trying again", file=sys.stderr, flush=True)
+def print_unavailable(error: Unavailable) -> None:
+    """Print that the coordinator is unavailable."""
+    print(f"{PROGRAM}: {error}; retrying", file=sys.stderr, flush=True)
 
 
 def print_step(step: str) -> None:
-    """Says what takes a while now."""
+    """Print the step that is starting."""
     print(f"{PROGRAM}: {step}", file=sys.stderr, flush=True)

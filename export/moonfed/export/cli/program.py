@@ -1,6 +1,6 @@
-"""moonfed-export: builds bundles, scores a run's models, and writes them as checked ONNX files.
+"""moonfed-export: builds bundles, scores a run's models, writes them as checked ONNX files, and serves them.
 
-The commands are in `export.commands`; everything heavy is imported by the command that needs it.
+Heavy dependencies are imported by the command that needs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moonfed.export.cli.options import PROGRAM
 from moonfed.export.cli.release import follow, repository, roll_back
 from moonfed.export.cli.serve import serve
 
-HELP = """Compile models for a fleet of devices, score what a run has learned, write it as ONNX, bring it to a server.
+HELP = """Compile models for a fleet of devices, score a run's models, write them as ONNX, release and serve them.
 
 \b
 Example:
@@ -33,5 +33,5 @@ for command in (bundle, methods, inspect, evaluate, onnx, repository, follow, ro
 
 
 def main() -> None:
-    """The program's entry point."""
+    """Run the program."""
     run_program(app, PROGRAM, extra="serve" if sys.argv[1:2] == ["serve"] else "export")

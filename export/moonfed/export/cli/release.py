@@ -1,4 +1,4 @@
-"""Commands that bring models to a server: publish one, follow a run, go back."""
+"""Commands that release models to a server: publish a model, follow a run, roll back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line import print_json
-from moonfed.export.cli.options import PROGRAM, RunArgument, print_away
+from moonfed.export.cli.options import PROGRAM, RunArgument, print_unavailable
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RepositoryOption = Annotated[
     Path, typer.Option("--repository", metavar="REPOSITORY", help="The model repository's directory.")
 ]
-NameOption = Annotated[str, typer.Option("--name", help="The model's name, under which it is served.")]
+NameOption = Annotated[str, typer.Option("--name", help="The name under which the model is served.")]
 SignOption = Annotated[
     Path | None,
     typer.Option(
@@ -35,30 +35,31 @@ def repository(
     ],
     name: NameOption,
     output: Annotated[
-        Path, typer.Option("--output", metavar="REPOSITORY", help="The model repository's directory; made if absent.")
+        Path,
+        typer.Option("--output", metavar="REPOSITORY", help="The model repository's directory; created if absent."),
     ],
     version: Annotated[
-        int | None, typer.Option(help="The version's number; by default the round, or the next one.", min=1)
+        int | None, typer.Option(help="The version; by default the round, or for a file the next one.", min=1)
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels` for the model card; needed for a run."),
+        typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels` for the model card; required for a run."),
     ] = None,
     round_number: Annotated[
-        int | None, typer.Option("--round", help="Of a run: which round; by default the newest.")
+        int | None, typer.Option("--round", help="The run's round; by default, the newest.")
     ] = None,
-    max_batch_size: Annotated[int, typer.Option(help="Samples in a batch, for a new config.pbtxt.", min=1)] = 32,
-    instances: Annotated[int, typer.Option(help="Runs at once, for a new config.pbtxt.", min=1)] = 2,
+    max_batch_size: Annotated[int, typer.Option(help="Maximum batch size in a new config.pbtxt.", min=1)] = 32,
+    instances: Annotated[int, typer.Option(help="Concurrent executions in a new config.pbtxt.", min=1)] = 2,
     sign: SignOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish a model in a model repository that `serve`, Triton and KServe take as it is.
+    """Publish a model in a model repository for `serve`, Triton and KServe.
 
-    Writes NAME/config.pbtxt and labels.txt unless they are there, and NAME/VERSION with model.onnx, MODEL_CARD.md and
-    bom.cdx.json. Servers see a version when it is whole.
+    Writes NAME/config.pbtxt and labels.txt unless they exist, and NAME/VERSION with model.onnx, MODEL_CARD.md and
+    bom.cdx.json. Servers see a version only when it is complete.
 
     Example: moonfed-export repository my-run --data test.npz --name digits --output models
     """
@@ -77,12 +78,12 @@ def repository(
         instances=instances,
     )
     if published.kept_config:
-        print(f"{PROGRAM}: {directory.path}/config.pbtxt was there and stays as it is", file=sys.stderr)
+        print(f"{PROGRAM}: {directory.path}/config.pbtxt exists and was not changed", file=sys.stderr)
     served = directory.served()
     if as_json:
         print_json({**asdict(published), "path": str(published.path), "served": served})
     else:
-        print(f"{published.path} {'holds' if published.new else 'held already'} {candidate.where}")
+        print(f"{published.path} {'holds' if published.new else 'already held'} {candidate.where}")
         if published.version not in served:
             print(f"servers serve version {', '.join(map(str, served)) or 'none'}, by version_policy in config.pbtxt")
 
@@ -91,21 +92,21 @@ def follow(
     run: RunArgument,
     repository: RepositoryOption,
     name: NameOption,
-    data: Annotated[Path, typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels`, for the gate.")],
+    data: Annotated[Path, typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels` for the gate.")],
     margin: Annotated[
-        float, typer.Option(metavar="POINTS", help="How far top-1 may fall below the version served.")
+        float, typer.Option(metavar="POINTS", help="How far top-1 may fall below the served version's.")
     ] = 0.5,
-    keep: Annotated[int, typer.Option(help="Versions that stay, to go back to.")] = 5,
+    keep: Annotated[int, typer.Option(help="Versions to keep for rolling back.")] = 5,
     sign: SignOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep a served repository at a run's newest round that passes the gate, until the run has ended.
+    """Publish a run's newest round that passes the gate, again and again until the run has ended.
 
-    A round passes if its top-1 accuracy on the data is at most the margin below that of the version served. What
-    `roll-back` took back does not return; a later round may.
+    A round passes if its top-1 accuracy on the data is at most the margin below the served version's. A version that
+    `roll-back` withdrew is not published again; a later round may be.
 
     Example: moonfed-export follow my-run --repository models --name digits --data test.npz
     """
@@ -115,19 +116,27 @@ def follow(
     from moonfed.release.repository import ModelDirectory
 
     directory, gate = ModelDirectory(repository, name), AccuracyGate(data=data, margin=margin)
-    if there := directory.versions():
-        print(f"{PROGRAM}: {directory.path} has version {there[-1]}; only later rounds are looked at", file=sys.stderr)
+    if versions := directory.versions():
+        print(
+            f"{PROGRAM}: {directory.path} has version {versions[-1]}; only later rounds are considered", file=sys.stderr
+        )
     with connect(identity, insecure=insecure, address=coordinator) as runs:
         follower = RunFollower(
-            runs, run, directory, gate, decided=lambda found: _print_decision(found, as_json), kept=keep, key=sign
+            runs,
+            run,
+            directory,
+            gate,
+            on_decision=lambda decision: _print_decision(decision, as_json),
+            kept=keep,
+            key=sign,
         )
-        watch_run(runs, run, look=follower.catch_up, away=print_away)
+        watch_run(runs, run, on_model=follower.catch_up, on_unavailable=print_unavailable)
 
 
 def roll_back(
     repository: RepositoryOption,
     name: NameOption,
-    version: Annotated[int | None, typer.Option(help="Which one; by default the one before that is served.")] = None,
+    version: Annotated[int | None, typer.Option(help="The version; by default, the one before the served one.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make servers serve an earlier version again, by the version policy in config.pbtxt.
@@ -157,7 +166,7 @@ def _candidate(
 
     if source.endswith(".onnx"):
         if round_number is not None:
-            raise InvalidInput(f"round is {round_number}; it is of a run, and {source!r} is a file")
+            raise InvalidInput(f"round is {round_number}; it applies to a run, and {source!r} is a file")
         return read_candidate(Path(source))
     if data is None and Path(source).is_file():
         raise InvalidInput(f"{source!r} is a file, whose name must end in .onnx; otherwise it must be a run's name")
@@ -170,11 +179,11 @@ def _candidate(
         return candidate_of_run(runs, check_model(runs, source, data, round_number=round_number))
 
 
-def _print_decision(found: Decision, as_json: bool) -> None:
+def _print_decision(decision: Decision, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(decision))
         return
-    against = "" if found.served_accuracy is None else f", version {found.served} {found.served_accuracy:.4f}"
-    done = "published" if found.published else "not good enough"
-    gone = f"; removed {', '.join(map(str, found.removed))}" if found.removed else ""
-    print(f"round {found.round:3d}  accuracy {found.accuracy:.4f}{against}: {done}{gone}", flush=True)
+    served = "" if decision.served_accuracy is None else f", version {decision.served} {decision.served_accuracy:.4f}"
+    result = "published" if decision.published else "not good enough"
+    removed = f"; removed {', '.join(map(str, decision.removed))}" if decision.removed else ""
+    print(f"round {decision.round:3d}  accuracy {decision.accuracy:.4f}{served}: {result}{removed}", flush=True)

@@ -20,49 +20,56 @@ MODEL_CONTROLS = ("poll", "explicit")
 
 def serve(
     repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="A model repository, in Triton's layout.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
-    grpc_port: Annotated[int, typer.Option(help="For gRPC; 0: any free one.")] = 8001,
-    http_port: Annotated[int, typer.Option(help="For HTTP; 0: any free one.")] = 8000,
-    metrics_port: Annotated[int, typer.Option(help="For Prometheus, at /metrics; 0: any free one.")] = 8002,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0: every address of this machine.")
+    ] = "127.0.0.1",
+    grpc_port: Annotated[int, typer.Option(help="The gRPC port; 0: any free one.")] = 8001,
+    http_port: Annotated[int, typer.Option(help="The HTTP port; 0: any free one.")] = 8000,
+    metrics_port: Annotated[
+        int, typer.Option(help="The port of Prometheus metrics, at /metrics; 0: any free one.")
+    ] = 8002,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="KEY.pem", help="With it gRPC and HTTP are served with TLS only.")
+        Path | None, typer.Option(metavar="KEY.pem", help="The TLS key; with it gRPC and HTTP accept only TLS.")
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="CERTIFICATE.pem", help="Of that key, with the chain behind it.")
+        Path | None, typer.Option(metavar="CERTIFICATE.pem", help="The key's certificate, followed by its chain.")
     ] = None,
     model_control: Annotated[
         str,
-        typer.Option(metavar="poll|explicit", help="Serve what lies in the repository, or what clients have loaded."),
+        typer.Option(
+            metavar="poll|explicit", help="Serve everything in the repository, or only models that clients load."
+        ),
     ] = "poll",
     poll_seconds: Annotated[
-        float, typer.Option(help="How often to look whether the repository has changed; 0: only at the start.")
+        float, typer.Option(help="How often to check the repository for changes; 0: only at the start.")
     ] = 5.0,
     provider: Annotated[
         str,
-        typer.Option(metavar="cpu|cuda|tensorrt", help="Where models run; what is missing is an error, not the CPU."),
+        typer.Option(
+            metavar="cpu|cuda|tensorrt",
+            help="Where models run; a missing provider is an error, not a fallback to the CPU.",
+        ),
     ] = "cpu",
-    intra_op_threads: Annotated[
-        int, typer.Option(help="Threads for each run of a model; 0: one for each core.", min=0)
-    ] = 1,
-    max_request_size: Annotated[str, typer.Option(metavar="SIZE", help="The largest request taken.")] = "64MB",
+    intra_op_threads: Annotated[int, typer.Option(help="Threads per run of a model; 0: one per core.", min=0)] = 1,
+    max_request_size: Annotated[str, typer.Option(metavar="SIZE", help="The largest request accepted.")] = "64MB",
     max_concurrent_requests: Annotated[
-        int, typer.Option(help="Inference requests under way at once; more are refused as unavailable.", min=1)
+        int, typer.Option(help="Inference requests in flight; more are refused as unavailable.", min=1)
     ] = 256,
-    drain_seconds: Annotated[float, typer.Option(help="How long a stop waits for what is under way.")] = 30.0,
+    drain_seconds: Annotated[float, typer.Option(help="How long a stop waits for requests in flight.")] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
     """Serve the models of a repository over the Open Inference Protocol (KServe v2), as Triton does.
 
-    gRPC and HTTP, with Triton's extensions; clients such as tritonclient and KServe's work as they are. Runs until
-    SIGTERM or Ctrl-C, and then answers what is under way. With --json, one line with the ports when it is ready.
+    It offers gRPC and HTTP with Triton's extensions; clients such as tritonclient and KServe's work unchanged. It runs
+    until SIGTERM or Ctrl-C, then finishes the requests in flight. With --json, prints the ports in one line.
 
     Example: moonfed-export serve models --host 0.0.0.0
     """
     import logging
 
     from moonfed.serving.model_manager import ServingSettings
-    from moonfed.serving.server import ServerSettings
     from moonfed.serving.server import serve as run_server
+    from moonfed.serving.server_settings import ServerSettings
     from moonfed.sizes import parse_size
 
     if model_control not in MODEL_CONTROLS:

@@ -1,4 +1,4 @@
-"""One version of a model that is loaded: it checks requests, runs them, alone or in batches, and counts."""
+"""A loaded version of a model: it checks requests, runs them alone or in batches, and records statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moonfed.serving.inference_request import Array, InferRequest, InferResponse
 from moonfed.serving.instance_groups import complete_groups, open_sessions
 from moonfed.serving.model_config import MODEL_FILE, Config, complete_config
 from moonfed.serving.model_signature import ModelSignature
-from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run
+from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run_session
 from moonfed.serving.statistics import ExecutedRequest, StatisticsRecorder, VersionStatistics
 from moonfed.serving.tensor_codec import request_prefix
 from moonfed.serving.warm_up import warm_up
@@ -26,7 +26,7 @@ _US, _clock = 1000, time.monotonic_ns
 
 
 class ModelVersion:
-    """A loaded version. Whoever holds one can use it, also after another has taken its place."""
+    """A loaded version, usable by whoever holds it even after another has replaced it."""
 
     def __init__(
         self, version: int, config: Config, sessions: Sequence[OnnxSession], labels: Mapping[str, Labels]
@@ -36,8 +36,8 @@ class ModelVersion:
         self.signature = ModelSignature(config)
         self._sessions = sessions
         self._labels = labels
-        self._counter = StatisticsRecorder()
-        self._under_way = _UnderWay()
+        self._statistics = StatisticsRecorder()
+        self._in_flight = _InFlight()
         self._idle: SimpleQueue[OnnxSession] = SimpleQueue()
         for session in sessions:
             self._idle.put(session)
@@ -47,86 +47,88 @@ class ModelVersion:
 
     @property
     def inputs(self) -> tuple[TensorMetadata, ...]:
-        """What it takes."""
+        """The inputs."""
         return self.signature.inputs
 
     @property
     def outputs(self) -> tuple[TensorMetadata, ...]:
-        """What it gives."""
+        """The outputs."""
         return self.signature.outputs
 
     def infer(self, request: InferRequest) -> InferResponse:
-        """Answers a request; raises what `Models.infer` raises, except for NotFound."""
-        begun = _clock()
-        self._under_way.enter()
+        """Answer a request; raise what `ModelManager.infer` raises, except NotFound."""
+        arrived = _clock()
+        self._in_flight.enter()
         try:
             samples = self.signature.samples(request)
             names = self.signature.names(request)
             if self._batcher is None:
-                found = self._run_alone(request.inputs, names, samples, begun)
+                found = self._run_alone(request.inputs, names, samples, arrived)
             else:
-                found = self._batcher.infer(request.inputs, names, samples, begun, request.timeout_us * _US)
+                found = self._batcher.infer(request.inputs, names, samples, arrived, request.timeout_us * _US)
             outputs = self._classified(request, found) if request.outputs else found
         except MoonfedError as error:
-            self._counter.failed(_reason(error), _clock() - begun)
-            raise self._about(request, error) from None
+            self._statistics.record_failure(_reason(error), _clock() - arrived)
+            raise _with_request_id(request, error) from None
         finally:
-            self._under_way.leave()
+            self._in_flight.leave()
         return InferResponse(model=request.model, version=self.version, id=request.id, outputs=outputs)
 
     def statistics(self) -> VersionStatistics:
-        """What it counted."""
-        return self._counter.snapshot(self.signature.model, self.version, self._pending())
+        """Return the statistics since loading."""
+        return self._statistics.snapshot(self.signature.model, self.version, self._pending())
 
-    def hurry(self) -> None:
-        """Another one has taken its place, or none: those who wait for a batch to fill wait no longer."""
+    def flush(self) -> None:
+        """Stop waiting for batches to fill, since this version gets no more requests."""
         if self._batcher is not None:
-            self._batcher.hurry()
+            self._batcher.flush()
 
     def busy(self) -> bool:
-        """Whether requests are under way."""
-        return self._under_way.count > 0
+        """Return whether requests are in flight."""
+        return self._in_flight.count > 0
 
     def wait_until_idle(self) -> None:
-        """Returns when no request is under way."""
-        self._under_way.wait_until_none()
+        """Wait until no request is in flight."""
+        self._in_flight.wait_until_none()
 
     def _pending(self) -> int:
         if self._batcher is not None:
-            return self._batcher.waiting()
-        return max(0, self._under_way.count - (len(self._sessions) - self._idle.qsize()))
+            return self._batcher.queued()
+        return max(0, self._in_flight.count - (len(self._sessions) - self._idle.qsize()))
 
-    def _run_alone(self, feeds: Feeds, names: tuple[str, ...], samples: int, begun: int) -> Mapping[str, Array]:
+    def _run_alone(self, feeds: Feeds, names: tuple[str, ...], samples: int, arrived: int) -> Mapping[str, Array]:
         session = self._idle.get()
         try:
-            return self._run(session, feeds, names, samples, begun)
+            return self._run(session, feeds, names, samples, arrived)
         finally:
             self._idle.put(session)
 
     def _run(
-        self, session: OnnxSession, feeds: Feeds, names: tuple[str, ...], samples: int, begun: int
+        self, session: OnnxSession, feeds: Feeds, names: tuple[str, ...], samples: int, arrived: int
     ) -> Mapping[str, Array]:
         started = _clock()
-        found = run(session, names, feeds)
+        found = run_session(session, names, feeds)
         ended = _clock()
-        self._counter.executed((ExecutedRequest(samples, begun, started),), (started, started, ended, ended))
+        self._statistics.record_execution(
+            (ExecutedRequest(samples, arrived, started),), (started, started, ended, ended)
+        )
         return dict(zip(names, found, strict=True))
 
     def _run_batch(self, instance: int, batch: Sequence[QueuedRequest]) -> BatchOutputs:
         if len(batch) == 1:
             (one,) = batch
-            return [self._run(self._sessions[instance], one.feeds, one.names, one.samples, one.begun_ns)]
+            return [self._run(self._sessions[instance], one.feeds, one.names, one.samples, one.arrived_ns)]
         started = _clock()
         wanted = {name for each in batch for name in each.names}
         names = tuple(name for name in self.signature.output_names if name in wanted)
-        feeds = _joined([each.feeds for each in batch])
+        feeds = _concatenated([each.feeds for each in batch])
         fed = _clock()
-        found = dict(zip(names, run(self._sessions[instance], names, feeds), strict=True))
+        found = dict(zip(names, run_session(self._sessions[instance], names, feeds), strict=True))
         inferred = _clock()
-        answers = _split(found, [(each.samples, each.names) for each in batch])
-        asked = [ExecutedRequest(each.samples, each.begun_ns, started) for each in batch]
-        self._counter.executed(asked, (started, fed, inferred, _clock()))
-        return answers
+        outputs = _split(found, [(each.samples, each.names) for each in batch])
+        requests = [ExecutedRequest(each.samples, each.arrived_ns, started) for each in batch]
+        self._statistics.record_execution(requests, (started, fed, inferred, _clock()))
+        return outputs
 
     def _classified(self, request: InferRequest, found: Mapping[str, Array]) -> Mapping[str, Array]:
         batched = self.signature.max_batch_size > 0
@@ -137,13 +139,9 @@ class ModelVersion:
             for each in request.outputs
         }
 
-    def _about(self, request: InferRequest, error: MoonfedError) -> MoonfedError:
-        """The batcher knows no request's id, with which Triton's sentence about a full queue begins."""
-        return type(error)(request_prefix(request.id) + str(error)) if isinstance(error, Overloaded) else error
-
 
 def load_version(directory: Path, version: int, written: Config, settings: SessionSettings) -> ModelVersion:
-    """Loads a version and warms it up; raises MoonfedError with what kept it from that."""
+    """Load a version and warm it up; raise MoonfedError if that fails."""
     config = type(written)()
     config.CopyFrom(written)
     config.name = directory.name
@@ -160,7 +158,7 @@ def load_version(directory: Path, version: int, written: Config, settings: Sessi
 
 
 def batch_policy(config: Config) -> BatchPolicy:
-    """The policy of a config's dynamic_batching."""
+    """Read the batch policy of a config's dynamic_batching."""
     batching = config.dynamic_batching
     queue = batching.default_queue_policy
     return BatchPolicy(
@@ -173,36 +171,41 @@ def batch_policy(config: Config) -> BatchPolicy:
     )
 
 
-def _joined(feeds: Sequence[Feeds]) -> Feeds:
+def _concatenated(feeds: Sequence[Feeds]) -> Feeds:
     return {name: np.concatenate([each[name] for each in feeds]) for name in feeds[0]}
 
 
-def _split(found: Mapping[str, Array], asked: Sequence[tuple[int, tuple[str, ...]]]) -> BatchOutputs:
-    """Views of the rows of each request, which has so many samples and wants these outputs.
+def _split(found: Mapping[str, Array], requests: Sequence[tuple[int, tuple[str, ...]]]) -> BatchOutputs:
+    """Return views of each request's rows, given its number of samples and its outputs.
 
     Raises MoonfedError if an output does not have a row for each sample.
     """
-    total = sum(samples for samples, _ in asked)
+    total = sum(samples for samples, _ in requests)
     for name, array in found.items():
         if array.ndim == 0 or len(array) != total:
             raise MoonfedError(f"output '{name}' has shape {list(array.shape)} for a batch of {total}")
-    answers: BatchOutputs = []
+    outputs: BatchOutputs = []
     start = 0
-    for samples, names in asked:
-        answers.append({name: found[name][start : start + samples] for name in names})
+    for samples, names in requests:
+        outputs.append({name: found[name][start : start + samples] for name in names})
         start += samples
-    return answers
+    return outputs
 
 
 def _reason(error: MoonfedError) -> str:
-    """Triton's reasons of failure."""
+    """Return Triton's name for the reason of a failure."""
     if isinstance(error, Unavailable):
         return "REJECTED"
     return "OTHER" if isinstance(error, InvalidInput) else "BACKEND"
 
 
-class _UnderWay:
-    """How many requests are under way."""
+def _with_request_id(request: InferRequest, error: MoonfedError) -> MoonfedError:
+    """Prepend the request's id to the message about a full queue, as Triton does; the batcher does not know it."""
+    return type(error)(request_prefix(request.id) + str(error)) if isinstance(error, Overloaded) else error
+
+
+class _InFlight:
+    """The number of requests in flight."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,0 +1,234 @@
+"""The training plan: a network, a method's objective and the optimiser, composed into one TorchScript module.
+
+docs/plan-interface.md has the interface, `moonfed.plan` the device's side of it.
+Legend: B samples, C classes, D width of a representation, R references.
+"""
+
+import copy
+from collections.abc import Iterable
+from itertools import chain
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from moonfed.export.frozen_encoder import frozen_encoder
+from moonfed.export.loss_scale import LossScale
+from moonfed.export.methods import Method
+from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.optimiser import SgdOptimiser
+from moonfed.export.script_utils import copy_into, lie_channels_last, pick
+
+
+class TrainingPlan(torch.nn.Module):
+    """Everything in a round that depends on the model or the method.
+
+    TorchScript can neither switch a module between train and eval mode nor list its parameters. So `inference` is a
+    second copy of the network in eval mode that shares its tensors, and the tensors are also held in lists.
+    """
+
+    state: list[torch.Tensor]  # the network's exchanged tensors, in the manifest's order
+    trained: list[torch.Tensor]  # its trainable parameters, in the same order
+    counters: list[torch.Tensor]  # BatchNorm's; not exchanged, reset in every round
+    frozen_states: list[list[torch.Tensor]]  # per frozen encoder: its subset of the exchanged tensors
+    frozen_places: list[int]  # indices of that subset in the manifest's order
+    hyperparameter_names: list[str]
+    hyperparameters: dict[str, float]  # this round's
+
+    def __init__(
+        self, network: Network, method: Method, hyperparameter_names: Iterable[str], augmentation: torch.nn.Module
+    ) -> None:
+        super().__init__()
+        self.augmentation = augmentation
+        self.draws = int(augmentation.draws)  # type: ignore[arg-type]
+        self.network = network.train()
+        self.inference = _eval_twin(network)
+        self.objective = method.objective()
+        self.optimiser = SgdOptimiser()
+        self.loss_scale = LossScale()
+        self.frozen = torch.nn.ModuleList([frozen_encoder(network) for _ in range(method.frozen_encoders)])
+        tensors = exchanged_tensors(network)
+        names = list(tensors)
+        frozen_tensors = [exchanged_tensors(encoder) for encoder in self.frozen]
+        self.state = list(tensors.values())
+        self.trained = [tensor for tensor in self.state if tensor.requires_grad]
+        self.counters = [buffer for name, buffer in network.named_buffers() if name.endswith("num_batches_tracked")]
+        self.frozen_states = [list(part.values()) for part in frozen_tensors]
+        self.frozen_places = [names.index(name) for name in frozen_tensors[0]] if frozen_tensors else []
+        self.hyperparameter_names = sorted(hyperparameter_names)
+        self.hyperparameters = {}
+        self.previous = 0  # number of previous models available this round
+        self.channels_last = False  # memory format of convolution weights, and so of samples
+
+    @torch.jit.export
+    def scale_losses(self, initial: float) -> None:
+        """Set the initial loss scale of every round; 0 disables loss scaling."""
+        self.loss_scale.initial = initial
+
+    @torch.jit.export
+    def begin_round(
+        self,
+        model: list[torch.Tensor],
+        previous_models: list[list[torch.Tensor]],
+        received: dict[str, list[torch.Tensor]],
+        hyperparameters: dict[str, float],
+    ) -> None:
+        """Copy the weights in, and reset momentum to zero."""
+        for name in self.hyperparameter_names:
+            if name not in hyperparameters:
+                raise ValueError("hyperparameter '" + name + "' is missing")
+        self.hyperparameters = hyperparameters
+        copy_into(self.state, model)
+        self.channels_last = lie_channels_last(self.state)
+        for counter in self.counters:
+            counter.zero_()
+        self.previous = max(0, min(len(previous_models), len(self.frozen_states) - 1))
+        if self.reference_count() > 0:
+            copy_into(self.frozen_states[0], pick(model, self.frozen_places))
+            for index in range(self.previous):
+                copy_into(self.frozen_states[1 + index], pick(previous_models[index], self.frozen_places))
+        self.optimiser.begin(self.trained)
+        self.loss_scale.begin(self.state[0].device)
+        with torch.no_grad():
+            self.objective.begin(self.trained, received, hyperparameters)
+
+    @torch.jit.export
+    def draws_per_sample(self) -> int:
+        """Return the number of random numbers for augmenting one sample."""
+        return self.draws
+
+    @torch.jit.export
+    def reference_count(self) -> int:
+        """Return the number of frozen representations per sample that `step` needs this round."""
+        return self.objective.reference_count(self.previous, self.hyperparameters)
+
+    @torch.jit.export
+    def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Compute the objective's references [B, …] from the frozen encoders' representations of augmented inputs."""
+        return self.frozen_references(self.prepared(inputs, draws))
+
+    def prepared(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Augment and preprocess samples, once for all encoders."""
+        samples: torch.Tensor = self.network.preprocessing(self.augmentation(inputs, draws), self.channels_last)
+        return samples
+
+    def frozen_references(self, samples: torch.Tensor) -> torch.Tensor:
+        """Compute the references [B, …] of prepared samples; [B, 0] if the objective needs none."""
+        count = self.reference_count()
+        references = torch.zeros([samples.size(0), 0], device=samples.device)
+        with torch.no_grad():
+            found: list[torch.Tensor] = []
+            for index, encoder in enumerate(self.frozen):
+                if index < count:
+                    found.append(encoder.encode(samples))  # type: ignore[operator]
+            if count > 0:
+                representations_BRD = torch.stack(found, dim=1).to(torch.float32)  # noqa: N806
+                references = self.objective.references(representations_BRD, self.hyperparameters)
+        return references
+
+    @torch.jit.export
+    def step(
+        self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> torch.Tensor:
+        """Take one optimiser step; return the loss before it."""
+        logits_BC, z_BD, references_BRD = self.outputs(inputs, references, draws)  # noqa: N806
+        return self.learn(logits_BC, z_BD, labels, references_BRD)
+
+    @torch.jit.export
+    def outputs(
+        self, inputs: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Run a step's first half, possibly in lower precision: return logits, z and references of the samples."""
+        samples = self.prepared(inputs, draws)
+        if references.numel() == 0 and self.reference_count() > 0:
+            references = self.frozen_references(samples)
+        z_BD = self.encode(samples)  # noqa: N806
+        return self.network.classify(z_BD), z_BD, references
+
+    @torch.jit.export
+    def learn(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels: torch.Tensor,
+        references_BRD: torch.Tensor,  # noqa: N803
+    ) -> torch.Tensor:
+        """Run a step's second half, in float32: compute the loss and descend its gradients."""
+        loss: torch.Tensor = self.objective(
+            logits_BC.to(torch.float32), z_BD.to(torch.float32), labels, references_BRD, self.hyperparameters
+        )
+        if loss.requires_grad:
+            loss = self.descend(loss)
+        return loss.detach()
+
+    def encode(self, samples: torch.Tensor) -> torch.Tensor:
+        """Compute z [B, D]: in train mode, or in eval mode if this round does not train encoder and head."""
+        if self.objective.trains_encoder(self.previous, self.hyperparameters):
+            z_BD = self.network.encode(samples)  # noqa: N806
+        else:
+            with torch.no_grad():
+                z_BD = self.inference.encode(samples)  # noqa: N806
+        return z_BD
+
+    def descend(self, loss: torch.Tensor) -> torch.Tensor:
+        """Update the parameters; return the loss including the terms that depend only on the parameters."""
+        # autograd.grad accumulates nothing, and reports parameters that the loss does not depend on as None
+        gradients = torch.autograd.grad([self.loss_scale.scaled(loss)], self.trained, allow_unused=True)
+        with torch.no_grad():
+            loss, gradients = self.objective.regularise(  # type: ignore[assignment]
+                loss,
+                self.loss_scale.unscaled(gradients),  # type: ignore[arg-type]
+                self.trained,
+                self.hyperparameters,
+            )
+            skip = self.loss_scale.skip()
+            self.optimiser.step(self.trained, gradients, self.hyperparameters, skip)  # type: ignore[arg-type]
+            self.objective.after_step(self.trained, self.hyperparameters, skip)
+            self.loss_scale.update()
+        return loss
+
+    @torch.jit.export
+    def wants_survey(self, trained: bool) -> bool:
+        """Return whether `survey` must see all samples now."""
+        return self.objective.wants_survey(trained, self.hyperparameters)
+
+    @torch.jit.export
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
+        """Show the objective a batch in eval mode, with gradients, which a method may measure."""
+        z_BD = self.inference.represent(inputs)  # noqa: N806
+        logits_BC = self.inference.classify(z_BD)  # noqa: N806
+        self.objective.survey(logits_BC, z_BD, labels, self.trained, steps)
+
+    @torch.jit.export
+    def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
+        """Return copies of the exchanged tensors and the method's results, by role."""
+        with torch.no_grad():
+            results = self.objective.results(self.trained, self.loss_scale.taken(steps), self.hyperparameters)
+        results["model"] = [tensor.detach().clone() for tensor in self.state]
+        return results
+
+    @torch.jit.export
+    def metrics(self) -> dict[str, float]:
+        """Return the method's metrics."""
+        with torch.no_grad():
+            return self.objective.metrics(self.trained, self.hyperparameters)
+
+    @torch.jit.export
+    def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return [2]: the summed cross-entropy and the number of correct predictions."""
+        with torch.no_grad():
+            logits_BC = self.inference(inputs)  # noqa: N806
+            loss = F.cross_entropy(logits_BC, labels, reduction="sum")
+            correct = (logits_BC.argmax(1) == labels).sum().to(loss.dtype)
+            return torch.stack([loss, correct])
+
+    @torch.jit.export
+    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Compute class probabilities [B, C]."""
+        with torch.no_grad():
+            return torch.softmax(self.inference(inputs), dim=1)
+
+
+def _eval_twin(network: Network) -> Network:
+    """Copy a network in eval mode, sharing its tensors."""
+    shared = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
+    return copy.deepcopy(network, shared).eval()

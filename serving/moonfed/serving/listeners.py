@@ -1,0 +1,107 @@
+"""The listening side of the server: bound sockets, TLS, and uvicorn inside an event loop that is already running."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import grpc
+import uvicorn
+from starlette.applications import Starlette
+
+from moonfed.errors import AlreadyExists, InvalidInput
+from moonfed.files import require_file
+from moonfed.serving.server_settings import ServerSettings
+
+SHUTDOWN_GRACE_SECONDS = 1.0  # for streams without a request, and for answers being sent
+BACKLOG = 1024
+_POLL_SECONDS = 0.01
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serve_http(
+    app: Starlette, listening: socket.socket, key: Path | None, certificate: Path | None
+) -> AsyncIterator[None]:
+    """Serve an application on a socket while the context lasts."""
+    server = _Uvicorn(
+        uvicorn.Config(
+            app,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=int(SHUTDOWN_GRACE_SECONDS),
+            ssl_keyfile=key,
+            ssl_certfile=certificate,
+        )
+    )
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        while not (server.started or task.done()):
+            await asyncio.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+@contextmanager
+def bind_socket(name: str, host: str, port: int) -> Iterator[socket.socket]:
+    """Bind a TCP socket; raise AlreadyExists if that fails."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            raise _cannot_listen(name, port, f"{host}:{port}", error.strerror or str(error)) from error
+        yield listening
+
+
+def bind_grpc(server: grpc.Server, settings: ServerSettings, credentials: grpc.ServerCredentials | None) -> int:
+    """Bind the gRPC server, with TLS if there are credentials, and return its port; raise AlreadyExists."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"{host}:{settings.grpc_port}"
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        reason = "the port is in use, or the host is not this machine"
+        raise _cannot_listen("grpc_port", settings.grpc_port, address, reason) from error
+
+
+def read_credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
+    """Read the TLS key pair, if any; raise NotFound without the files, InvalidInput if they do not match."""
+    if settings.tls_key is None or settings.tls_certificate is None:
+        return None
+    for name, path in (("tls_key", settings.tls_key), ("tls_certificate", settings.tls_certificate)):
+        require_file(name, path)
+    key, certificate = settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes()
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_certificate, settings.tls_key)
+    except ssl.SSLError as error:
+        raise InvalidInput(
+            f"tls_key {settings.tls_key} and tls_certificate {settings.tls_certificate} must be a PEM key without "
+            f"a password and its certificate: {error}"
+        ) from error
+    return grpc.ssl_server_credentials([(key, certificate)])
+
+
+def _cannot_listen(name: str, port: int, address: str, reason: str) -> AlreadyExists:
+    return AlreadyExists(f"{name} is {port}; cannot listen on {address}: {reason}")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from moonfed.errors import Overloaded, Unavailable
+from moonfed.serving.thread_pool import ElasticThreadPool
+
+
+@pytest.fixture
+def pool() -> Iterator[ElasticThreadPool]:
+    made = ElasticThreadPool(threads=2, limit=40)
+    yield made
+    made.close()
+
+
+def test_results_and_errors_are_returned(pool: ElasticThreadPool) -> None:
+    assert [pool.submit(pow, 2, n).result() for n in range(9)] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(divmod, 1, 0).result()
+    assert pool.in_flight == 0
+
+
+def test_calls_that_wait_for_each_other_all_get_a_thread(pool: ElasticThreadPool) -> None:
+    everybody = threading.Barrier(40)  # which two threads alone would never reach
+    calls = [pool.submit(everybody.wait) for _ in range(40)]
+    assert sorted(call.result() for call in calls) == list(range(40))
+
+
+def test_a_single_queued_call_gets_a_thread(pool: ElasticThreadPool) -> None:
+    taken, gate = threading.Semaphore(0), threading.Event()
+
+    def hold() -> bool:
+        taken.release()
+        return gate.wait()
+
+    slow = []
+    for _ in range(2):
+        slow.append(pool.submit(hold))
+        taken.acquire()
+    assert pool.submit(pow, 2, 3).result(timeout=30) == 8
+    gate.set()
+    assert all(call.result() for call in slow)
+
+
+def test_extra_threads_end_when_they_are_not_needed(pool: ElasticThreadPool) -> None:
+    everybody = threading.Barrier(40)
+    for call in [pool.submit(everybody.wait) for _ in range(40)]:
+        call.result()  # so there were 40 threads
+    while pool.threads > 2:  # else the test's time limit tells
+        threading.Event().wait(0.01)
+    assert pool.submit(pow, 2, 3).result() == 8
+
+
+def test_calls_beyond_the_limit_are_refused(pool: ElasticThreadPool) -> None:
+    gate = threading.Event()
+    calls = [pool.submit(gate.wait) for _ in range(39)]
+    pool.require_capacity()
+    with pool.count_call(), pytest.raises(Overloaded, match="busy with 40 inference requests, as many as it takes"):
+        pool.require_capacity()
+    pool.require_capacity()
+    gate.set()
+    assert all(call.result() for call in calls)
+
+
+def test_a_stopping_pool_refuses_calls_and_finishes_those_in_flight(pool: ElasticThreadPool) -> None:
+    gate = threading.Event()
+    call = pool.submit(gate.wait)
+    pool.stop_accepting()
+    with pytest.raises(Unavailable, match="stopping"):
+        pool.require_capacity()
+    with pytest.raises(Unavailable, match="stopping"), pool.count_call():
+        pass
+    assert pool.in_flight == 1
+    gate.set()
+    assert call.result()
+
+
+def test_nothing_is_lost_when_the_pool_are_closed() -> None:
+    pool = ElasticThreadPool(threads=2, limit=8)
+    calls = [pool.submit(partial(pow, 2), n) for n in range(100)]
+    pool.close()
+    assert [call.result() for call in calls] == [2**n for n in range(100)]
+
+
+def test_a_cancelled_queued_call_costs_no_thread() -> None:
+    pool, taken, gate = ElasticThreadPool(threads=1, limit=1), threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        taken.set()
+        return gate.wait()
+
+    first = pool.submit(hold)
+    taken.wait()
+    assert pool.submit(gate.set).cancel()  # as asyncio does for an HTTP request when the server ends
+    gate.set()
+    assert first.result()
+    assert pool.submit(pow, 2, 3).result(timeout=30) == 8
+    assert pool.in_flight == 0
+    pool.close()
