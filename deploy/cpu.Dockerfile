@@ -1,6 +1,6 @@
-# A moonfed device on x86-64 or 64-bit ARM that trains on its processor. Build it from the repository's root:
+# A moonfed device on x86-64 or 64-bit ARM that trains on the CPU. Build it from the repository root:
 #   docker build --file deploy/cpu.Dockerfile --tag moonfed-client:cpu .
-# TORCH: another build of torch, such as one without CUDA, smaller by gigabytes: 'torch @ ADDRESS-OF-A-WHEEL'.
+# TORCH selects another build of torch, such as the CPU-only one, gigabytes smaller: 'torch @ URL-OF-A-WHEEL'.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
 ARG TORCH="torch>=2.4"

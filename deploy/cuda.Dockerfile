@@ -1,7 +1,7 @@
-# A moonfed device on x86-64 that trains on NVIDIA GPUs. Build it from the repository's root:
+# A moonfed device on x86-64 that trains on NVIDIA GPUs. Build it from the repository root:
 #   docker build --file deploy/cuda.Dockerfile --tag moonfed-client:cuda .
-# torch's packages bring the CUDA libraries; the host has the driver and NVIDIA's container toolkit.
-# TORCH: a build of torch for another CUDA version, such as an older driver needs: 'torch @ ADDRESS-OF-A-WHEEL'.
+# torch's packages include the CUDA libraries; the host provides the driver and NVIDIA's container toolkit.
+# TORCH selects a build for another CUDA version, for example for an older driver: 'torch @ URL-OF-A-WHEEL'.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
 ARG TORCH="torch>=2.4"

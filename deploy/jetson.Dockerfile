@@ -1,11 +1,11 @@
-# A moonfed device on an NVIDIA Jetson. Build it on the Jetson, or for linux/arm64, from the repository's root:
+# A moonfed device on an NVIDIA Jetson. Build it on the Jetson, or for linux/arm64, from the repository root:
 #   docker build --file deploy/jetson.Dockerfile --build-arg BASE=IMAGE --tag moonfed-client:jetson .
-# BASE: an image with a torch that NVIDIA built for this board's JetPack, with Python 3.10 or newer and torch 2.4 or newer.
-# That torch must stay as it is: one from pip's index would not find the board's GPU.
+# BASE: an image with NVIDIA's torch for this board's JetPack; it needs Python 3.10 and torch 2.4 or newer. The build must
+# not replace that torch: PyPI's would not find the board's GPU.
 ARG BASE
 FROM ${BASE}
 ENV PIP_NO_CACHE_DIR=1 NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=all
-# The torch that is there now is the one that must be there in the end, and numpy the one that it was built with.
+# Record torch, to verify below that it was not replaced, and pin numpy to the version that it was built with.
 RUN python3 -c "import torch; print(torch.__file__, torch.__version__, torch.version.cuda)" > /tmp/torch.txt \
     && python3 -c "import numpy; print(f'numpy=={numpy.__version__}')" > /tmp/numpy.txt
 RUN python3 -m pip install --constraint /tmp/numpy.txt \

@@ -96,6 +96,13 @@ def test_nested_arrays_are_flattened() -> None:
     assert not form.is_binary("y")  # JSON is answered with JSON
 
 
+def test_integers_below_and_above_the_signed_range_may_be_mixed() -> None:
+    numbers = [0, 2**63, 2**64 - 1]
+    body = body_of(datatype="UINT64", shape=[3], data=numbers)
+    request, _ = http_codec.decode_request(body, None, "m", "")
+    assert same(request.inputs["x"], np.array(numbers, np.uint64))
+
+
 def body_of(**changes: Loose) -> bytes:
     tensor: dict[str, Any] = {"name": "x", "datatype": "UINT8", "shape": [2], "data": [1, 2], **changes}
     return json.dumps({"inputs": [{key: value for key, value in tensor.items() if value is not None}]}).encode()
@@ -135,7 +142,7 @@ def body_of(**changes: Loose) -> bytes:
         (body_of(data=[-1, 2]), "it must be an array of UINT8, from 0 to 255; it has values from -1 to 2"),
         (body_of(data=[1, 2**70]), "it must be an array of UINT8, not of object"),
         (body_of(datatype="BOOL"), "it must be an array of BOOL, not of whole numbers"),
-        (body_of(datatype="BYTES"), "input 'x' has an element that is no string"),
+        (body_of(datatype="BYTES"), "input 'x' has an element that is not a string"),
         (body_of(parameters={"binary_data_size": 2}), "But set 'data' 'binary_data_size'"),
         (
             body_of(data=None, parameters={"binary_data_size": 2}),

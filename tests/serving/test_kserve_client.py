@@ -16,7 +16,7 @@ from tests.support.kserve_environment import kserve_python
 from tests.support.model_repositories import linear, write_model
 from tests.support.server_process import served
 
-REQUESTS = Path(__file__).parent / "kserve_requests.py"
+REQUESTS = Path(__file__).parents[1] / "support" / "kserve_requests.py"
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,7 @@ def test_a_model_is_warmed_up_before_it_is_ready(tmp_path: Path, value: str, mon
         fed.append(feeds["inputs"])
         return run_session(session, names, feeds)
 
-    monkeypatch.setattr("moonfed.serving.warm_up.run", recorded)
+    monkeypatch.setattr("moonfed.serving.warm_up.run_session", recorded)
     models = serve(tmp_path)
     assert models.is_ready("linear")
     assert [each.shape for each in fed] == [(3, 4), (3, 4)]
@@ -160,8 +160,8 @@ def test_every_session_of_a_version_is_warmed_up(tmp_path: Path, monkeypatch: py
     def two(path: Path, config: object, settings: SessionSettings) -> list[OnnxSession]:
         return [OnnxSession(path, settings), OnnxSession(path, settings)]
 
-    monkeypatch.setattr("moonfed.serving.model.open_sessions", two)
-    monkeypatch.setattr("moonfed.serving.warm_up.run", recorded)
+    monkeypatch.setattr("moonfed.serving.model_version.open_sessions", two)
+    monkeypatch.setattr("moonfed.serving.warm_up.run_session", recorded)
     models = loaded(tmp_path, NOT_BATCHING + warm_up)
     assert warmed == models._loader.ready["linear", ""]._sessions
 

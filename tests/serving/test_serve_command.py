@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from moonfed.export.cli.program import app
 from moonfed.serving.model_manager import ServingSettings
-from moonfed.serving.server_settings import ServerSettings, ServingPorts
+from moonfed.serving.server import ServingPorts
+from moonfed.serving.server_settings import ServerSettings
 
 
 @pytest.fixture

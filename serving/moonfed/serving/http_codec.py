@@ -173,6 +173,8 @@ def _numbers(data: list[Any], datatype: str, name: str) -> Array:
         raise InvalidInput(f"{refusal}: {error}") from error
     if not found.size:
         return found.astype(dtype)
+    if dtype.kind == "u" and found.dtype.kind == "f":
+        found = _exact_integers(data, found)
     if found.dtype.kind not in _KINDS[dtype.kind]:
         raise InvalidInput(f"{refusal}, not of {_KIND_NAMES.get(found.dtype.kind, found.dtype.name)}")
     if dtype.kind in "iu":
@@ -182,6 +184,14 @@ def _numbers(data: list[Any], datatype: str, name: str) -> Array:
             raise InvalidInput(f"{refusal}, from {bounds.min} to {bounds.max}; it has values from {low} to {high}")
     with np.errstate(over="ignore"):  # too large a value becomes infinite
         return found.astype(dtype)
+
+
+def _exact_integers(data: list[Any], converted: Array) -> Array:
+    """Undo numpy's conversion to floats of integers below and above 2**63 in one list; keep real fractions."""
+    exact = np.array(data, dtype=np.object_)
+    if all(type(value) is int and 0 <= value < 1 << 64 for value in exact.ravel()):
+        return exact.astype(np.uint64)
+    return converted
 
 
 def _values(name: str, array: Array) -> list[Any]:
