@@ -38,17 +38,19 @@ class BaselineFleet(fleet_pb2_grpc.FleetServicer):
         async with self._turn:
             await self._turn.wait_for(lambda: self._received == self._devices)
 
-    async def Attend(  # noqa: N802
-        self, request: fleet_pb2.AttendRequest, context: grpc.ServicerContext
-    ) -> AsyncIterator[fleet_pb2.AttendReply]:
+    async def Connect(  # noqa: N802
+        self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[fleet_pb2.ConnectReply]:
         sent = self._round
-        yield fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome())
+        yield fleet_pb2.ConnectReply(welcome=fleet_pb2.Welcome())
         while True:
             async with self._turn:
                 await self._turn.wait_for(lambda: self._round > sent)  # noqa: B023
             sent = self._round
             blobs = {"model": to_message(self._ref)}
-            yield fleet_pb2.AttendReply(assignment=fleet_pb2.Assignment(run="bare", round=sent, attempt=1, blobs=blobs))
+            yield fleet_pb2.ConnectReply(
+                assignment=fleet_pb2.Assignment(run="bare", round=sent, attempt=1, blobs=blobs)
+            )
 
     async def Fetch(  # noqa: N802
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext

@@ -68,10 +68,10 @@ class SyntheticDevice:
 
     async def attend(self, welcome: Callable[[], None]) -> None:
         """Handle assignments until the coordinator ends the stream."""
-        request = fleet_pb2.AttendRequest(
+        request = fleet_pb2.ConnectRequest(
             device=self.name, contract_version=CONTRACT_VERSION, plan_interfaces=[PLAN_INTERFACE], samples=100
         )
-        async for reply in self._fleet.Attend(request):
+        async for reply in self._fleet.Connect(request):
             if reply.HasField("welcome"):
                 welcome()
             elif reply.HasField("assignment"):

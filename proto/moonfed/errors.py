@@ -45,11 +45,14 @@ class WrongState(MoonfedError):
 
 
 class TooLate(WrongState):
-    """The round is not open, or needs nothing more; in `come_back_seconds` the next one may open, 0 if nobody knows."""
+    """The round is not open or needs no more updates.
 
-    def __init__(self, sentence: str, come_back_seconds: float = 0.0) -> None:
+    `retry_after_seconds`: estimated time until the next round opens; 0: unknown.
+    """
+
+    def __init__(self, sentence: str, retry_after_seconds: float = 0.0) -> None:
         super().__init__(sentence)
-        self.come_back_seconds = come_back_seconds
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Denied(MoonfedError):

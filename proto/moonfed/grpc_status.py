@@ -14,7 +14,7 @@ import grpc
 from moonfed import errors
 
 ERROR_KEY = "moonfed-error"
-COME_BACK_KEY = "moonfed-come-back-seconds"
+RETRY_AFTER_KEY = "moonfed-retry-after-seconds"
 
 _CODES: dict[type[errors.MoonfedError], grpc.StatusCode] = {
     errors.SchemaMismatch: grpc.StatusCode.INVALID_ARGUMENT,
@@ -50,7 +50,7 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[s
 
 def _particulars(error: BaseException) -> tuple[tuple[str, str], ...]:
     """What an error says beside its sentence."""
-    return ((COME_BACK_KEY, f"{error.come_back_seconds:.3f}"),) if isinstance(error, errors.TooLate) else ()
+    return ((RETRY_AFTER_KEY, f"{error.retry_after_seconds:.3f}"),) if isinstance(error, errors.TooLate) else ()
 
 
 def error_name(error: grpc.RpcError) -> str | None:
@@ -66,7 +66,7 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
     details = call.details() or code.name
     name = error_name(error)
     if name == errors.TooLate.__name__:
-        return errors.TooLate(details, _come_back_seconds(call))
+        return errors.TooLate(details, _retry_after_seconds(call))
     if name:
         return _BY_NAME[name](details)
     if code == grpc.StatusCode.UNIMPLEMENTED:
@@ -76,9 +76,9 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
     return _BY_CODE.get(code, errors.MoonfedError)(details)
 
 
-def _come_back_seconds(call: grpc.Call) -> float:
+def _retry_after_seconds(call: grpc.Call) -> float:
     """0 for anything that makes no sense."""
-    told = next((str(value) for key, value in call.trailing_metadata() or () if key == COME_BACK_KEY), "")
+    told = next((str(value) for key, value in call.trailing_metadata() or () if key == RETRY_AFTER_KEY), "")
     try:
         seconds = float(told)
     except ValueError:

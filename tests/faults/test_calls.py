@@ -24,7 +24,7 @@ from tests.coordinator.conftest import Fleet, fleet_in
 from tests.faults.messages import messages
 from tests.support import coordinator
 
-SECONDS = 0.2  # for a call that would not end by itself, such as Attend
+SECONDS = 0.2  # for a call that would not end by itself, such as Connect
 PROBLEMS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 METHODS: list[MethodDescriptor] = [
     method

@@ -71,9 +71,9 @@ TESTS: dict[int, list[str]] = {
     9: [
         "coordinator.devices.test_liveness::test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata",
         "coordinator.devices.test_liveness::"
-        "test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_when_to_come_back",
+        "test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_retry_advice",
         "coordinator.devices.test_liveness::"
-        "test_who_comes_while_the_round_is_reduced_is_told_when_to_come_back_and_does_not_count",
+        "test_who_comes_while_the_round_is_reduced_is_told_retry_advice_and_does_not_count",
         "edge_client.agent.test_stopping::test_a_device_says_when_it_may_be_wanted_again",
     ],
     10: [

@@ -149,7 +149,7 @@ class Federation:
         deadline = time.monotonic() + PATIENCE
         with open_channel(identity.address, identity) as channel:
             control = ControlStub(channel)
-            while sum(d.attending for d in control.ListDevices(control_pb2.ListDevicesRequest()).devices) < number:
+            while sum(d.online for d in control.ListDevices(control_pb2.ListDevicesRequest()).devices) < number:
                 assert time.monotonic() < deadline, "the devices never came"
                 time.sleep(0.1)
 

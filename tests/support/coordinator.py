@@ -202,7 +202,7 @@ class Attending:
     """An attend stream that a thread reads."""
 
     call: Any
-    replies: queue.Queue[fleet_pb2.AttendReply | MoonfedError] = field(default_factory=queue.Queue)
+    replies: queue.Queue[fleet_pb2.ConnectReply | MoonfedError] = field(default_factory=queue.Queue)
 
     def read(self) -> None:
         try:
@@ -211,7 +211,7 @@ class Attending:
         except grpc.RpcError as error:
             self.replies.put(from_rpc_error(error))
 
-    def next(self) -> fleet_pb2.AttendReply:
+    def next(self) -> fleet_pb2.ConnectReply:
         reply = self.replies.get(timeout=WAIT)
         if isinstance(reply, MoonfedError):
             raise reply
@@ -254,7 +254,7 @@ class Device:
         labels: Mapping[str, str] | None = None,
         encodings: Sequence[str] = (),
     ) -> Attending:
-        request = fleet_pb2.AttendRequest(
+        request = fleet_pb2.ConnectRequest(
             device=self.name if name is None else name,
             contract_version=version,
             plan_interfaces=[interface],
@@ -263,7 +263,7 @@ class Device:
             labels=labels or {},
             encodings=encodings,
         )
-        attending = Attending(self.fleet.Attend(request))
+        attending = Attending(self.fleet.Connect(request))
         threading.Thread(target=attending.read, daemon=True).start()
         assert attending.next().HasField("welcome")
         return attending

@@ -30,7 +30,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.assignments: list[fleet_pb2.Assignment | fleet_pb2.RunEnded] = []
         self.over: dict[str, fleet_pb2.RunEnded] = {}  # said to whoever attends and names the run
         self.attending = 0  # at present
-        self.attended: list[fleet_pb2.AttendRequest] = []
+        self.attended: list[fleet_pb2.ConnectRequest] = []
         self.fetched: list[tuple[str, int]] = []  # sha256, offset
         self.reports: list[fleet_pb2.ReportRequest] = []
         self.declined: list[fleet_pb2.DeclineRequest] = []
@@ -39,7 +39,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.refused = 0  # uploads
         self.resumed: list[int] = []  # bytes that were already here when an upload began
         self.renewed: list[bytes] = []  # certificates
-        self.stop_reason, self.come_back_seconds = "", 0.0
+        self.stop_reason, self.retry_after_seconds = "", 0.0
         self.attend_error: MoonfedError | None = None
         self.submit_error: MoonfedError | None = None
         self.submit_problems: list[MoonfedError] = []  # that pass, one with each try
@@ -109,25 +109,25 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             change()
             self._changed.notify_all()
 
-    def Attend(  # noqa: N802
-        self, request: fleet_pb2.AttendRequest, context: grpc.ServicerContext
-    ) -> Iterator[fleet_pb2.AttendReply]:
+    def Connect(  # noqa: N802
+        self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
+    ) -> Iterator[fleet_pb2.ConnectReply]:
         if self.attend_error:
             self._tell(lambda: self.attended.append(request))
             _abort(context, self.attend_error)
         self._tell(lambda: self._add_attending(1))
         context.add_callback(lambda: self._tell(lambda: self._add_attending(-1)))
-        yield fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator="0.1.0"))
+        yield fleet_pb2.ConnectReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator="0.1.0"))
         self._tell(lambda: self.attended.append(request))
-        yield from (fleet_pb2.AttendReply(ended=self.over[run]) for run in request.runs if run in self.over)
+        yield from (fleet_pb2.ConnectReply(ended=self.over[run]) for run in request.runs if run in self.over)
         done = {_place(header) for header, _ in self.updates}
         sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again
         while self._wait_for_more_than(sent, context):
             told = self.assignments[sent]
             if isinstance(told, fleet_pb2.RunEnded):
-                yield fleet_pb2.AttendReply(ended=told)
+                yield fleet_pb2.ConnectReply(ended=told)
             elif _place(told) not in done:
-                yield fleet_pb2.AttendReply(assignment=told)
+                yield fleet_pb2.ConnectReply(assignment=told)
             sent += 1
 
     def _wait_for_more_than(self, sent: int, context: grpc.ServicerContext) -> bool:
@@ -155,7 +155,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     ) -> fleet_pb2.ReportReply:
         self._tell(lambda: self.reports.append(request))
         return fleet_pb2.ReportReply(
-            stop=bool(self.stop_reason), reason=self.stop_reason, come_back_seconds=self.come_back_seconds
+            stop=bool(self.stop_reason), reason=self.stop_reason, retry_after_seconds=self.retry_after_seconds
         )
 
     def Decline(  # noqa: N802

@@ -106,7 +106,7 @@ class ControlServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Upload(self, request_iterator, context):
-        """Stores blobs (a bundle's files, initial weights): a header, parts from where the resume says, a commit.
+        """Stores blobs (a bundle's files, initial weights): a header, the parts that Resume asks for, and a commit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,7 +138,7 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRounds(self, request, context):
-        """A run's committed and abandoned rounds, oldest first; a stream, since they name every device of every round.
+        """Streams a run's committed and abandoned rounds, oldest first; each names every device of its cohort.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,7 +151,7 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRun(self, request, context):
-        """Deletes a run that has ended: its rounds, its models and all that nothing else refers to.
+        """Deletes a run that has ended, with its rounds, models and every other blob that nothing else references.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,14 +165,14 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """A snapshot of the run first, then what happens to it, until it ends.
+        """Streams a snapshot of the run, then its events until it ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecordMetrics(self, request, context):
-        """Keeps an evaluator's metrics of one global model.
+        """Records an evaluator's metrics of one global model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,7 +45,7 @@ class EnrolmentServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Enrol(self, request, context):
-        """Exchanges a join token and a signing request for a device certificate.
+        """Exchanges a join token and a certificate signing request for a device certificate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,10 +35,10 @@ class FleetStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Attend = channel.unary_stream(
-                '/moonfed.v1.Fleet/Attend',
-                request_serializer=moonfed_dot_v1_dot_fleet__pb2.AttendRequest.SerializeToString,
-                response_deserializer=moonfed_dot_v1_dot_fleet__pb2.AttendReply.FromString,
+        self.Connect = channel.unary_stream(
+                '/moonfed.v1.Fleet/Connect',
+                request_serializer=moonfed_dot_v1_dot_fleet__pb2.ConnectRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_fleet__pb2.ConnectReply.FromString,
                 _registered_method=True)
         self.Fetch = channel.unary_stream(
                 '/moonfed.v1.Fleet/Fetch',
@@ -70,8 +70,8 @@ class FleetStub:
 class FleetServicer:
     """Missing associated documentation comment in .proto file."""
 
-    def Attend(self, request, context):
-        """Waits for work: a welcome first, then an assignment whenever this device is in a round's cohort.
+    def Connect(self, request, context):
+        """Opens the device's session: a welcome, then an assignment whenever the device is in a round's cohort.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,29 +85,29 @@ class FleetServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Report(self, request, context):
-        """Tells how far local training is; the reply may say stop.
+        """Reports the progress of local training; the reply may tell the device to stop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Submit(self, request_iterator, context):
-        """Hands in an update: a header, then parts from where the resume says, then a commit; the receipt comes last.
-        Idempotent: the same update again gets the same receipt.
+        """Uploads an update: a header, the parts that the reply's Resume asks for, and a commit; ends with a receipt.
+        Idempotent: resubmitting the same update returns the same receipt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Decline(self, request, context):
-        """Says that this device will not deliver an update for an assignment, and why.
+        """Declines an assignment, with a reason.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Renew(self, request, context):
-        """Signs a fresh certificate for the calling device.
+        """Renews the calling device's certificate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,10 +116,10 @@ class FleetServicer:
 
 def add_FleetServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Attend': grpc.unary_stream_rpc_method_handler(
-                    servicer.Attend,
-                    request_deserializer=moonfed_dot_v1_dot_fleet__pb2.AttendRequest.FromString,
-                    response_serializer=moonfed_dot_v1_dot_fleet__pb2.AttendReply.SerializeToString,
+            'Connect': grpc.unary_stream_rpc_method_handler(
+                    servicer.Connect,
+                    request_deserializer=moonfed_dot_v1_dot_fleet__pb2.ConnectRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_fleet__pb2.ConnectReply.SerializeToString,
             ),
             'Fetch': grpc.unary_stream_rpc_method_handler(
                     servicer.Fetch,
@@ -158,7 +158,7 @@ class Fleet:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
-    def Attend(request,
+    def Connect(request,
             target,
             options=(),
             channel_credentials=None,
@@ -171,9 +171,9 @@ class Fleet:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/moonfed.v1.Fleet/Attend',
-            moonfed_dot_v1_dot_fleet__pb2.AttendRequest.SerializeToString,
-            moonfed_dot_v1_dot_fleet__pb2.AttendReply.FromString,
+            '/moonfed.v1.Fleet/Connect',
+            moonfed_dot_v1_dot_fleet__pb2.ConnectRequest.SerializeToString,
+            moonfed_dot_v1_dot_fleet__pb2.ConnectReply.FromString,
             options,
             channel_credentials,
             insecure,

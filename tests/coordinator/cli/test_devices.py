@@ -8,7 +8,7 @@ from moonfed.v1 import control_pb2
 
 def cells(**platform: str) -> dict[str, str]:
     """The line of one device, by its columns' heads."""
-    head, line = device_lines([control_pb2.Device(device="cam-1", attending=True, platform=platform)])
+    head, line = device_lines([control_pb2.Device(device="cam-1", online=True, platform=platform)])
     starts = [head.index(name) for name in HEADS]
     ends = [*starts[1:], None]
     return {name: line[start:end].strip() for name, start, end in zip(HEADS, starts, ends, strict=True)}
@@ -29,7 +29,7 @@ def test_a_jetson_shows_its_board_and_jetpack() -> None:
     )
     assert shown == {
         "device": "cam-1",
-        "attends": "yes",
+        "online": "yes",
         "last seen": "now",
         "certificate until": "-",
         "hardware": "NVIDIA Jetson Orin Nano",

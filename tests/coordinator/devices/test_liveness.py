@@ -20,7 +20,7 @@ from moonfed.coordinator.devices.liveness import RECONNECT_SECONDS
 from moonfed.coordinator.rpc.flow_control import Turns
 from moonfed.coordinator.runs.close_round import close_round
 from moonfed.errors import InvalidInput, TooLate, WrongState
-from moonfed.grpc_status import COME_BACK_KEY
+from moonfed.grpc_status import RETRY_AFTER_KEY
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values
@@ -214,7 +214,7 @@ def three_for_two(fleet: Fleet, rounds: int) -> tuple[list[Device], list[fleet_p
     return devices, [one.assignment() for one in attending]
 
 
-def test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_when_to_come_back(fleet: Fleet) -> None:
+def test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_retry_advice(fleet: Fleet) -> None:
     devices, work = three_for_two(fleet, rounds=3)
     assert not devices[2].report(work[2], 0.1).stop
     time.sleep(0.5)
@@ -228,14 +228,14 @@ def test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_when_to_
     told = devices[2].report(work[2], 0.2)
     assert told.stop
     assert told.reason == "run 'run': round 1, attempt 1 is not open; the run is at round 2, attempt 1"
-    assert 0 < told.come_back_seconds <= 60, "about as long as the first round took"
+    assert 0 < told.retry_after_seconds <= 60, "about as long as the first round took"
     with pytest.raises(TooLate, match="the run is at round 2") as caught:
         devices[2].submit(work[2], model_bytes(9.0))
-    assert 0 < caught.value.come_back_seconds <= 60
+    assert 0 < caught.value.retry_after_seconds <= 60
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
 
 
-def test_who_comes_while_the_round_is_reduced_is_told_when_to_come_back_and_does_not_count(
+def test_who_comes_while_the_round_is_reduced_is_told_retry_advice_and_does_not_count(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reducing, go_on = threading.Event(), threading.Event()
@@ -255,7 +255,7 @@ def test_who_comes_while_the_round_is_reduced_is_told_when_to_come_back_and_does
             devices[2].submit(work[2], model_bytes(9.0))
     finally:
         go_on.set()
-    assert caught.value.come_back_seconds > 0
+    assert caught.value.retry_after_seconds > 0
     ended = list(fleet.operator.watch("run"))[-1].run
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
     np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(3.0))
@@ -271,7 +271,7 @@ def test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata(fleet: F
     with pytest.raises(grpc.RpcError) as caught:
         list(devices[2].fleet.Submit(iter([fleet_pb2.SubmitRequest(header=header)]), timeout=WAIT))
     assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert COME_BACK_KEY in str(caught.value.trailing_metadata())
+    assert RETRY_AFTER_KEY in str(caught.value.trailing_metadata())
     with pytest.raises(WrongState, match="has ended"):
         devices[2].submit(work[2], model_bytes(9.0))
 

@@ -68,7 +68,7 @@ def calls_in_anothers_name(device: coordinator.Device) -> dict[str, Any]:
     renewal = fleet_pb2.RenewRequest(device="cam-2", signing_request=signing_request(new_key(), "cam-2"))
     fetch = blob_pb2.FetchRequest(device="cam-2", sha256=ref_of_bytes(content).sha256)
     return {
-        "Attend": lambda: device.attend("cam-2"),
+        "Connect": lambda: device.attend("cam-2"),
         "Fetch": lambda: ask(lambda request, timeout: list(stub.Fetch(request, timeout=timeout)), fetch),
         "Report": lambda: ask(stub.Report, fleet_pb2.ReportRequest(device="cam-2", run="run")),
         "Submit": lambda: device.submit(work, content, device="cam-2"),

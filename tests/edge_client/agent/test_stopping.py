@@ -32,7 +32,7 @@ LONG = 100_000  # epochs
 def test_a_device_says_when_it_may_be_wanted_again(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
-    coordinator.stop_reason, coordinator.come_back_seconds = "the round has closed", 41.7
+    coordinator.stop_reason, coordinator.retry_after_seconds = "the round has closed", 41.7
     coordinator.assign(bundle.assignment(epochs=LONG))
     device.start(samples)
     device.wait_for_log("says stop: the round has closed; it may want this device again in about 42 s")

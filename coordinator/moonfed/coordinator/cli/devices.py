@@ -10,7 +10,7 @@ from moonfed.v1 import control_pb2
 
 HEADS = (
     "device",
-    "attends",
+    "online",
     "last seen",
     "certificate until",
     "hardware",
@@ -20,7 +20,7 @@ HEADS = (
     "system",
     "labels",
 )
-UNSAID = "-"  # by devices of an earlier release, or that have not attended yet
+UNSAID = "-"  # by devices that have never connected
 
 
 def device_lines(devices: Sequence[control_pb2.Device]) -> list[str]:
@@ -32,8 +32,8 @@ def _row(device: control_pb2.Device) -> list[str]:
     said = device.platform
     return [
         device.device,
-        "yes" if device.attending else "no",
-        "now" if device.attending else moment(device.last_seen),
+        "yes" if device.online else "no",
+        "now" if device.online else moment(device.last_seen),
         moment(device.certificate_expires),
         _hardware(said),
         _memory(said),

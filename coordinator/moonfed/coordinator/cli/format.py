@@ -65,7 +65,7 @@ def device_document(device: control_pb2.Device) -> dict[str, Any]:
     """A device as JSON values."""
     return {
         "device": device.device,
-        "attending": device.attending,
+        "online": device.online,
         "enrolled": device.enrolled,
         "last_seen": device.last_seen,
         "certificate_expires": device.certificate_expires,

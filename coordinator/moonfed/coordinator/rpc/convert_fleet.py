@@ -18,7 +18,7 @@ from moonfed.version import CONTRACT_VERSION, RELEASE
 # Messages in
 
 
-def introduction(device: str, request: fleet_pb2.AttendRequest) -> DeviceInfo:
+def introduction(device: str, request: fleet_pb2.ConnectRequest) -> DeviceInfo:
     """What a device says of itself."""
     return DeviceInfo(
         device=device,
@@ -55,22 +55,22 @@ def update_header(device: str, message: fleet_pb2.SubmitHeader) -> UpdateHeader:
 # Messages out
 
 
-def welcome() -> fleet_pb2.AttendReply:
+def welcome() -> fleet_pb2.ConnectReply:
     """The first thing that an attending device is told."""
-    return fleet_pb2.AttendReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator=RELEASE))
+    return fleet_pb2.ConnectReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator=RELEASE))
 
 
-def attend_reply(told: Assignment | RunEnded) -> fleet_pb2.AttendReply:
+def connect_reply(told: Assignment | RunEnded) -> fleet_pb2.ConnectReply:
     """What an attending device is told after that."""
     if isinstance(told, Assignment):
-        return fleet_pb2.AttendReply(assignment=write_assignment(told))
-    return fleet_pb2.AttendReply(ended=write_run_ended(told))
+        return fleet_pb2.ConnectReply(assignment=write_assignment(told))
+    return fleet_pb2.ConnectReply(ended=write_run_ended(told))
 
 
 def report_reply(problem: WrongState | None) -> fleet_pb2.ReportReply:
     """Whether a device is to stop, why, and when it may be wanted again."""
-    seconds = problem.come_back_seconds if isinstance(problem, TooLate) else 0.0
-    return fleet_pb2.ReportReply(stop=problem is not None, reason=str(problem or ""), come_back_seconds=seconds)
+    seconds = problem.retry_after_seconds if isinstance(problem, TooLate) else 0.0
+    return fleet_pb2.ReportReply(stop=problem is not None, reason=str(problem or ""), retry_after_seconds=seconds)
 
 
 def resume(offsets: Mapping[str, int]) -> fleet_pb2.SubmitReply:

@@ -27,14 +27,14 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._devices, self._callers, self._enrolment = devices, callers, enrolment
         self._down, self._up = Turns(), Turns()
 
-    async def Attend(  # noqa: N802, D102 - named and described in the .proto
-        self, request: fleet_pb2.AttendRequest, context: grpc.ServicerContext
-    ) -> AsyncIterator[fleet_pb2.AttendReply]:
+    async def Connect(  # noqa: N802, D102 - named and described in the .proto
+        self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[fleet_pb2.ConnectReply]:
         device = self._callers.device(context, request.device)
         async with self._devices.attend(convert.introduction(device, request)) as session:
             yield convert.welcome()
             async for told in session.replies():
-                yield convert.attend_reply(told)
+                yield convert.connect_reply(told)
 
     async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext

@@ -84,14 +84,14 @@ class Link:
         runs: Sequence[str] = (),
         wanted: Callable[[], bool] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> Iterator[fleet_pb2.AttendReply]:
+    ) -> Iterator[fleet_pb2.ConnectReply]:
         """What the coordinator says: a welcome, then assignments, and which runs have ended.
 
         Ends after `seconds`, to be called again, and soon after `wanted` says no, if that is given. `samples`: how many
         this device trains on, as far as it knows; 0 if it does not. `runs`: of which it keeps state. `labels`: what
         runs may pick it by.
         """
-        request = fleet_pb2.AttendRequest(
+        request = fleet_pb2.ConnectRequest(
             device=self.device,
             contract_version=CONTRACT_VERSION,
             plan_interfaces=[PLAN_INTERFACE],
@@ -102,7 +102,7 @@ class Link:
             encodings=KNOWN,
         )
         try:
-            replies = self._method(lambda fleet: fleet.Attend)(request, timeout=seconds)
+            replies = self._method(lambda fleet: fleet.Connect)(request, timeout=seconds)
             yield from while_wanted(replies, wanted, answering=lambda: False) if wanted else replies
         except grpc.RpcError as error:
             if cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED or (wanted and not wanted()):
@@ -127,7 +127,7 @@ class Link:
             device=self.device, run=id_.run, round=id_.round, attempt=id_.attempt, fraction=fraction
         )
         reply = transport.call(self._method(lambda fleet: fleet.Report), request, timeout=REPORT_TIMEOUT)
-        return TooLate(reply.reason or "no reason given", reply.come_back_seconds) if reply.stop else None
+        return TooLate(reply.reason or "no reason given", reply.retry_after_seconds) if reply.stop else None
 
     def decline(self, assignment: Assignment, reason: str) -> None:
         """Says that there will be no update."""

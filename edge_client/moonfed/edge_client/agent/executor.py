@@ -17,7 +17,7 @@ from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.compatibility import require_runnable
 from moonfed.edge_client.agent.connection import Link
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.progress import Watch, when_to_come_back
+from moonfed.edge_client.agent.progress import Watch, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.training_window import Window
 from moonfed.edge_client.agent.transfers import REFUSALS, Closed, Superseded, Transfers
@@ -208,7 +208,7 @@ class Work:
         try:
             self._transfers.submit(assignment, stored)
         except TooLate as error:
-            log.info("%s: too late: %s%s", assignment, error, when_to_come_back(error))
+            log.info("%s: too late: %s%s", assignment, error, retry_advice(error))
             return
         except REFUSALS as error:
             if not self._transfers.ending.is_set():

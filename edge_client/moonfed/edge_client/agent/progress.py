@@ -59,12 +59,12 @@ class Watch:
             log.debug("a report failed: %s", error)
             return True
         if reason:
-            log.info("%s: the coordinator says stop: %s%s", self._assignment, reason, when_to_come_back(reason))
+            log.info("%s: the coordinator says stop: %s%s", self._assignment, reason, retry_advice(reason))
             self._stopped = True
         return not self._stopped
 
 
-def when_to_come_back(reason: MoonfedError) -> str:
+def retry_advice(reason: MoonfedError) -> str:
     """What the coordinator guesses of that, as the rest of a sentence."""
-    seconds = reason.come_back_seconds if isinstance(reason, TooLate) else 0.0
+    seconds = reason.retry_after_seconds if isinstance(reason, TooLate) else 0.0
     return f"; it may want this device again in about {seconds:.0f} s" if seconds else ""

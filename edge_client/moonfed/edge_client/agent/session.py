@@ -100,7 +100,7 @@ class Session:
             self._backoff.reset()
         time.sleep(self._backoff.next())
 
-    def _hear(self, reply: fleet_pb2.AttendReply) -> None:
+    def _hear(self, reply: fleet_pb2.ConnectReply) -> None:
         if reply.HasField("welcome"):
             self._welcomed(reply.welcome)
             return
