@@ -17,7 +17,7 @@ from typing import Literal, cast
 import torch
 
 from benchmarks.eager import BATCH, MU, SGD, TAU, train_eagerly
-from moonfed.edge_client.training.data_placement import Residence, Samples
+from moonfed.edge_client.training.data_placement import DataPlacement, Samples
 from moonfed.edge_client.training.local_training import RoundSettings, train_round
 from moonfed.export.augmentation import build_augmentation
 from moonfed.export.methods import METHODS
@@ -107,7 +107,7 @@ def _eager_round(contender: Contender, work: Workload, network: Network, data: S
 
 def _plan_round(contender: Contender, work: Workload, network: Network, data: Samples) -> Round:
     accelerator = torch.device(work.accelerator)
-    residence = Residence(accelerator)
+    residence = DataPlacement(accelerator)
     plan: Plan = _load(contender, work, network)
     if not contender.cached:
         plan = cast(Plan, _Uncached(plan))

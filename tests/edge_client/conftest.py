@@ -16,7 +16,7 @@ import pytest
 
 from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.enrolment import keep_identity, read_identity
 from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.edge_client.worker.messages import Job
@@ -252,11 +252,11 @@ def job_maker(bundle: Bundle, blobs: BlobDirectory) -> Callable[..., Job]:
 
 
 @pytest.fixture
-def link(device: Device) -> Iterator[Link]:
+def link(device: Device) -> Iterator[Connection]:
     """An enrolled device's connection, in this process."""
     device.enrol()
     identity = read_identity(device.state)
-    opened = Link(identity.address, identity.name, identity)
+    opened = Connection(identity.address, identity.name, identity)
     yield opened
     opened.close()
 

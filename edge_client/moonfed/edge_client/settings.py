@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from moonfed.edge_client.agent.training_window import Window
+from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
 from moonfed.labels import check_labels
 from moonfed.proxy import parse_proxy
@@ -59,7 +59,7 @@ class DeviceSettings:
                 f"max-bandwidth is {self.max_bandwidth} bytes per second; it must be at least {LEAST_BANDWIDTH}"
             )
         if self.between:
-            Window.parse(self.between)
+            TrainingWindow.parse(self.between)
         if self.proxy:
             parse_proxy(self.proxy)
         check_labels(self.labels)

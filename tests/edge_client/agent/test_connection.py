@@ -16,10 +16,10 @@ from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.edge_client.agent import connection as link_module
 from moonfed.edge_client.agent import stream_timeout
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.upload import Sending, submit
+from moonfed.edge_client.agent.upload import UpdateUpload, submit
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.encodings import Encoding, Encodings
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
@@ -31,12 +31,12 @@ from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 
 
-def test_attending_ends_quietly_when_its_time_is_over(link: Link) -> None:
+def test_attending_ends_quietly_when_its_time_is_over(link: Connection) -> None:
     replies = list(link.attend({}, 0, 1.0))
     assert [reply.WhichOneof("reply") for reply in replies] == ["welcome"]
 
 
-def test_a_coordinator_that_stops_is_unavailable(link: Link, coordinator: Coordinator) -> None:
+def test_a_coordinator_that_stops_is_unavailable(link: Connection, coordinator: Coordinator) -> None:
     replies = link.attend({}, 0, 60.0)
     next(replies)
     coordinator.stop()
@@ -44,7 +44,9 @@ def test_a_coordinator_that_stops_is_unavailable(link: Link, coordinator: Coordi
         next(replies)
 
 
-def test_an_update_arrives_whole(link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound) -> None:
+def test_an_update_arrives_whole(
+    link: Connection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
+) -> None:
     link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
     ((header, model),) = coordinator.updates
     assert model == b"a model"
@@ -52,7 +54,9 @@ def test_an_update_arrives_whole(link: Link, coordinator: Coordinator, bundle: B
     assert (header.samples, header.steps, dict(header.metrics)) == (3, 2, {"loss": 1.5})
 
 
-def test_a_refusal_keeps_its_class(link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound) -> None:
+def test_a_refusal_keeps_its_class(
+    link: Connection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
+) -> None:
     coordinator.submit_error = AlreadyExists("a different update already stands")
     with pytest.raises(AlreadyExists, match="a different update already stands"):
         link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
@@ -73,7 +77,7 @@ def test_a_refusal_keeps_its_class(link: Link, coordinator: Coordinator, bundle:
     ids=["attend", "fetch", "report", "decline", "submit", "renew"],
 )
 def test_a_call_on_a_channel_that_was_just_closed_may_be_tried_again(
-    call: Callable[[Link, Assignment, StoredRound], object], link: Link, bundle: Bundle, stored: StoredRound
+    call: Callable[[Connection, Assignment, StoredRound], object], link: Connection, bundle: Bundle, stored: StoredRound
 ) -> None:
     link.close()
     with pytest.raises(Unavailable, match="has just been closed"):
@@ -81,7 +85,7 @@ def test_a_call_on_a_channel_that_was_just_closed_may_be_tried_again(
 
 
 def test_a_coordinator_that_stops_answering_does_not_hold_up_a_newer_assignment(
-    link: Link, coordinator: Coordinator, bundle: Bundle, stored: StoredRound, monkeypatch: pytest.MonkeyPatch
+    link: Connection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_timeout, "SETTLE_SECONDS", 0.1)
     coordinator.stuck = True
@@ -98,7 +102,9 @@ def test_a_coordinator_that_stops_answering_does_not_hold_up_a_newer_assignment(
     link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
 
 
-def test_closing_does_not_wait_for_a_channel_that_never_closes(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_does_not_wait_for_a_channel_that_never_closes(
+    link: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
     monkeypatch.setattr(link_module, "CLOSE_SECONDS", 0.1)
     with monkeypatch.context() as patch:
@@ -119,7 +125,7 @@ def test_a_bound_on_bandwidth_holds_in_both_directions(
     ref = coordinator.blobs.put_bytes(content)
     device.enrol()
     identity = read_identity(device.state)
-    link = Link(identity.address, identity.name, identity, max_bandwidth=rate)
+    link = Connection(identity.address, identity.name, identity, max_bandwidth=rate)
     calls: list[Callable[[], object]] = [
         lambda: link.fetch(ref, BlobDirectory(stored.directory / "blobs"), lambda: True),
         lambda: link.submit(read_assignment(bundle.assignment()), large, lambda: True),
@@ -143,7 +149,7 @@ def test_a_slow_transfer_that_is_no_longer_wanted_ends_soon(
     ref = coordinator.blobs.put_bytes(content)
     device.enrol()
     identity = read_identity(device.state)
-    link = Link(identity.address, identity.name, identity, max_bandwidth=1000)
+    link = Connection(identity.address, identity.name, identity, max_bandwidth=1000)
     began = time.monotonic()
 
     def wanted() -> bool:
@@ -167,13 +173,13 @@ def header() -> fleet_pb2.SubmitHeader:
 def test_a_receipt_for_something_else_is_none() -> None:
     receipt = fleet_pb2.SubmitReply(receipt=fleet_pb2.Receipt(sha256={"model": "0" * 64}))
     with pytest.raises(Corrupt, match="receipt is for"):
-        submit(lambda requests: [receipt], header(), Sending({}))
+        submit(lambda requests: [receipt], header(), UpdateUpload({}))
 
 
 def test_a_stream_that_ends_without_a_receipt_may_be_tried_again() -> None:
     resume = fleet_pb2.SubmitReply(resume=blob_pb2.Resume())
     with pytest.raises(Unavailable, match="without a receipt"):
-        submit(lambda requests: [resume], header(), Sending({}))
+        submit(lambda requests: [resume], header(), UpdateUpload({}))
 
 
 @pytest.mark.parametrize("field", ["epochs", "batch_size", "round", "attempt"])

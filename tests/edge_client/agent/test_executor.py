@@ -16,13 +16,13 @@ import pytest
 
 from moonfed.assignment import AttemptId
 from moonfed.edge_client.agent import enrolment, main, transfers
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.enrolment import read_identity
-from moonfed.edge_client.agent.executor import Work
+from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
-from moonfed.edge_client.agent.training_window import Window
-from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.agent.training_window import TrainingWindow
+from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import (
@@ -54,7 +54,7 @@ def settings(device: Device, samples: Path) -> WorkerSettings:
 
 
 def test_a_device_whose_work_ends_by_surprise_does_not_attend_for_ever(
-    link: Link, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+    link: Connection, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(inbox: Inbox, seconds: float) -> None:
         coordinator.wait_for(lambda: coordinator.attended, "the device")
@@ -62,11 +62,11 @@ def test_a_device_whose_work_ends_by_surprise_does_not_attend_for_ever(
 
     monkeypatch.setattr(Inbox, "take", stumble)
     with pytest.raises(TrainingFailed, match="work ended unexpectedly, with ValueError: a bug; start the device again"):
-        Session(settings, link, Child(settings)).run()
+        Session(settings, link, WorkerProcess(settings)).run()
 
 
 def test_an_update_waits_until_the_coordinators_trouble_has_passed(
-    link: Link,
+    link: Connection,
     settings: WorkerSettings,
     coordinator: Coordinator,
     bundle: Bundle,
@@ -79,7 +79,7 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
                 Untrusted("who is it"), MoonfedError("a problem")]  # fmt: skip
     coordinator.submit_problems = problems.copy()
     link.attending.set()
-    Work(settings, link, Child(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
+    Executor(settings, link, WorkerProcess(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.refused == len(problems)
     assert len(coordinator.updates) == 1
     assert "trying again, because the coordinator cannot serve this device at present: the disk is full" in caplog.text
@@ -90,14 +90,14 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
 )
 def test_a_refused_update_is_not_sent_again(
     error: MoonfedError,
-    link: Link,
+    link: Connection,
     settings: WorkerSettings,
     coordinator: Coordinator,
     bundle: Bundle,
     stored: StoredRound,
 ) -> None:
     coordinator.submit_error = error
-    work = Work(settings, link, Child(settings), Inbox())
+    work = Executor(settings, link, WorkerProcess(settings), Inbox())
     work._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.refused == 1
 
@@ -107,7 +107,7 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
 ) -> None:
     device.enrol(age=9 * DAY, left=DAY)
     before = read_identity(device.state)
-    session = Session(settings, Link(before.address, before.name, before), Child(settings))
+    session = Session(settings, Connection(before.address, before.name, before), WorkerProcess(settings))
 
     def full(directory: Path, **_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -124,12 +124,12 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
 
 
 def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
-    link: Link, settings: WorkerSettings, bundle: Bundle
+    link: Connection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     fields = {"round": 4, "attempt": 2, "seed": 9, "counted_round": 3, "counted_attempt": 6}
     training = {"epochs": 3, "batch_size": 5, "views": 2}
     assignment = read_assignment(bundle.assignment(run="tested", **fields, **training))
-    job = Work(replace(settings, max_steps=7), link, Child(settings), Inbox())._prepare(assignment)
+    job = Executor(replace(settings, max_steps=7), link, WorkerProcess(settings), Inbox())._prepare(assignment)
     assert job.id == AttemptId(run="tested", round=4, attempt=2)
     assert job.counted == AttemptId(run="tested", round=3, attempt=6)
     assert job.training == replace(bundle.manifest.training, **training)  # type: ignore[arg-type]
@@ -144,19 +144,19 @@ def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
 
 @pytest.mark.parametrize(("seconds", "hours", "left"), [(90.5, 1, 90.5), (90000.0, 1, 3600.0), (None, 2, 7200.0)])
 def test_a_job_has_the_seconds_of_the_budget_or_until_the_window_closes(
-    seconds: float | None, hours: int, left: float, link: Link, settings: WorkerSettings, bundle: Bundle
+    seconds: float | None, hours: int, left: float, link: Connection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     assignment = read_assignment(bundle.assignment())
     closes = (datetime.now() + hours * HOUR).time()
-    window = Window((datetime.now() - HOUR).time(), closes)
-    work = Work(replace(settings, max_seconds=seconds), link, Child(settings), Inbox(), window)
+    window = TrainingWindow((datetime.now() - HOUR).time(), closes)
+    work = Executor(replace(settings, max_seconds=seconds), link, WorkerProcess(settings), Inbox(), window)
     job = work._prepare(assignment)
     assert job.max_seconds == pytest.approx(left, abs=0 if left == seconds else 60)
     assert job.digest == assignment.digest(None, seconds, str(window))
 
 
-def test_what_is_in_use_is_not_among_the_oldest(link: Link, settings: WorkerSettings, bundle: Bundle) -> None:
-    work = Work(settings, link, Child(settings), Inbox())
+def test_what_is_in_use_is_not_among_the_oldest(link: Connection, settings: WorkerSettings, bundle: Bundle) -> None:
+    work = Executor(settings, link, WorkerProcess(settings), Inbox())
     assignment = read_assignment(bundle.assignment())
     job = work._prepare(assignment)
     files = [Path(job.manifest_file), Path(job.plan_file)]
@@ -180,8 +180,8 @@ def test_attending_ends_in_time_to_renew_the_certificate(
 ) -> None:
     device.enrol(age=age, left=left)
     identity = read_identity(device.state)
-    link = Link(identity.address, identity.name, identity)
-    assert shortest <= Session(settings, link, Child(settings))._attend_seconds() <= longest
+    link = Connection(identity.address, identity.name, identity)
+    assert shortest <= Session(settings, link, WorkerProcess(settings))._attend_seconds() <= longest
     link.close()
 
 
@@ -210,17 +210,17 @@ def test_a_child_that_may_not_be_signalled_has_ended_already(
         raise PermissionError
 
     monkeypatch.setattr(os, "killpg", zombies)
-    child = Child(settings)
+    child = WorkerProcess(settings)
     child.check()
     assert not child.running
 
 
 def test_a_decline_that_fails_costs_nothing(
-    link: Link, settings: WorkerSettings, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+    link: Connection, settings: WorkerSettings, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(*_: object) -> None:
         raise ValueError("a bug")
 
     monkeypatch.setattr(link, "decline", stumble)
-    work = Work(settings, link, Child(settings), Inbox())
+    work = Executor(settings, link, WorkerProcess(settings), Inbox())
     work._decline(read_assignment(bundle.assignment()), "no reason")

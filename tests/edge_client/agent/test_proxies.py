@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.join_token import JoinToken
 from moonfed.proxy import insist_on_proxy
@@ -73,7 +73,7 @@ def test_a_renewed_certificate_goes_through_the_proxy_as_well(
     device.enrol()
     identity = read_identity(device.state)
     with ConnectProxy() as proxy:
-        link = Link(identity.address, identity.name, identity, proxy=f"http://{proxy.address}")
+        link = Connection(identity.address, identity.name, identity, proxy=f"http://{proxy.address}")
         link.reopen(identity)
         assert next(link.attend({}, 0, PATIENCE)).HasField("welcome")
         assert proxy.asked == [coordinator.address]

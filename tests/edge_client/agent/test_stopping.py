@@ -12,14 +12,14 @@ import pytest
 
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent import progress as watch_module
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.progress import Watch
-from moonfed.edge_client.agent.transfers import Superseded, Transfers
+from moonfed.edge_client.agent.progress import ProgressReporter
+from moonfed.edge_client.agent.transfers import BlobTransfers, Superseded
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.worker import main as worker_module
-from moonfed.edge_client.worker.ipc import Parent
-from moonfed.edge_client.worker.main import Worker
+from moonfed.edge_client.worker.ipc import ParentPipe
+from moonfed.edge_client.worker.main import TrainingWorker
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import InvalidInput, TooLate
 from moonfed.fleet_messages import read_assignment
@@ -48,21 +48,21 @@ def test_a_device_says_when_it_may_be_wanted_again(
 
 
 def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
-    coordinator: Coordinator, link: Link, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, link: Connection, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "ASK_SECONDS", 0.1)
     link.attending.set()
     inbox, assignment = Inbox(), read_assignment(bundle.assignment())
     inbox.put(assignment)
     inbox.take(1.0)
-    watch = Watch(assignment, link, inbox)
+    watch = ProgressReporter(assignment, link, inbox)
     coordinator.stuck, coordinator.stop_reason = True, "the round has closed"
     with pytest.raises(Superseded, match="no longer wants this device"):
-        Transfers(link, inbox).fetch(assignment.blobs["model"], BlobDirectory(tmp_path), wanted=watch.wants_files)
+        BlobTransfers(link, inbox).fetch(assignment.blobs["model"], BlobDirectory(tmp_path), wanted=watch.wants_files)
     assert [report.fraction for report in coordinator.reports] == [0.0], "it is asked until it says stop"
 
 
-class Listener(Parent):
+class Listener(ParentPipe):
     """In place of the parent process: keeps what it is told."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ def test_every_bit_of_work_is_progress_whether_it_is_a_step_or_not(
         state=str(tmp_path / "state"), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.5, threads=1
     )
     listener = Listener()
-    assert Worker(settings, listener).train(new_job(batch_size=2, epochs=3)) == "trained"
+    assert TrainingWorker(settings, listener).train(new_job(batch_size=2, epochs=3)) == "trained"
     # ten batches of the holdout, 3 epochs of ten steps, each of which ends with one sign more, of its loss
     assert len(set(listener.fractions)) >= 10 + 30
     assert listener.fractions == sorted(listener.fractions)

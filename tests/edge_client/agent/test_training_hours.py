@@ -14,13 +14,13 @@ import pytest
 
 from moonfed.assignment import RunEnded
 from moonfed.blobs import BlobDirectory
-from moonfed.edge_client.agent.connection import Link
-from moonfed.edge_client.agent.executor import Work
+from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
-from moonfed.edge_client.agent.training_window import Window
-from moonfed.edge_client.agent.transfers import Closed, Transfers
-from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.agent.training_window import TrainingWindow
+from moonfed.edge_client.agent.transfers import BlobTransfers, WindowClosed
+from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.finished_models import finished_models
 from moonfed.edge_client.state.gc import kept_runs
 from moonfed.edge_client.worker.messages import WorkerSettings
@@ -34,11 +34,11 @@ class Over(Exception):
     """The test has seen enough."""
 
 
-def window(opens: float, closes: float) -> Window:
+def window(opens: float, closes: float) -> TrainingWindow:
     """From and to some seconds from now, which no command line can say."""
     present = datetime.now()
     start, end = (present + timedelta(seconds=seconds) for seconds in (opens, closes))
-    return Window(start.time(), end.time())
+    return TrainingWindow(start.time(), end.time())
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def settings(device: Device, samples: Path) -> WorkerSettings:
 
 
 def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
-    coordinator: Coordinator, link: Link, settings: WorkerSettings, caplog: pytest.LogCaptureFixture
+    coordinator: Coordinator, link: Connection, settings: WorkerSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     opens = datetime.now() + timedelta(seconds=3)
@@ -94,7 +94,7 @@ def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
         note,
         lambda: time.sleep(1.0),  # in which it could come back
     ):
-        Session(settings, link, Child(settings), hours).run()
+        Session(settings, link, WorkerProcess(settings), hours).run()
     came, left = seen
     assert 2.5 < came < left
     assert left > 11.5
@@ -107,7 +107,7 @@ def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
 
 def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
     coordinator: Coordinator,
-    link: Link,
+    link: Connection,
     settings: WorkerSettings,
     bundle: Bundle,
     caplog: pytest.LogCaptureFixture,
@@ -120,7 +120,7 @@ def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
         lambda: coordinator.assign(bundle.assignment(round=2)),
         lambda: time.sleep(1.0),
     ):
-        Session(settings, link, Child(settings), window(-60, 25)).run()
+        Session(settings, link, WorkerProcess(settings), window(-60, 25)).run()
     (header, _) = coordinator.updates[0]
     assert 1 <= header.steps < 5 * LONG
     assert len(coordinator.updates) == len(coordinator.attended) == 1
@@ -129,7 +129,7 @@ def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
 
 
 def test_an_assignment_that_comes_after_hours_is_declined(
-    coordinator: Coordinator, link: Link, settings: WorkerSettings, bundle: Bundle
+    coordinator: Coordinator, link: Connection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     """One round is still being submitted, so the device still attends."""
     coordinator.assign(bundle.assignment(epochs=LONG))
@@ -145,23 +145,25 @@ def test_an_assignment_that_comes_after_hours_is_declined(
         coordinator.wait_for_decline,
         lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
     ):
-        Session(settings, link, Child(settings), hours).run()
+        Session(settings, link, WorkerProcess(settings), hours).run()
     (declined,) = coordinator.declined
     assert declined.run == "other"
     assert declined.reason == f"the training window of this device, {hours}, has closed"
     assert [header.run for header, _ in coordinator.updates] == ["tested"]
 
 
-def test_nothing_is_fetched_after_hours(coordinator: Coordinator, link: Link, bundle: Bundle, tmp_path: Path) -> None:
+def test_nothing_is_fetched_after_hours(
+    coordinator: Coordinator, link: Connection, bundle: Bundle, tmp_path: Path
+) -> None:
     """Neither an assignment's files nor a finished model."""
     ref, hours = coordinator.blobs.put_bytes(bundle.weights), window(-60, -30)
-    with pytest.raises(Closed, match=f"training window of this device, {hours}, has closed"):
-        Transfers(link, Inbox(), hours).fetch(ref, BlobDirectory(tmp_path / "blobs"))
+    with pytest.raises(WindowClosed, match=f"training window of this device, {hours}, has closed"):
+        BlobTransfers(link, Inbox(), hours).fetch(ref, BlobDirectory(tmp_path / "blobs"))
     assert not coordinator.fetched
 
 
 def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
-    coordinator: Coordinator, link: Link, settings: WorkerSettings, bundle: Bundle
+    coordinator: Coordinator, link: Connection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     """For as long, the device names the run when it attends, and is told again."""
     state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
@@ -169,10 +171,10 @@ def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
     (state / "runs" / "tested" / "2.1").mkdir(parents=True)
     ended = RunEnded(run="tested", manifest=manifest, model=coordinator.blobs.put_bytes(bundle.weights), rounds=2)
     link.attending.set()
-    Work(settings, link, Child(settings), Inbox(), window(-60, -30))._end_run(ended)
+    Executor(settings, link, WorkerProcess(settings), Inbox(), window(-60, -30))._end_run(ended)
     assert kept_runs(state / "runs") == ["tested"]
     assert not finished_models(state / "finished")
-    Work(settings, link, Child(settings), Inbox(), window(-60, 600))._end_run(ended)
+    Executor(settings, link, WorkerProcess(settings), Inbox(), window(-60, 600))._end_run(ended)
     assert kept_runs(state / "runs") == []
     assert [found.run for found in finished_models(state / "finished")] == ["tested"]
 

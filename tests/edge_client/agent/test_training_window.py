@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moonfed.edge_client.agent.training_window import Window
+from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
 
 BERLIN = ZoneInfo("Europe/Berlin")  # 2026: an hour is skipped on 29 March at 2:00, repeated on 25 October at 3:00
@@ -48,13 +48,13 @@ def berlin(text: str, fold: int = 0) -> datetime:
     ],
 )
 def test_the_ends_of_a_window(window: str, moment: str, until_open: float, until_close: float) -> None:
-    read, at = Window.parse(window, BERLIN), berlin(moment)
+    read, at = TrainingWindow.parse(window, BERLIN), berlin(moment)
     assert (read.seconds_until_open(at), read.seconds_until_close(at)) == (until_open, until_close)
     assert read.contains(at) == (until_close > 0)
 
 
 def test_a_repeated_hour_counts_once() -> None:
-    window = Window.parse("02:00-02:30", BERLIN)
+    window = TrainingWindow.parse("02:00-02:30", BERLIN)
     assert window.contains(berlin("2026-10-25T02:15"))
     assert not window.contains(berlin("2026-10-25T02:15", fold=1))
 
@@ -72,7 +72,7 @@ def test_in_a_zone_without_daylight_saving_a_window_is_modular_arithmetic(
     if opens == closes:
         return
     zone = timezone(timedelta(hours=5, minutes=30))
-    window = Window.parse(f"{text(opens)}-{text(closes)}", zone)
+    window = TrainingWindow.parse(f"{text(opens)}-{text(closes)}", zone)
     moment = at.replace(tzinfo=zone)
     second = at.hour * 3600 + at.minute * 60 + at.second + at.microsecond / 1e6
     since, length, day = (second - opens * 60) % 86400, ((closes - opens) * 60) % 86400, 86400
@@ -83,7 +83,7 @@ def test_in_a_zone_without_daylight_saving_a_window_is_modular_arithmetic(
 
 
 def test_without_a_zone_a_window_is_in_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    window = Window.parse("22:00-06:00")
+    window = TrainingWindow.parse("22:00-06:00")
     before = os.environ.get("TZ")
     try:
         for zone in ("Europe/Berlin", "America/St_Johns", "Asia/Kathmandu"):
@@ -104,8 +104,8 @@ def test_without_a_zone_a_window_is_in_the_systems(monkeypatch: pytest.MonkeyPat
 )
 def test_what_is_no_window_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"between is .*; it must be two different times, HH:MM-HH:MM"):
-        Window.parse(text)
+        TrainingWindow.parse(text)
 
 
 def test_a_window_prints_as_it_was_given() -> None:
-    assert str(Window.parse("22:05-06:00")) == "22:05-06:00"
+    assert str(TrainingWindow.parse("22:05-06:00")) == "22:05-06:00"

@@ -16,7 +16,7 @@ import pytest
 
 from moonfed import tensors
 from moonfed.edge_client.agent import worker_process as child_module
-from moonfed.edge_client.agent.worker_process import Child, Sign
+from moonfed.edge_client.agent.worker_process import Heartbeat, WorkerProcess
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed
@@ -25,16 +25,16 @@ from tests.edge_client.conftest import TASK, Bundle, wait_until_gone
 GOOD = "x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32); return x, np.arange(40) % 3"
 HANG = "import ctypes; ctypes.PyDLL(None).sleep(1000)"  # holds the interpreter's lock, so that no thread of it runs
 UserModule = Callable[[str], str]
-NewChild = Callable[..., Child]
+NewChild = Callable[..., WorkerProcess]
 
 
 @pytest.fixture
 def new_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewChild]:
     """Makes children that find the test's modules and are gone when it ends."""
     monkeypatch.chdir(tmp_path)
-    made: list[Child] = []
+    made: list[WorkerProcess] = []
 
-    def make(data: object, *, silence: float = 60.0, accelerator: str = "cpu", holdout: float = 0.0) -> Child:
+    def make(data: object, *, silence: float = 60.0, accelerator: str = "cpu", holdout: float = 0.0) -> WorkerProcess:
         settings = WorkerSettings(
             state=str(tmp_path / "state"),
             device="cam-1",
@@ -43,7 +43,7 @@ def new_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewCh
             holdout=holdout,
             threads=1,
         )
-        made.append(Child(settings, silence_seconds=silence))
+        made.append(WorkerProcess(settings, silence_seconds=silence))
         return made[-1]
 
     yield make
@@ -55,11 +55,11 @@ def run_state(tmp_path: Path, bundle: Bundle, run: str = "tested") -> RunState:
     return RunState(tmp_path / "state" / "runs", run, manifest=bundle.digest, seed=1)
 
 
-def always(_: Sign | None) -> bool:
+def always(_: Heartbeat | None) -> bool:
     return True
 
 
-def process_of(child: Child) -> psutil.Process:
+def process_of(child: WorkerProcess) -> psutil.Process:
     assert child._process
     return psutil.Process(child._process.pid)
 
@@ -80,7 +80,7 @@ def test_a_round_is_trained_and_stored(
 def test_the_second_round_begins_with_the_first_ones_model_even_in_a_new_child(
     new_child: NewChild, new_job: Callable[..., Job], bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
-    def train(run: str, child: Child, *rounds: int) -> bytes:
+    def train(run: str, child: WorkerProcess, *rounds: int) -> bytes:
         for number in rounds:
             assert child.train(new_job(run=run, round=number), always)
         stored = run_state(tmp_path, bundle, run).find(rounds[-1], 1, TASK)
@@ -123,7 +123,7 @@ def test_a_child_that_hangs_is_ended(new_child: NewChild, new_job: Callable[...,
     child = new_child(user_module(HANG), silence=2.0)
     seen: list[psutil.Process] = []
 
-    def watch(_: Sign | None) -> bool:
+    def watch(_: Heartbeat | None) -> bool:
         seen.append(process_of(child))
         return True
 
@@ -159,7 +159,7 @@ def test_training_that_nobody_wants_stops_and_the_child_goes_on(
 ) -> None:
     child = new_child(samples)
 
-    def until_it_trains(sign: Sign | None) -> bool:
+    def until_it_trains(sign: Heartbeat | None) -> bool:
         return sign is None or sign.epoch == 0
 
     assert not child.train(new_job(epochs=1_000_000), until_it_trains)
@@ -174,7 +174,7 @@ def test_a_child_whose_answer_nobody_waited_for_gives_it_to_nobody(
 ) -> None:
     child = new_child(samples)
 
-    def stumble(sign: Sign | None) -> bool:
+    def stumble(sign: Heartbeat | None) -> bool:
         if sign:
             raise ValueError("trouble in the parent")
         return True
@@ -233,9 +233,9 @@ def test_a_child_ends_when_its_parent_is_killed(
     }
     job = new_job().to_document()
     script = (
-        "import json, sys; from moonfed.edge_client.agent.worker_process import Child\n"
+        "import json, sys; from moonfed.edge_client.agent.worker_process import WorkerProcess\n"
         "from moonfed.edge_client.worker.messages import Job, WorkerSettings\n"
-        "child = Child(WorkerSettings(**json.loads(sys.argv[1])))\n"
+        "child = WorkerProcess(WorkerSettings(**json.loads(sys.argv[1])))\n"
         "child.train(Job.from_document(json.loads(sys.argv[2])), lambda _: print('sign', flush=True) or True)\n"
     )
     parent = subprocess.Popen(

@@ -15,7 +15,7 @@ import pytest
 
 from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory
-from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.resources.available_memory import (
     Available,
     host_available,
@@ -32,7 +32,7 @@ from moonfed.edge_client.resources.memory_estimate import (
     round_bytes,
     sample_bytes,
 )
-from moonfed.edge_client.training.data_placement import Memory, Place
+from moonfed.edge_client.training.data_placement import Memory, Placement
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.edge_client.worker.trainer import Trainer
 from moonfed.errors import ResourceExhausted
@@ -183,11 +183,11 @@ def test_the_estimate_places_data_as_a_round_does(room: int) -> None:
     """Residence asks for the samples, the feed then for the references."""
     memory = Memory(host=99 * MB, accelerator=room * MB)
     samples = memory.place(3 * MB)
-    references = memory.place(2 * MB, 3 * MB if samples is Place.ACCELERATOR else 0)
+    references = memory.place(2 * MB, 3 * MB if samples is Placement.ACCELERATOR else 0)
     need = Need(host={"samples": 3 * MB}, accelerator={"samples": 3 * MB, "references": 2 * MB})
     placed = need.placed(Available(host=99 * MB, accelerator=room * MB))
-    assert ("samples" in placed.accelerator) == (samples is Place.ACCELERATOR)
-    assert ("references" in placed.accelerator) == (references is Place.ACCELERATOR)
+    assert ("samples" in placed.accelerator) == (samples is Placement.ACCELERATOR)
+    assert ("references" in placed.accelerator) == (references is Placement.ACCELERATOR)
 
 
 def test_sizes_are_readable() -> None:
@@ -349,7 +349,7 @@ def test_what_is_available_bounds_a_round_without_max_memory(
 
 
 def test_a_real_child_declines_before_it_trains(new_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:
-    child = Child(worker_settings(tmp_path, samples, max_memory=100 * MB))
+    child = WorkerProcess(worker_settings(tmp_path, samples, max_memory=100 * MB))
     try:
         with pytest.raises(ResourceExhausted, match=r"this device gives it 100 MB \(--max-memory\)$"):
             child.train(new_job(), lambda _: True)

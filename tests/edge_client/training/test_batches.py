@@ -6,8 +6,8 @@ import psutil
 import pytest
 import torch
 
-from moonfed.edge_client.training.batches import Batch, Feed
-from moonfed.edge_client.training.data_placement import Memory, Place, Residence, Samples, free_memory
+from moonfed.edge_client.training.batches import Batch, BatchFeed
+from moonfed.edge_client.training.data_placement import DataPlacement, Memory, Placement, Samples, free_memory
 from moonfed.edge_client.training.rng import epoch_batches, sample_draws
 from moonfed.edge_client.training.row_gather import FetchedRows, ResidentRows
 from tests.support.recording import RecordingPlan, numbered, settings
@@ -20,18 +20,18 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 @pytest.mark.parametrize(
     ("size", "before", "host", "accelerator", "place"),
     [
-        (50, 0, 0, 100, Place.ACCELERATOR),  # half of it
-        (51, 0, 200, 100, Place.HOST),
-        (20, 30, 0, 100, Place.ACCELERATOR),  # half of it, together with what lies there
-        (21, 30, 200, 100, Place.HOST),
-        (51, 0, 101, 100, Place.STEP),
-        (50, 0, 100, None, Place.HOST),  # without an accelerator
-        (51, 0, 101, None, Place.STEP),
-        (10**18, 0, None, None, Place.HOST),  # nobody knows better
+        (50, 0, 0, 100, Placement.ACCELERATOR),  # half of it
+        (51, 0, 200, 100, Placement.HOST),
+        (20, 30, 0, 100, Placement.ACCELERATOR),  # half of it, together with what lies there
+        (21, 30, 200, 100, Placement.HOST),
+        (51, 0, 101, 100, Placement.STEP),
+        (50, 0, 100, None, Placement.HOST),  # without an accelerator
+        (51, 0, 101, None, Placement.STEP),
+        (10**18, 0, None, None, Placement.HOST),  # nobody knows better
     ],
 )
 def test_a_place_follows_from_sizes(
-    size: int, before: int, host: int | None, accelerator: int | None, place: Place
+    size: int, before: int, host: int | None, accelerator: int | None, place: Placement
 ) -> None:
     assert Memory(host=host, accelerator=accelerator).place(size, before) is place
 
@@ -44,7 +44,7 @@ def test_a_cpu_has_host_memory_only() -> None:
 
 
 def test_on_a_cpu_samples_stay_the_same_object() -> None:
-    residence, data = Residence(CPU), numbered(3)
+    residence, data = DataPlacement(CPU), numbered(3)
     assert residence.of(data) is data
 
 
@@ -76,11 +76,11 @@ def test_an_epoch_that_ends_early_leaves_nothing_to_the_next() -> None:
     assert torch.equal(buffer, batches[4])
 
 
-def feed(plan: RecordingPlan, data: Samples, memory: Memory = PLENTY, **fields: object) -> Feed:
-    return Feed(plan, data, settings(**fields), CPU, memory, lambda: None)
+def feed(plan: RecordingPlan, data: Samples, memory: Memory = PLENTY, **fields: object) -> BatchFeed:
+    return BatchFeed(plan, data, settings(**fields), CPU, memory, lambda: None)
 
 
-def taken(made: Feed, epoch: int, batches: torch.Tensor) -> list[Batch]:
+def taken(made: BatchFeed, epoch: int, batches: torch.Tensor) -> list[Batch]:
     """Copies of an epoch's batches."""
     made.begin(epoch, batches)
     found = []
@@ -154,7 +154,7 @@ def test_references_are_computed_beforehand_only_if_the_steps_want_more_of_them(
 
 @needs_cuda
 def test_samples_move_to_the_accelerator_once_and_again_when_they_change() -> None:
-    residence, data = Residence(torch.device("cuda")), numbered(1000)
+    residence, data = DataPlacement(torch.device("cuda")), numbered(1000)
     moved = residence.of(data)
     assert moved.device.type == "cuda"
     assert residence.of(data) is moved
@@ -169,7 +169,7 @@ def test_samples_move_to_the_accelerator_once_and_again_when_they_change() -> No
 def test_batches_are_the_same_wherever_the_data_lie(host: bool, references: int) -> None:
     cuda, chosen = torch.device("cuda"), settings(epochs=3, views=2)
     data, plan = numbered(1000), RecordingPlan(references=references, draws=2)
-    there = Feed(
+    there = BatchFeed(
         plan,
         data if host else data.to("cuda"),
         chosen,

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from moonfed.edge_client.training.batches import Feed
+from moonfed.edge_client.training.batches import BatchFeed
 from moonfed.edge_client.training.cuda_graph import (
     WARM_UP,
     WORTHWHILE,
-    Graphs,
     Launcher,
     Run,
+    StepCapture,
     capture_on_cuda,
     launcher,
     own_stream,
@@ -45,7 +45,7 @@ class Tape:
     def __init__(self, capture_fails: Exception | None = None, rehearsal: str = "") -> None:
         self.calls: list[str] = []
         self._error, self._rehearsal = capture_fails, rehearsal
-        self.graphs = Graphs(self._capture, self._rehearse)
+        self.graphs = StepCapture(self._capture, self._rehearse)
 
     def _capture(self, run: Run) -> Run:
         self.calls.append("capture")
@@ -124,7 +124,7 @@ def test_the_reason_is_what_broke_first(
             raise RuntimeError("the capture could not end") from None  # as torch.cuda.graph does at its end
         return run
 
-    assert Graphs(capture, lambda _: "").captured(print) is print
+    assert StepCapture(capture, lambda _: "").captured(print) is print
     assert caplog.messages[0].endswith(f"a CUDA graph cannot hold them: {reason}")
 
 
@@ -196,7 +196,7 @@ def clouds(count: int = 100) -> Samples:
 CHOSEN = settings(epochs=3, batch_size=8, hyperparameters=HYPERPARAMETERS)
 
 
-def trained(made: tuple[TorchScriptPlan, list[torch.Tensor]], data: Samples, graphs: Graphs | None) -> Trained:
+def trained(made: tuple[TorchScriptPlan, list[torch.Tensor]], data: Samples, graphs: StepCapture | None) -> Trained:
     plan, model = made
     previous = [[tensor + 0.1 for tensor in model]]
     return train_round(
@@ -211,7 +211,7 @@ def test_replays_on_the_feeds_buffers_train_like_steps_on_their_own(new_plan: Ma
     data, tape, previous = clouds(), Tape(), [[tensor + 0.1 for tensor in model]]
     expected = train_round(plan, data, model=model, previous_models=previous, received={}, settings=CHOSEN)
     plan.begin_round(model, previous, {}, HYPERPARAMETERS)
-    feed = Feed(plan, data, CHOSEN, CPU, Memory(host=10**12), lambda: None)
+    feed = BatchFeed(plan, data, CHOSEN, CPU, Memory(host=10**12), lambda: None)
     launch = Launcher(lambda: plan.step(*feed.batch), tape.graphs)
     for epoch in (1, 2, 3):
         batches = epoch_batches(len(data), CHOSEN, epoch)
@@ -224,8 +224,8 @@ def test_replays_on_the_feeds_buffers_train_like_steps_on_their_own(new_plan: Ma
         assert torch.equal(left, right)
 
 
-def new_graphs() -> Graphs:
-    return Graphs(capture_on_cuda, rehearse_on_cuda)
+def new_graphs() -> StepCapture:
+    return StepCapture(capture_on_cuda, rehearse_on_cuda)
 
 
 @needs_cuda
@@ -266,7 +266,7 @@ def test_a_capture_that_breaks_leaves_no_half_applied_step_and_dropout_goes_on(
         run()
         return ""
 
-    found = trained(made, clouds(), Graphs(capture_on_cuda, rehearse))
+    found = trained(made, clouds(), StepCapture(capture_on_cuda, rehearse))
     assert len(caplog.messages) == 1
     assert found.loss == pytest.approx(trained(made, clouds(), None).loss, rel=1e-5)
 
@@ -279,7 +279,7 @@ def test_nothing_in_an_epoch_waits_for_the_accelerator(resident: bool, new_plan:
     cuda, previous = torch.device("cuda"), [[tensor + 0.1 for tensor in model]]
     plan.begin_round(model, previous, {}, HYPERPARAMETERS)
     memory = Memory(host=10**12, accelerator=10**9 if resident else 0)
-    feed = Feed(plan, clouds().to("cuda" if resident else "cpu"), CHOSEN, cuda, memory, lambda: None)
+    feed = BatchFeed(plan, clouds().to("cuda" if resident else "cpu"), CHOSEN, cuda, memory, lambda: None)
     losses = torch.zeros((), device=cuda)
     with own_stream(cuda):
         feed.begin(1, epoch_batches(100, CHOSEN, 1))  # computes the references

@@ -16,7 +16,7 @@ from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.edge_client.agent.stream_timeout import while_wanted
 from moonfed.edge_client.agent.throttle import Throttle, slowed
-from moonfed.edge_client.agent.upload import Sending, submit
+from moonfed.edge_client.agent.upload import UpdateUpload, submit
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.encodings import KNOWN
 from moonfed.errors import MoonfedError, TooLate, Unavailable
@@ -31,7 +31,7 @@ CLOSE_SECONDS = 3.0  # closing takes milliseconds
 Reply = TypeVar("Reply")
 
 
-class Link:
+class Connection:
     """One channel, opened again after the certificate was renewed. All calls raise MoonfedError."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Link:
             encoding=str(assignment.encodings.up),
         )
         files = dict(stored.outgoing.values())
-        sending = Sending(files, self._up)
+        sending = UpdateUpload(files, self._up)
         upload = self._method(lambda fleet: fleet.Submit)
         try:
             submit(

@@ -15,13 +15,13 @@ from pathlib import Path
 from moonfed.assignment import Assignment, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.compatibility import require_runnable
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.progress import Watch, retry_advice
+from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
-from moonfed.edge_client.agent.training_window import Window
-from moonfed.edge_client.agent.transfers import REFUSALS, Closed, Superseded, Transfers
-from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.agent.training_window import TrainingWindow
+from moonfed.edge_client.agent.transfers import REFUSALS, BlobTransfers, Superseded, WindowClosed
+from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, keep_finished, tidy_finished
 from moonfed.edge_client.state.gc import drop_run, tidy
 from moonfed.edge_client.state.round_store import RunState, StoredRound, run_directory
@@ -34,11 +34,16 @@ IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memo
 log = logging.getLogger(__name__)
 
 
-class Work:
+class Executor:
     """One thread that works on assignments and ended runs, one after the other, while another thread attends."""
 
     def __init__(
-        self, settings: WorkerSettings, link: Link, child: Child, inbox: Inbox, window: Window | None = None
+        self,
+        settings: WorkerSettings,
+        link: Connection,
+        child: WorkerProcess,
+        inbox: Inbox,
+        window: TrainingWindow | None = None,
     ) -> None:
         """`window`: outside it nothing is fetched or trained; what is trained is submitted at any time."""
         state = Path(settings.state)
@@ -47,7 +52,7 @@ class Work:
         self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
         self._globals = BlobDirectory(state / "models")  # global models and state, each of use in one round
         self._link, self._child, self._inbox = link, child, inbox
-        self._transfers = Transfers(link, inbox, window)
+        self._transfers = BlobTransfers(link, inbox, window)
         self._failure: BaseException | None = None
 
     def start(self) -> None:
@@ -106,7 +111,7 @@ class Work:
             run_directory(self._runs, ended.run)
             if ended.manifest and ended.model:
                 self._keep_finished(ended, ended.manifest, ended.model)
-        except (Superseded, Closed) as reason:
+        except (Superseded, WindowClosed) as reason:
             log.info("run %s has ended; its model is fetched later: %s", ended.run, reason)
             return
         except (MoonfedError, OSError) as error:
@@ -153,7 +158,7 @@ class Work:
         return assignment.digest(self._settings.max_steps, self._settings.max_seconds, self._between)
 
     def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
-        watch = Watch(assignment, self._link, self._inbox)
+        watch = ProgressReporter(assignment, self._link, self._inbox)
         job = self._prepare(assignment, watch.wants_files)
         watch.begin_training()
         if not self._child.train(job, watch.wants):

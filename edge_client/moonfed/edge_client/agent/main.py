@@ -18,14 +18,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from moonfed.command_line import INTERRUPTED, errors_as_exit_codes
-from moonfed.edge_client.agent.training_window import Window
+from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import WrongState
 
 if TYPE_CHECKING:
-    from moonfed.edge_client.agent.connection import Link
+    from moonfed.edge_client.agent.connection import Connection
 
 NAME = "moonfed-client"
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 def _attend(settings: DeviceSettings) -> None:
     from moonfed.edge_client.agent.session import Session
-    from moonfed.edge_client.agent.worker_process import Child
+    from moonfed.edge_client.agent.worker_process import WorkerProcess
 
     link = _open_link(settings)
     worker = WorkerSettings(
@@ -61,19 +61,19 @@ def _attend(settings: DeviceSettings) -> None:
         max_memory=settings.max_memory,
         labels=settings.labels,
     )
-    window = Window.parse(settings.between) if settings.between else None
-    Session(worker, link, Child(worker), window).run()
+    window = TrainingWindow.parse(settings.between) if settings.between else None
+    Session(worker, link, WorkerProcess(worker), window).run()
 
 
-def _open_link(settings: DeviceSettings) -> Link:
-    from moonfed.edge_client.agent.connection import Link
+def _open_link(settings: DeviceSettings) -> Connection:
+    from moonfed.edge_client.agent.connection import Connection
     from moonfed.edge_client.agent.enrolment import read_identity
     from moonfed.transport import parse_address
 
     if settings.coordinator:
         parse_address(settings.coordinator, "coordinator")
     identity = None if settings.insecure else read_identity(Path(settings.state))
-    return Link(
+    return Connection(
         settings.coordinator or (identity.address if identity else ""),
         identity.name if identity else settings.plain_name,
         identity,

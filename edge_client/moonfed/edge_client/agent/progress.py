@@ -6,9 +6,9 @@ import logging
 import time
 
 from moonfed.assignment import Assignment
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.worker_process import Sign
+from moonfed.edge_client.agent.worker_process import Heartbeat
 from moonfed.errors import MoonfedError, NotFound, TooLate, WrongState
 
 REPORT_SECONDS = 2.0  # between two reports to the coordinator
@@ -17,10 +17,10 @@ ASK_SECONDS = 10.0  # between two while files are fetched: the parts of a file a
 log = logging.getLogger(__name__)
 
 
-class Watch:
+class ProgressReporter:
     """Decides whether the round is still wanted, while its files are fetched and at each sign of life of the child."""
 
-    def __init__(self, assignment: Assignment, link: Link, inbox: Inbox) -> None:
+    def __init__(self, assignment: Assignment, link: Connection, inbox: Inbox) -> None:
         self._assignment, self._link, self._inbox = assignment, link, inbox
         self._epoch = 0
         self._next_report = time.monotonic() + ASK_SECONDS
@@ -34,7 +34,7 @@ class Watch:
         """The child is about to be asked."""
         self._next_report = 0.0
 
-    def wants(self, sign: Sign | None) -> bool:
+    def wants(self, sign: Heartbeat | None) -> bool:
         """Whether training is to go on; takes the child's newest sign of life, if there is a new one."""
         if self._inbox.superseded():
             return False

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from moonfed.edge_client.agent.compatibility import describe_platform
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.enrolment import keep_identity, pending_key
-from moonfed.edge_client.agent.executor import Work
+from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.training_window import Window, now
-from moonfed.edge_client.agent.worker_process import Child
+from moonfed.edge_client.agent.training_window import TrainingWindow, now
+from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.gc import kept_runs
 from moonfed.edge_client.state.round_store import newest_samples
 from moonfed.edge_client.worker.messages import WorkerSettings
@@ -36,13 +36,15 @@ log = logging.getLogger(__name__)
 class Session:
     """One device's attendance at one coordinator."""
 
-    def __init__(self, settings: WorkerSettings, link: Link, child: Child, window: Window | None = None) -> None:
+    def __init__(
+        self, settings: WorkerSettings, link: Connection, child: WorkerProcess, window: TrainingWindow | None = None
+    ) -> None:
         """`window`: when the device attends and trains; None: always."""
         self._state, self._link, self._window = Path(settings.state), link, window
         self._platform = describe_platform(settings.accelerator, settings.threads)
         self._labels = settings.labels
         self._child, self._inbox = child, Inbox()
-        self._work = Work(settings, link, child, self._inbox, window)
+        self._work = Executor(settings, link, child, self._inbox, window)
         self._backoff = Backoff()
         self._away = False  # whether the operator was told that the coordinator is away
         self._resting = False  # whether the operator was told that the window is closed

@@ -14,7 +14,7 @@ DAYS_AHEAD = 2  # among which one window opens, even if a change of the clocks s
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TrainingWindow:
     """Opens every day at one time of day and closes at another, of the next day if that is the earlier.
 
     All moments are aware datetimes. On a day that skips or repeats an hour, a time of day that does not exist is the
@@ -26,7 +26,7 @@ class Window:
     zone: tzinfo | None = None  # None: the system's
 
     @classmethod
-    def parse(cls, text: str, zone: tzinfo | None = None) -> Window:
+    def parse(cls, text: str, zone: tzinfo | None = None) -> TrainingWindow:
         """Reads HH:MM-HH:MM; InvalidInput if it is anything else."""
         found = _WINDOW.fullmatch(text)
         hours = [int(part) for part in found.groups()] if found else [0, 0, 0, 0]

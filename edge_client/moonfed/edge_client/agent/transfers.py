@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.edge_client.agent.connection import Link
+from moonfed.edge_client.agent.connection import Connection
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.training_window import Window, now
+from moonfed.edge_client.agent.training_window import TrainingWindow, now
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.errors import (
     AlreadyExists,
@@ -42,14 +42,14 @@ class Superseded(Exception):
     """The current task is no longer wanted."""
 
 
-class Closed(WrongState):
+class WindowClosed(WrongState):
     """The device's training window has closed."""
 
 
-class Transfers:
+class BlobTransfers:
     """What the work thread brings and sends for the inbox's current task."""
 
-    def __init__(self, link: Link, inbox: Inbox, window: Window | None = None) -> None:
+    def __init__(self, link: Connection, inbox: Inbox, window: TrainingWindow | None = None) -> None:
         """`window`: outside it nothing is fetched; what is trained is submitted at any time."""
         self.ending = threading.Event()  # set when the device shuts down
         self._link, self._inbox, self._window = link, inbox, window
@@ -86,7 +86,7 @@ class Transfers:
             return None
         seconds = self._window.seconds_until_close(now())
         if seconds == 0:
-            raise Closed(f"the training window of this device, {self._window}, has closed")
+            raise WindowClosed(f"the training window of this device, {self._window}, has closed")
         return seconds
 
     def _is_open(self) -> bool:

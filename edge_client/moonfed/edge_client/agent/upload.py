@@ -16,7 +16,7 @@ from moonfed.v1 import blob_pb2, fleet_pb2
 Offsets = Mapping[str, int]
 
 
-class Sending:
+class UpdateUpload:
     """The parts of one update on their way, at a bounded rate if there is a throttle."""
 
     def __init__(self, files: Mapping[BlobRef, Path], throttle: Throttle | None = None) -> None:
@@ -39,7 +39,7 @@ class Sending:
 
 
 def submit(
-    method: Callable[..., Iterable[fleet_pb2.SubmitReply]], header: fleet_pb2.SubmitHeader, sending: Sending
+    method: Callable[..., Iterable[fleet_pb2.SubmitReply]], header: fleet_pb2.SubmitHeader, sending: UpdateUpload
 ) -> None:
     """Returns when the coordinator has the update for good; doing it again is harmless.
 
@@ -60,7 +60,7 @@ def submit(
 
 
 def _requests(
-    header: fleet_pb2.SubmitHeader, sending: Sending, resume: queue.SimpleQueue[Offsets | None]
+    header: fleet_pb2.SubmitHeader, sending: UpdateUpload, resume: queue.SimpleQueue[Offsets | None]
 ) -> Iterator[fleet_pb2.SubmitRequest]:
     yield fleet_pb2.SubmitRequest(header=header)
     offsets = resume.get()

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class Heartbeat:
     """How far the child is."""
 
     fraction: float
@@ -35,7 +35,7 @@ class Sign:
     loss: float | None  # the newest whole epoch's
 
 
-class Child:
+class WorkerProcess:
     """One training process, started when it is needed. All calls but `end` come from one long-lived thread."""
 
     def __init__(self, settings: WorkerSettings, silence_seconds: float = SILENCE_SECONDS) -> None:
@@ -53,7 +53,7 @@ class Child:
         self._answer(encode("check"), lambda _: True)
         self.end()
 
-    def train(self, job: Job, wanted: Callable[[Sign | None], bool]) -> bool:
+    def train(self, job: Job, wanted: Callable[[Heartbeat | None], bool]) -> bool:
         """Trains one round; False if `wanted` said no on the way.
 
         `wanted` is called for each sign of life, and with None now and then. Raises TrainingFailed if the child
@@ -93,7 +93,7 @@ class Child:
             process.stdin.write(line)
             process.stdin.flush()
 
-    def _answer(self, command: bytes, wanted: Callable[[Sign | None], bool]) -> str:
+    def _answer(self, command: bytes, wanted: Callable[[Heartbeat | None], bool]) -> str:
         """Sends a command and waits for its last message; whatever is raised, the child is ended first.
 
         A child whose answer nobody waited for would give it to the next command. One that failed may have left torch
@@ -105,7 +105,7 @@ class Child:
             self.end()
             raise
 
-    def _await_answer(self, command: bytes, wanted: Callable[[Sign | None], bool]) -> str:
+    def _await_answer(self, command: bytes, wanted: Callable[[Heartbeat | None], bool]) -> str:
         process = self._process or self._start()
         self._send(process, command)
         deadline = time.monotonic() + self._silence_seconds
@@ -128,7 +128,7 @@ class Child:
                 raise errors.TrainingFailed(
                     f"the training process gave no sign of life for {self._silence_seconds:g} seconds and was ended"
                 )
-            if not stopping and not wanted(Sign(**fields) if kind == "progress" else None):
+            if not stopping and not wanted(Heartbeat(**fields) if kind == "progress" else None):
                 stopping, deadline = True, time.monotonic() + STOP_SECONDS
                 self._send(process, encode("stop"))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 
 from moonfed.edge_client.resources.available_memory import Available
-from moonfed.edge_client.resources.placement import Memory, Place
+from moonfed.edge_client.resources.placement import Memory, Placement
 from moonfed.errors import ResourceExhausted
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Manifest, Roles
 from moonfed.schema import TensorSpec, model_size
@@ -66,13 +66,13 @@ class Need:
         """
         host, accelerator = dict(self.host), dict(self.accelerator)
         room = Memory(host=available.host, accelerator=available.accelerator)
-        if available.accelerator is not None and room.place(accelerator.get(SAMPLES, 0)) is not Place.ACCELERATOR:
+        if available.accelerator is not None and room.place(accelerator.get(SAMPLES, 0)) is not Placement.ACCELERATOR:
             del accelerator[SAMPLES]
         place = room.place(self.parts().get(REFERENCES, 0), accelerator.get(SAMPLES, 0))
-        if place is Place.STEP:
+        if place is Placement.STEP:
             for memory in (host, accelerator):
                 memory.pop(REFERENCES, None)
-        elif place is Place.HOST and available.accelerator is not None:
+        elif place is Placement.HOST and available.accelerator is not None:
             host[REFERENCES] = accelerator.pop(REFERENCES, 0)
         return Need(host=host, accelerator=accelerator)
 

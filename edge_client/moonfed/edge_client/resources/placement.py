@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class Place(Enum):
+class Placement(Enum):
     """Where something lies; STEP: nowhere, since the step computes it."""
 
     ACCELERATOR = auto()
@@ -21,8 +21,8 @@ class Memory:
     host: int | None  # None: the system does not tell
     accelerator: int | None = None  # None: there is none, the CPU computes
 
-    def place(self, size: int, before: int = 0) -> Place:
+    def place(self, size: int, before: int = 0) -> Placement:
         """Where something of that size lies; `before`: bytes that the accelerator has been given of this memory."""
         if self.accelerator is not None and 2 * (before + size) <= self.accelerator:
-            return Place.ACCELERATOR
-        return Place.HOST if self.host is None or 2 * size <= self.host else Place.STEP
+            return Placement.ACCELERATOR
+        return Placement.HOST if self.host is None or 2 * size <= self.host else Placement.STEP

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from moonfed.edge_client.training.data_placement import Memory, Place, Samples
+from moonfed.edge_client.training.data_placement import Memory, Placement, Samples
 from moonfed.edge_client.training.rng import RoundSettings, sample_draws, steps_in_round, steps_per_epoch
 from moonfed.edge_client.training.row_gather import FetchedRows, ResidentRows, uploaded
 from moonfed.plan import Plan
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     draws: torch.Tensor
 
 
-class Feed:
+class BatchFeed:
     """The batches of one round."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Feed:
         `in_time`: whether the round has seconds left; references are not computed beyond them.
         """
         self._data, self._device = data, device
-        self._copies = _Copies(plan, data, settings, device, memory, sign, in_time)
+        self._copies = _AugmentedCopies(plan, data, settings, device, memory, sign, in_time)
         self._resident, self._fetched = ResidentRows(device), FetchedRows(device)
         self._batch: Batch | None = None
 
@@ -71,7 +71,7 @@ class Feed:
         self._fetched.fill()
 
 
-class _Copies:
+class _AugmentedCopies:
     """The round's augmented copies of the data, each as its draws [N, R] and references [N, …].
 
     A copy that comes back in a later epoch is kept with its references, which are frozen: all data without
@@ -122,7 +122,7 @@ class _Copies:
     def _home(self, size: int) -> torch.device | None:
         """Where references of that many bytes lie, and those of the views to come; None leaves them to the step."""
         place = self._memory.place(self._count * size, self._data.bytes_on(self._device))
-        return {Place.ACCELERATOR: self._device, Place.HOST: torch.device("cpu"), Place.STEP: None}[place]
+        return {Placement.ACCELERATOR: self._device, Placement.HOST: torch.device("cpu"), Placement.STEP: None}[place]
 
 
 def compute_references(

@@ -28,7 +28,7 @@ _broken: list[torch.cuda.CUDAGraph] = []  # torch's allocator goes on asking a g
 log = logging.getLogger(__name__)
 
 
-class Graphs:
+class StepCapture:
     """Captures the steps of one process' rounds, until a step cannot be captured: from then on none is.
 
     What a failed capture leaves of torch's state is good enough to go on with, but not to capture again.
@@ -67,7 +67,7 @@ class Graphs:
 class Launcher:
     """Launches a round's steps, one with each call."""
 
-    def __init__(self, run: Run, graphs: Graphs | None = None, pace: Pace | None = None) -> None:
+    def __init__(self, run: Run, graphs: StepCapture | None = None, pace: LaunchLimiter | None = None) -> None:
         """Without `graphs` all steps are launched as they are, without `pace` as fast as it goes."""
         self._run, self._graphs, self._pace = run, graphs, pace
         self._launched = 0
@@ -85,14 +85,14 @@ class Launcher:
             self._pace.keep()
 
 
-def launcher(run: Run, steps: int, device: torch.device, graphs: Graphs | None, timed: bool) -> Launcher:
+def launcher(run: Run, steps: int, device: torch.device, graphs: StepCapture | None, timed: bool) -> Launcher:
     """For a round of so many steps; `timed`: whether its seconds count. Graphs and pace are CUDA's."""
     if device.type != "cuda":
         return Launcher(run)
-    return Launcher(run, graphs if steps >= WORTHWHILE else None, Pace() if timed else None)
+    return Launcher(run, graphs if steps >= WORTHWHILE else None, LaunchLimiter() if timed else None)
 
 
-class Pace:
+class LaunchLimiter:
     """Keeps the host close to the accelerator, so that a step that was launched in time is also done in time."""
 
     def __init__(self) -> None:
@@ -173,4 +173,4 @@ def _first_reason(error: BaseException) -> str:
     return lines[0] if lines else type(first).__name__
 
 
-CUDA_GRAPHS = Graphs(capture_on_cuda, rehearse_on_cuda)  # this process'
+CUDA_GRAPHS = StepCapture(capture_on_cuda, rehearse_on_cuda)  # this process'

@@ -12,12 +12,12 @@ import torch
 
 from moonfed.edge_client.resources.available_memory import ROOT, held_memory, host_available
 from moonfed.edge_client.resources.placement import Memory as Memory
-from moonfed.edge_client.resources.placement import Place as Place
+from moonfed.edge_client.resources.placement import Placement as Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Raw inputs [N, …] and labels [N] int64; in host memory, unless a `Residence` has moved them."""
+    """Raw inputs [N, …] and labels [N] int64; in host memory, unless a `DataPlacement` has moved them."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -53,7 +53,7 @@ def _host_memory() -> int | None:
     return None if room is None else max(0, room - held_memory(ROOT, "RssAnon"))
 
 
-class Residence:
+class DataPlacement:
     """Keeps samples on the accelerator if that is their place, from round to round."""
 
     def __init__(self, device: torch.device) -> None:
@@ -67,7 +67,7 @@ class Residence:
             return self._moved
         self._source = self._moved = None  # not the old and the new there at once
         size = data.bytes_on(data.device)
-        if self._device.type == "cpu" or free_memory(self._device).place(size) is not Place.ACCELERATOR:
+        if self._device.type == "cpu" or free_memory(self._device).place(size) is not Placement.ACCELERATOR:
             return data
         self._source, self._moved = data, data.to(self._device)
         return self._moved

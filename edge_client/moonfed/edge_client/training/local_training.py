@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from moonfed.edge_client.training.batches import Feed
+from moonfed.edge_client.training.batches import BatchFeed
 from moonfed.edge_client.training.budget import Budget
-from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, Graphs, launcher, own_stream
+from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, StepCapture, launcher, own_stream
 from moonfed.edge_client.training.data_placement import Samples as Samples
 from moonfed.edge_client.training.data_placement import free_memory
 from moonfed.edge_client.training.rng import RoundSettings as RoundSettings
@@ -71,7 +71,7 @@ def train_round(
     accelerator: torch.device | None = None,
     clock: Callable[[], float] = time.monotonic,
     started: float | None = None,
-    graphs: Graphs | None = CUDA_GRAPHS,
+    graphs: StepCapture | None = CUDA_GRAPHS,
 ) -> Trained:
     """Trains the global model on this device's data; raises what `progress` raises, such as Stopped.
 
@@ -97,7 +97,7 @@ def train_round(
             survey(plan, data, spec.batch_size, budget.taken, sign)
         # Steps: whole epochs, until the device's budget is spent.
         memory = free_memory(accelerator, data.bytes_on(accelerator))
-        feed = Feed(plan, data, settings, accelerator, memory, sign, budget.in_time)
+        feed = BatchFeed(plan, data, settings, accelerator, memory, sign, budget.in_time)
         losses = torch.zeros((), device=accelerator)
         timed = settings.max_seconds is not None
         launch = launcher(lambda: losses.add_(plan.step(*feed.batch)), budget.steps, accelerator, graphs, timed)

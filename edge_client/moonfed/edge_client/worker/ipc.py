@@ -16,7 +16,7 @@ from moonfed.edge_client.worker.messages import decode, encode
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-class Parent:
+class ParentPipe:
     """The parent, as the child sees it. Standard input and output are put out of reach of plans and user code."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Parent:
         os._exit(0)  # the parent has gone: nobody wants what the main thread does
 
 
-class Notes(logging.Handler):
+class LogForwarder(logging.Handler):
     """Makes log records lines in the parent's log."""
 
-    def __init__(self, parent: Parent) -> None:
+    def __init__(self, parent: ParentPipe) -> None:
         super().__init__()
         self._parent = parent
 

@@ -14,7 +14,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from moonfed.edge_client.data.source import open_source
-from moonfed.edge_client.worker.ipc import Notes, Parent, die_with
+from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import MoonfedError
 
@@ -27,10 +27,10 @@ BESIDE_STEPS = 0.01  # of a round's fraction: reading data, references, surveys 
 REASON_LENGTH = 300  # characters; the log on this device has the whole traceback
 
 
-class Worker:
+class TrainingWorker:
     """Does what the parent asks, one command at a time."""
 
-    def __init__(self, settings: WorkerSettings, parent: Parent) -> None:
+    def __init__(self, settings: WorkerSettings, parent: ParentPipe) -> None:
         self._settings, self._parent = settings, parent
         self._trainer: Trainer | None = None
         self._next_sign = 0.0
@@ -84,9 +84,9 @@ class Worker:
 def main() -> None:
     """Answers the parent's commands until its pipe closes."""
     die_with(int(sys.argv[2]))
-    parent = Parent()
-    logging.basicConfig(handlers=[Notes(parent)], level=logging.INFO, format="%(message)s")
-    worker = Worker(WorkerSettings(**json.loads(sys.argv[1])), parent)
+    parent = ParentPipe()
+    logging.basicConfig(handlers=[LogForwarder(parent)], level=logging.INFO, format="%(message)s")
+    worker = TrainingWorker(WorkerSettings(**json.loads(sys.argv[1])), parent)
     while True:
         kind, fields = parent.next_command()
         try:

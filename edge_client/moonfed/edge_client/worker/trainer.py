@@ -15,7 +15,7 @@ from moonfed.edge_client.data.source import Reader, open_source
 from moonfed.edge_client.resources.available_memory import available_memory, resident_memory
 from moonfed.edge_client.resources.memory_estimate import require_fits, round_bytes
 from moonfed.edge_client.state.round_store import RunState, StoredRound
-from moonfed.edge_client.training.data_placement import Residence
+from moonfed.edge_client.training.data_placement import DataPlacement
 from moonfed.edge_client.training.local_training import Progress, Samples
 from moonfed.edge_client.training.round_files import train_job
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
@@ -49,7 +49,7 @@ class Trainer:
         self._plan: Plan | None = None
         self._plan_file = ""
         self._accelerator = torch.device(settings.accelerator)
-        self._residence = Residence(self._accelerator)
+        self._residence = DataPlacement(self._accelerator)
         self._samples: tuple[Samples, Samples] | None = None  # to train on, held out; in host memory
 
     def train(self, job: Job) -> StoredRound:
@@ -79,7 +79,10 @@ class Trainer:
     def _read(self, manifest: Manifest) -> tuple[Samples, Samples]:
         raw = self._reader.read_if_changed(manifest.input, manifest.classes, self._reading)
         if raw is not None:
-            self._samples, self._residence = None, Residence(self._accelerator)  # not the old ones and the new at once
+            self._samples, self._residence = (
+                None,
+                DataPlacement(self._accelerator),
+            )  # not the old ones and the new at once
             trained, held_out = split(raw, self._settings.holdout)
             self._samples = _in_torch(trained), _in_torch(held_out)
             log.info("%d samples to train on, %d held out", len(trained), len(held_out))

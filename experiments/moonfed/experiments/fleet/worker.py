@@ -23,7 +23,7 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.training.local_training import Samples, evaluate
 from moonfed.edge_client.training.round_files import train_job
-from moonfed.edge_client.worker.ipc import Notes, Parent, die_with
+from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with
 from moonfed.edge_client.worker.messages import Job
 from moonfed.edge_client.worker.trainer import require_accelerator
 from moonfed.errors import MoonfedError
@@ -81,8 +81,8 @@ def main() -> None:
     """Answers the parent's commands, one at a time, until its pipe closes or it dies."""
     output, accelerator, parent_id = sys.argv[1:]
     die_with(int(parent_id))
-    parent = Parent()
-    logging.basicConfig(handlers=[Notes(parent)], level=logging.WARNING, format="%(message)s")
+    parent = ParentPipe()
+    logging.basicConfig(handlers=[LogForwarder(parent)], level=logging.WARNING, format="%(message)s")
     worker: Worker | None = None
     while True:
         kind, fields = parent.next_command()
