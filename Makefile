@@ -2,9 +2,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses 2 --dist worksteal
+ARITHMETIC := tests/export/methods tests/export/test_plan_builder.py tests/edge_client/training \
+	tests/experiments/fleet/test_server_rules.py
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test soak search lint bench proto
+.PHONY: setup demo test quick processors soak search lint bench proto
 
 setup: $(INSTALLED) ## makes .venv with everything
 
@@ -20,6 +22,14 @@ demo: setup ## a coordinator and five devices on this machine; ends with build/d
 
 test: setup ## everything, in two processes
 	$(BIN)/python -m pytest $(PARALLEL)
+
+quick: setup ## the fast tests of every part: three minutes
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+processors: setup ## the arithmetic on the kernels of older processors: two minutes
+	for setting in ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=SSE41; do \
+		echo "$$setting" && env "$$setting" $(BIN)/python -m pytest $(PARALLEL) $(ARITHMETIC) || exit 1; \
+	done
 
 soak: setup ## kills a coordinator 200 times at random moments of a run, of one on servers and of an asynchronous one: some 20 minutes
 	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py tests/faults/test_asynchronous_kills.py

@@ -2,8 +2,84 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.session_cache import CACHE
+
+# `make quick` leaves these out. Every part keeps tests outside this list.
+SLOW = (
+    "tests/benchmarks/",
+    "tests/coordinator/aggregation/test_robust_runs.py",
+    "tests/coordinator/runs/test_asynchronous_runs.py",
+    "tests/coordinator/storage/test_blob_stores.py",
+    "tests/coordinator/storage/test_recovery.py",
+    "tests/coordinator/storage/test_shared_database.py",
+    "tests/coordinator/test_server.py",
+    "tests/deploy/test_kserve.py",
+    "tests/deploy/test_wheel.py",
+    "tests/edge_client/agent/test_compatibility.py",
+    "tests/edge_client/agent/test_enrolment.py",
+    "tests/edge_client/agent/test_proxies.py",
+    "tests/edge_client/agent/test_session.py",
+    "tests/edge_client/agent/test_stopping.py",
+    "tests/edge_client/agent/test_worker_process.py",
+    "tests/edge_client/profile/",
+    "tests/edge_client/resources/test_memory_estimate.py",
+    "tests/edge_client/test_imports.py",
+    "tests/edge_client/test_predict.py",
+    "tests/experiments/fleet/",
+    "tests/export/test_bundle_builder.py",
+    "tests/export/test_cli.py",
+    "tests/export/test_plan_capture.py",
+    "tests/export/test_plan_precision.py",
+    "tests/faults/test_asynchronous_kills.py",
+    "tests/faults/test_backup.py",
+    "tests/faults/test_bad_network.py",
+    "tests/faults/test_failpoints.py",
+    "tests/faults/test_power_loss.py",
+    "tests/faults/test_sigkill_loop.py",
+    "tests/faults/test_state_machine.py",
+    "tests/federation/test_demo.py",
+    "tests/federation/test_federation.py",
+    "tests/federation/test_fleets.py",
+    "tests/federation/test_predictions.py",
+    "tests/federation/test_simulation.py",
+    "tests/federation/test_user_defined_models.py",
+    "tests/release/test_documentation.py",
+    "tests/release/test_follow.py",
+    "tests/release/test_image_client.py",
+    "tests/release/test_released_on_triton.py",
+    "tests/release/test_repository_command.py",
+    "tests/release/test_served_releases.py",
+    "tests/release/test_signing.py",
+    "tests/release/test_variants.py",
+    "tests/replicas/test_deploy.py",
+    "tests/replicas/test_two_replicas.py",
+    "tests/serving/test_against_triton.py",
+    "tests/serving/test_kserve_client.py",
+    "tests/serving/test_readme.py",
+    "tests/serving/test_server_lifecycle.py",
+)
 
 # The same examples everywhere, so that a commit passes or fails on every machine alike, however busy that one is.
 settings.register_profile("moonfed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("moonfed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the directory of compiled plans and bundles that both test processes share."""
+    if CACHE not in os.environ:
+        os.environ[CACHE] = tempfile.mkdtemp(prefix="moonfed-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(CACHE)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make quick` leaves out."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)

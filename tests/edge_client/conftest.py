@@ -24,13 +24,13 @@ from moonfed.export.methods import METHODS, ExchangeShapes, Method
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.export.optimiser import Sgd
-from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.tensors import write_model
 from moonfed.training_spec import TrainingSpec
 from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
 from tests.support.authority import DAY, Authority, certified_key
+from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE, Coordinator
 
 FEATURES = InputSpec(kind="features", shape=(6,))
@@ -93,7 +93,7 @@ def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
         "weight_decay": sgd.weight_decay,
         **method.coefficients(),
     }
-    plan = plan_bytes(compile_plan(network, method, list(hyperparameters), model="tested"))
+    plan = cached_plan(network, method, hyperparameters)
     specs = tensor_specs(network)
     shapes = ExchangeShapes(
         parameters=tuple(spec for spec in specs if spec.kind == "parameter"), classes=len(CLASSES), width=256

@@ -17,10 +17,10 @@ from moonfed.edge_client.state.finished_models import keep_finished
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
-from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest
 from moonfed.tensors import write_model
 from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, Bundle, write_samples
+from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE
 
 PICTURES = InputSpec(kind="image", shape=(8, 8, 3))
@@ -39,7 +39,7 @@ def finish(state: Path, bundle: Bundle, spec: InputSpec, run: str, seed: int) ->
     network = build_network(kind, spec, len(CLASSES), mean=None, deviation=None, seed=seed)
     hyperparameters = dict(bundle.manifest.training.hyperparameters)
     method = METHODS["moon"](mu=1.0, tau=0.5, previous_models=1)
-    plan = plan_bytes(compile_plan(network, method, list(hyperparameters), model="tested"))
+    plan = cached_plan(network, method, hyperparameters)
     specs = tensor_specs(network)
     sources = state / f"sources-{seed}"  # hard links are made of what never changes
     sources.mkdir(parents=True)

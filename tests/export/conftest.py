@@ -11,10 +11,10 @@ from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
 from moonfed.export.optimiser import Sgd
-from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import TensorSpec, Vector
+from tests.support.compiled import cached_plan
 
 IMAGE = InputSpec(kind="image", shape=(32, 32, 3))
 # One thread: on a busy machine two threads spend their time waiting for each other, and results depend on their number.
@@ -52,7 +52,7 @@ def new_plan(tmp_path: Path) -> NewPlan:
     ) -> TorchScriptPlan:
         chosen = METHODS[method](**settings)
         names = [*hyperparameters(), *chosen.coefficients()]
-        save_plan(tmp_path / "plan.pt", compile_plan(network, chosen, names, model="tested"))
+        (tmp_path / "plan.pt").write_bytes(cached_plan(network, chosen, names))
         return load_plan(tmp_path / "plan.pt", device, precision=precision, memory_format=memory_format)
 
     return make

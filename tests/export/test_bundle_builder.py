@@ -28,6 +28,7 @@ from moonfed.registry import selection_of
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.tensors import TensorSpec, open_model, split, write_model
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, another_model
+from tests.support.compiled import cached_bundle
 
 MINE = "tests.support.residual_network"
 PICTURES = BundleRecipe(
@@ -59,7 +60,7 @@ EXCHANGED: list[tuple[str, list[str], list[str], list[str]]] = [
 
 @pytest.fixture(scope="module")
 def pictures() -> Bundle:
-    return build_bundle(PICTURES)
+    return cached_bundle(PICTURES)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from moonfed.blobs import BlobRef
 from moonfed.bundle import Bundle
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, ResourceExhausted, Unavailable
 from moonfed.export.binding import read_metadata
-from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.coordinator_client import CoordinatorClient, connect, global_model, global_models
 from moonfed.export.evaluator import Evaluator, RoundScore, open_evaluator
@@ -30,6 +29,7 @@ from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model
 from moonfed.v1 import control_pb2
 from tests.export.conftest import FEATURES, another_model
+from tests.support.compiled import cached_bundle
 from tests.support.control_service import Control
 
 PATIENCE = 60.0
@@ -39,7 +39,7 @@ NOWHERE = Path("nowhere")
 
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
-    return build_bundle(BundleRecipe(name="table", model="mlp", input=FEATURES, classes=CLASSES))
+    return cached_bundle(BundleRecipe(name="table", model="mlp", input=FEATURES, classes=CLASSES))
 
 
 @pytest.fixture

@@ -23,6 +23,10 @@ from moonfed.tensors import Vector, open_model
 from moonfed.transport import fetch_blob, from_message, open_channel
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
+from tests.experiments.conftest import compile_once
+from tests.support.session_cache import cached
+
+__all__ = ["compile_once"]
 
 PATIENCE = 120.0  # seconds; nothing here should take more than a few
 
@@ -51,20 +55,14 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Builds bundles for the digits through the command line, each only once."""
-    made: dict[str, Path] = {}
+def make_bundle() -> Callable[..., Path]:
+    """Build bundles for the digits through the command line, each only once."""
 
     def make(method: str, **hyperparameters: float) -> Path:
-        key = f"{method} {sorted(hyperparameters.items())}"
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("bundle") / "bundle"
-            options = [word for name, value in hyperparameters.items() for word in ("--set", f"{name}={value}")]
-            run(
-                *("moonfed-export", "bundle", "--model", "cnn", "--input", "8x8x1", "--classes", "10"),
-                *("--method", method, "--set", "batch_size=32", *options, "--output", str(made[key])),
-            )
-        return made[key]
+        chosen = [word for name, value in sorted(hyperparameters.items()) for word in ("--set", f"{name}={value}")]
+        options = ("--method", method, "--set", "batch_size=32", *chosen)
+        command = ("moonfed-export", "bundle", "--model", "cnn", "--input", "8x8x1", "--classes", "10", *options)
+        return cached(" ".join(command).encode(), lambda path: run(*command, "--output", str(path)))
 
     return make
 

@@ -11,12 +11,13 @@ import torch
 from sklearn.datasets import load_digits
 
 from moonfed.bundle import Bundle
-from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.plan import load_plan
 from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model, split
+from tests.support.compiled import cached_bundle
+from tests.support.session_cache import cached
 
 EPOCHS, BATCH = 8, 32
 TRAINED = 1000  # samples; then as many for calibration, then the test data
@@ -54,11 +55,15 @@ class Trained:
 
 def train_digits(directory: Path) -> Trained:
     inputs, labels = _digits()
-    bundle = build_bundle(RECIPE)
+    bundle = cached_bundle(RECIPE)
     end = TRAINED + CALIBRATED
     np.savez(directory / "calibration.npz", inputs=inputs[TRAINED:end])
     np.savez(directory / "test.npz", inputs=inputs[end:], labels=labels[end:])
-    model = _train(bundle, directory, inputs[:TRAINED], labels[:TRAINED])
+    trained = cached(
+        b"trained digits",
+        lambda path: path.write_bytes(_train(bundle, directory, inputs[:TRAINED], labels[:TRAINED]).tobytes()),
+    )
+    model = np.fromfile(trained, np.float32)
     test = RawSamples(inputs=inputs[end:], labels=labels[end:])
     return Trained(bundle=bundle, model=model, directory=directory, test=test)
 

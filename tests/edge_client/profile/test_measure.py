@@ -19,12 +19,12 @@ from moonfed.edge_client.resources.available_memory import Available
 from moonfed.edge_client.resources.memory_estimate import Need
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, ResourceExhausted
-from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.training_spec import TrainingSpec
 from tests.edge_client.conftest import PROGRAM
 from tests.edge_client.conftest import Bundle as SmallBundle
+from tests.support.compiled import cached_bundle
 
 TIMES = Times(step=0.010, step_with_references=0.016, references=0.005, evaluation=0.002)
 
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
         method="moon",
         settings={"batch_size": "32", "epochs": "4"},
     )
-    built, path = build_bundle(recipe), tmp_path_factory.mktemp("bundle") / "bundle.zip"
+    built, path = cached_bundle(recipe), tmp_path_factory.mktemp("bundle") / "bundle.zip"
     write_bundle(path, built)
     return path, built
 

@@ -36,12 +36,12 @@ from moonfed.edge_client.training.data_placement import Memory, Placement
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.edge_client.worker.trainer import Trainer
 from moonfed.errors import ResourceExhausted
-from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.sizes import human
 from moonfed.tensors import TensorSpec
 from tests.edge_client.conftest import Bundle, Device
+from tests.support.compiled import cached_bundle
 from tests.support.device_coordinator import Coordinator
 
 MB = 10**6
@@ -284,7 +284,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
     recipe = BundleRecipe(
         name="measured", model=model, input=PICTURES, classes=tuple("abcdefghij"), method=method, settings=settings
     )
-    built = build_bundle(recipe)
+    built = cached_bundle(recipe)
     manifest, contents, blobs = built.manifest, built.contents, BlobDirectory(tmp_path / "blobs")
     files = {name: str(blobs.path(blobs.put_bytes(content).sha256)) for name, content in contents.items()}
     generator = np.random.default_rng(0)

@@ -1,0 +1,44 @@
+"""Plans and bundles that are compiled once per session, by whichever of the two test processes needs them first.
+
+Compilation is deterministic (tests/export/test_bundle_builder.py), so a test that is not about compilation may share
+its result.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.export.methods import Method
+from moonfed.export.network import Network
+from moonfed.export.plan_builder import compile_plan, plan_bytes
+from tests.support.session_cache import cached
+
+
+def cached_bundle(recipe: BundleRecipe) -> Bundle:
+    """Build a bundle, or read the one that was built from an equal recipe."""
+    return read_bundle(cached(b"bundle" + repr(recipe).encode(), lambda path: write_bundle(path, build_bundle(recipe))))
+
+
+def cached_plan(
+    network: Network,
+    method: Method,
+    hyperparameter_names: Iterable[str],
+    *,
+    augmentation: torch.nn.Module | None = None,
+    model: str = "tested",
+) -> bytes:
+    """Compile a plan, or read the one that was compiled from an equal network and method."""
+    names = list(hyperparameter_names)
+    key = pickle.dumps((network, method, names, augmentation, model))
+
+    def write(path: Path) -> None:
+        path.write_bytes(plan_bytes(compile_plan(network, method, names, augmentation=augmentation, model=model)))
+
+    return cached(b"plan" + key, write).read_bytes()

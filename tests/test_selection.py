@@ -1,0 +1,23 @@
+"""What `make quick` leaves out exists, and is never all of a part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SLOW
+
+TESTS = Path(__file__).parent
+WITHOUT_QUICK = {"benchmarks"}  # which test only that the benchmarks run
+
+
+@pytest.mark.parametrize("path", SLOW)
+def test_what_is_slow_exists(path: str) -> None:
+    assert (TESTS.parent / path).exists()
+
+
+@pytest.mark.parametrize("part", sorted({path.parent.name for path in TESTS.glob("*/__init__.py")} - {"support"}))
+def test_every_part_has_quick_tests(part: str) -> None:
+    files = [str(file.relative_to(TESTS.parent)) for file in (TESTS / part).rglob("test_*.py")]
+    assert (part in WITHOUT_QUICK) == all(file.startswith(SLOW) for file in files)
