@@ -1,4 +1,4 @@
-"""What can be checked of the images, the unit and their documentation without building or starting any of them."""
+"""Static checks of the images, the units and their documentation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ else:  # pragma: no cover - development needs 3.11
 
 
 def instructions(image: str) -> list[tuple[str, str]]:
-    """(instruction, the rest) of a Dockerfile, with continued lines joined."""
+    """Return a Dockerfile's (instruction, rest) pairs, with continued lines joined."""
     lines = [line for line in (DEPLOY / f"{image}.Dockerfile").read_text().splitlines() if not line.startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
     pairs = [line.partition(" ") for line in joined.splitlines() if line.strip()]
@@ -40,7 +40,7 @@ def values(image: str, name: str) -> list[str]:
 
 
 def pip_words(image: str) -> list[str]:
-    """The words of all its pip commands, with build arguments at their defaults."""
+    """Return the words of all pip commands, with build arguments at their defaults."""
     runs = " && ".join(values(image, "RUN"))
     for argument in values(image, "ARG"):
         name, _, default = argument.partition("=")
@@ -85,10 +85,10 @@ def test_an_image_does_not_run_as_root_or_contain_developer_files(image: str) ->
     ignored = (DEPLOY / f"{image}.Dockerfile.dockerignore").read_text().splitlines()
     assert "*" in ignored
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    rooms = {directory.partition("/")[0] for directory in settings["package-dir"].values()}
-    taken = {line.removeprefix("!") for line in ignored if line.startswith("!")}
-    assert taken == rooms | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
-    assert all((ROOT / name).exists() for name in taken)
+    parts = {directory.partition("/")[0] for directory in settings["package-dir"].values()}
+    included = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    assert included == parts | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+    assert all((ROOT / name).exists() for name in included)
 
 
 def test_an_installation_has_every_package() -> None:
@@ -122,7 +122,7 @@ def test_the_unit_is_valid_for_systemd(tmp_path: Path) -> None:
 
 
 def command_lines() -> Iterator[tuple[str, list[str]]]:
-    """(where, arguments) of every moonfed-client that is to be started."""
+    """Return (location, arguments) of every moonfed-client command line."""
     for image in IMAGES:
         assert values(image, "ENTRYPOINT") == [f'["{PROGRAM}"]']
         yield image, [word.strip('",') for word in values(image, "CMD")[0].strip("[]").split()]

@@ -1,4 +1,4 @@
-"""What can be checked of KServe's manifests without a cluster."""
+"""Checks of KServe's manifests without a cluster."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_our_server_listens_on_the_ports_of_kserve_and_its_probes() -> None:
 
 
 def test_the_server_image_installs_the_serving_dependencies_without_torch(tmp_path: Path) -> None:
-    """Runs the image's own line against pyproject.toml."""
+    """Run the image's own command on pyproject.toml."""
     text = (DEPLOY / "server.Dockerfile").read_text()
     (line,) = (line for line in text.splitlines() if line.strip().startswith("python -c"))
     code = shlex.split(line.strip().partition(">")[0].rstrip())[2].replace("/tmp/pyproject.toml", str(PROJECT))

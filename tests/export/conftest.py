@@ -39,7 +39,7 @@ def resnet() -> Network:
 
 @pytest.fixture
 def new_plan(tmp_path: Path) -> NewPlan:
-    """A plan as a device gets it: compiled, saved, loaded."""
+    """Build plans as a device gets them: compiled, saved, loaded."""
 
     def make(
         network: Network,
@@ -84,7 +84,7 @@ def batches(
 
 
 def another_model(manifest: Manifest, seed: int = 0) -> Vector:
-    """Random weights that no build made; statistics are positive, as variances must be."""
+    """Return random weights; statistics are positive, as variances must be."""
     generator = np.random.default_rng(seed)
 
     def values(spec: TensorSpec) -> Vector:

@@ -1,4 +1,4 @@
-"""What a step keeps of each sample, against a count by hand."""
+"""The activation memory per sample, compared with a count by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moonfed.manifest import InputSpec
 
 
 def test_activation_bytes_count_what_gradients_need() -> None:
-    """Each layer's input, which for the head is the ReLU's output, once; and of the loss the logits and its value."""
+    """Count each layer's input once (the head's is the ReLU's output), and the loss's logits and value."""
     encoder = torch.nn.Sequential(torch.nn.Linear(6, 80), torch.nn.ReLU())
     network = Network(
         build_preprocessing(InputSpec(kind="features", shape=(6,))),

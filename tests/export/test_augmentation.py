@@ -1,4 +1,4 @@
-"""Augmentation against picture-by-picture numpy and against torchvision's own transforms."""
+"""Augmentation, compared with numpy image by image and with torchvision's transforms."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def cropped_and_flipped(picture: Pixels, draws: list[float], mode: str) -> Pixel
 
 
 def turned(picture: Pixels, degrees: float) -> tuple[Pixels, npt.NDArray[np.bool_]]:
-    """The picture turned counter-clockwise, and where rounding could have gone either way."""
+    """Rotate the image counter-clockwise; also return where rounding is ambiguous."""
     height, width = picture.shape[:2]
     result, doubtful = np.zeros_like(picture), np.zeros((height, width), dtype=bool)
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))

@@ -271,7 +271,7 @@ def a_model(bundle: Bundle) -> list[torch.Tensor]:
 
 @dataclasses.dataclass
 class Recorded:
-    """What one round of the build's check of training begins with, and what it leaves."""
+    """The inputs and results of one round in the build's training check."""
 
     previous: int
     received: dict[str, Tensors]

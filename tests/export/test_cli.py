@@ -1,4 +1,4 @@
-"""moonfed-export as a user meets it: a process, its output and its exit code."""
+"""moonfed-export as a process: output and exit codes."""
 
 from __future__ import annotations
 

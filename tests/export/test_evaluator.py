@@ -1,4 +1,4 @@
-"""Commands that follow a run: `evaluate` and `onnx`, against a Control service on loopback."""
+"""The commands `evaluate` and `onnx` against a Control service on loopback."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def data_file(data: RawSamples, tmp_path: Path) -> Path:
 
 
 def expected_metrics(bundle: Bundle, model: Vector, data: RawSamples, directory: Path) -> dict[str, float]:
-    """From the plan, not from the graph."""
+    """Score with the plan, not with the graph."""
     (directory / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
     plan = load_plan(directory / PLAN_FILE, "cpu")
     load_model(plan, model, bundle.manifest)

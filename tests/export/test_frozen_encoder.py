@@ -1,4 +1,4 @@
-"""Frozen encoders, whose max-pools are others than the network's, against the network."""
+"""Frozen encoders, which have their own max-pool, compared with the network."""
 
 from __future__ import annotations
 

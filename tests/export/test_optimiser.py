@@ -1,4 +1,4 @@
-"""Momentum carries through a round's epochs and restarts with the next round, as torch.optim.SGD has it."""
+"""The optimiser's momentum within and across rounds, compared with torch.optim.SGD."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trained(plan: TorchScriptPlan, model: Model, data: Samples, round_: int) -> 
 
 
 def batches_of(data: Samples, round_: int) -> list[list[Batch]]:
-    """Those of each epoch."""
+    """Return the batches of each epoch."""
     return [
         [(data.inputs[index], data.labels[index]) for index in epoch_batches(SAMPLES, settings(round_), epoch)]
         for epoch in range(1, EPOCHS + 1)
@@ -39,7 +39,7 @@ def batches_of(data: Samples, round_: int) -> list[list[Batch]]:
 
 
 def eagerly(network: Network, model: Model, pieces: list[list[Batch]]) -> Model:
-    """A new torch.optim.SGD for each piece."""
+    """Train with a new torch.optim.SGD for each part."""
     for piece in pieces:
         model, _ = trained_eagerly(network, model, [], piece, VALUES)
     return model

@@ -1,4 +1,4 @@
-"""The compiled plan, as a device loads it, against the same training written in eager PyTorch."""
+"""The compiled plan as a device loads it, compared with the same training in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_moon_uses_up_to_k_available_previous_models(given: int, used: int, cnn:
 
 
 def away_from_global(representations: list[torch.Tensor], tau: float = 0.5) -> torch.Tensor:
-    """What MOON compares with, from the global model's representations and the previous ones'."""
+    """Compute MOON's references from the representations of the global and the previous models."""
     units = [each.detach() / each.detach().norm(dim=1, keepdim=True) for each in representations]
     return torch.stack([(unit - units[0]) / tau for unit in units[1:]], dim=1)
 
@@ -124,7 +124,7 @@ def test_references_come_from_the_frozen_models_in_eval_mode_global_first(resnet
 
 
 def test_a_step_uses_the_given_references(cnn: Network, new_plan: NewPlan) -> None:
-    """With the two models exchanged, the contrastive log(1 + exp(-x)) becomes log(1 + exp(x)), which is x more."""
+    """Exchanging the two models turns the contrastive log(1 + exp(-x)) into log(1 + exp(x)), which adds x."""
     plan, models = new_plan(cnn, "moon"), other_models(cnn, 1)
     inputs, labels = batches(IMAGE, 1, 8)[0]
 
@@ -188,7 +188,7 @@ def test_hyperparameters_are_set_per_round(cnn: Network, new_plan: NewPlan) -> N
 
 
 class Scaled(torch.nn.Module):
-    """An augmentation of two draws: a factor, and a sign."""
+    """An augmentation with two draws: a factor and a sign."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A step stays on its device: it waits for no result, and makes nothing on the host. So a CUDA graph can hold it.
+"""A step stays on its device: no synchronisation and no host tensors, so that a CUDA graph can capture it.
 
 Seen without CUDA by a plan on `meta`, a device without values: whatever would read one fails there.
 """
@@ -26,7 +26,7 @@ from tests.support.plan_rounds import NONE, other_models
 
 
 class OnlyOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes each operation that takes or makes a tensor elsewhere."""
+    """A mode that records operations that read or create a tensor on another device."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -50,7 +50,7 @@ class OnlyOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.fixture
 def fused_sgd_on_meta() -> Iterator[None]:
-    """torch has none; it would compute nothing."""
+    """Stand in for the meta kernel that torch lacks; it computes nothing."""
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     library.impl("_fused_sgd_", lambda *args, **kwargs: None, "Meta")  # type: ignore[no-untyped-call]
     yield
@@ -102,7 +102,7 @@ def test_augmentation_and_references_stay_on_the_device(
 
 
 class Waits(torch.nn.Module):
-    """An augmentation that looks at its draws."""
+    """An augmentation that reads its draws on the host."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
 
 
 def values(method: str) -> dict[str, float]:
-    """Of a rate so small that a ResNet on batches of eight is not chaotic: rounding alone moves weights otherwise."""
+    """Train at a rate so small that a ResNet on batches of eight is not chaotic, so rounding does not dominate."""
     return hyperparameters(**METHODS[method]().coefficients()) | {"learning_rate": 0.0003}
 
 
@@ -57,7 +57,7 @@ def round_of(plan: TorchScriptPlan, network: Network, kind: str, method: str) ->
 
 
 def update_of(found: Round, network: Network) -> torch.Tensor:
-    """Of the trained parameters, as one vector."""
+    """Return the change of the trained parameters as one vector."""
     tensors = zip(found.model, exchanged_tensors(network).values(), strict=True)
     return torch.cat([(after - before.detach()).flatten() for after, before in tensors if before.requires_grad])
 
@@ -146,7 +146,7 @@ def test_references_are_float32_and_evaluation_is_not_mixed_precision(
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_steps_that_overflow_in_float16_have_no_effect(method: str, device: str, cnn: Network, tmp_path: Path) -> None:
-    """Every step sees one batch; so a round whose first steps overflow ends where a round without these steps does."""
+    """Every step gets the same batch, so a round whose first steps overflow must end like one without these steps."""
     plan, control = (plan_in_float16(cnn, method, tmp_path, device, scale) for scale in (2.0**36, 2.0**10))
     variates = [0.01 * torch.ones_like(tensor) for tensor in weights_of(cnn)]
     received = {"variate": variates} if method == "scaffold" else {}
@@ -186,7 +186,7 @@ def plan_in_float16(network: Network, method: str, directory: Path, device: str,
 
 
 def opened(directory: Path, device: str) -> torch.jit.ScriptModule:
-    """The archive without what `load_plan` does to it."""
+    """Load the archive without `load_plan`'s changes."""
     with quiet_torchscript():
         module: torch.jit.ScriptModule = torch.jit.load(  # type: ignore[no-untyped-call]
             str(directory / "plan.pt"), map_location=device
@@ -195,7 +195,7 @@ def opened(directory: Path, device: str) -> torch.jit.ScriptModule:
 
 
 def test_float16_scales_losses_and_resets_every_round(cnn: Network, tmp_path: Path) -> None:
-    """After a round in which the scale fell, the next one begins with steps that overflow again."""
+    """After a round that lowered the scale, the next one starts with steps that overflow again."""
     plan, (inputs, labels) = plan_in_float16(cnn, "fedavg", tmp_path, "cpu", 2.0**36), batches(IMAGE, 1, 8)[0]
     for _ in range(2):
         plan.begin_round(weights_of(cnn), [], {}, values("fedavg"))
@@ -207,7 +207,7 @@ def test_float16_scales_losses_and_resets_every_round(cnn: Network, tmp_path: Pa
 
 
 def test_scaling_preserves_gradients_too_small_for_float16(new_plan: NewPlan, tmp_path: Path) -> None:
-    """Over 4,096 classes, a class's probability is some 2^-12; in a batch of 4,096, its gradient some 2^-24."""
+    """With 4,096 classes a probability is about 2^-12; in a batch of 4,096 its gradient is about 2^-24."""
     network = build_network("mlp", FEATURES, 4096)
     steps = batches(FEATURES, 1, 4096, classes=4096)
 

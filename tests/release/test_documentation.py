@@ -1,4 +1,4 @@
-"""The README and the guides: their commands are ones that the program takes, their keys ones that sign."""
+"""The README and the guides: their commands are valid, and their keys can sign."""
 
 from __future__ import annotations
 

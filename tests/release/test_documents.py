@@ -1,4 +1,4 @@
-"""What is written beside a model: its card and its bill of materials."""
+"""The model card and the bill of materials."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def loss_of(graph: bytes, data: RawSamples) -> float:
 
 
 def rows(card: str) -> list[list[str]]:
-    """The cells of all tables."""
+    """Return the cells of all tables."""
     return [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in card.splitlines() if line.startswith("|")
     ]
@@ -195,7 +195,7 @@ def test_names_are_escaped_in_tables(facts: ModelFacts) -> None:
 
 
 def schema_errors(document: object) -> list[str]:
-    """What CycloneDX's own JSON schema finds."""
+    """Return the violations of CycloneDX's JSON schema."""
     folder = resources.files("cyclonedx.schema._res")
     read = {
         name: json.loads((folder / file).read_text())
@@ -258,7 +258,7 @@ def test_documents_are_the_same_in_every_process(checked: CheckedModel, trained:
     (tmp_path / "model.onnx").write_bytes(checked.graph)
     code = (
         "import sys; from pathlib import Path; from moonfed.release.publish import *\n"
-        "facts = gather('digits', 1, read_candidate(Path(sys.argv[1])), Path(sys.argv[2]))\n"
+        "facts = gather_facts('digits', 1, read_candidate(Path(sys.argv[1])), Path(sys.argv[2]))\n"
         "sys.stdout.buffer.write(model_card(facts).encode() + bill_of_materials(facts))"
     )
     written = [

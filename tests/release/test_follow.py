@@ -1,4 +1,4 @@
-"""`moonfed-export follow`: which rounds reach the server, which do not, and that what was taken back stays away."""
+"""`moonfed-export follow`: which rounds are published, and that rolled-back versions are not published again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def directory(tmp_path: Path) -> ModelDirectory:
 
 
 def good(trained: Trained, number: int) -> Vector:
-    """As good as the trained model, and another one: it differs by less than matters."""
+    """Return a slightly different model that is as accurate as the trained one."""
     return np.asarray(trained.model * np.float32(1 + 1e-6 * number), dtype=np.float32)
 
 
@@ -64,7 +64,7 @@ def follower(
 
 
 def rounds_in(directory: ModelDirectory) -> dict[int, str]:
-    """What the versions' files say of their round."""
+    """Return the round in each version's metadata."""
     return {version: read_metadata(directory.model(version))["round"] for version in directory.versions()}
 
 

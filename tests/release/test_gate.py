@@ -1,4 +1,4 @@
-"""The gate's verdicts on given figures."""
+"""The gate's verdicts on given measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moonfed.release.gate import Measurements, Verdict, judge, require_max_drop
 
 
 def figures(correct: int, size: int = 1000, one: float = 1.0, many: float = 10.0, load: float = 5.0) -> Measurements:
-    """Of a model that is right on so many of 200 samples."""
+    """Make measurements of a model with `correct` of 200 samples right."""
     times = {"batch 1": one, "batch 32": many, "load": load}
     return Measurements(bytes=size, score=Score(accuracy=correct / 200, loss=0.1), milliseconds=times)
 

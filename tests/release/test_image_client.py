@@ -1,4 +1,4 @@
-"""`moonfed-export classify`: pictures of any size, asked of a server and of a file."""
+"""`moonfed-export classify`: images of any size, with a server and with a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.trained_model import CLASSES, Trained
 
 @pytest.fixture
 def pictures(trained: Trained, tmp_path: Path) -> list[Path]:
-    """Three digits: as they are, in colour, and three times as large."""
+    """Three digits: unchanged, in colour, and three times as large."""
     images = [Image.fromarray(pixels[..., 0]) for pixels in trained.test.inputs[:3]]
     images[1] = images[1].convert("RGB")
     images[2] = images[2].resize((24, 24), Image.Resampling.NEAREST)

@@ -1,4 +1,4 @@
-"""The float32 file of a run's model: what it says of itself, its embeddings, and that it is the same every time."""
+"""The float32 file of a run's model: its metadata, its embeddings, and reproducibility."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.trained_model import CLASSES, RECIPE, Trained
 
 
 def network_of(trained: Trained) -> Network:
-    """The same network in PyTorch, which knows nothing of plan or graph."""
+    """Build the same network in PyTorch, independently of plan and graph."""
     network = build_network(
         RECIPE.model, RECIPE.input, len(CLASSES), mean=RECIPE.mean, deviation=RECIPE.deviation, seed=99
     )

@@ -1,4 +1,4 @@
-"""A real Triton takes what `moonfed-export repository` writes, as it is, and gives ONNX Runtime's and our answers."""
+"""A real Triton serves the output of `moonfed-export repository` unchanged, with the same results as ours."""
 
 from __future__ import annotations
 

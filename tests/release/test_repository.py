@@ -1,4 +1,4 @@
-"""The model repository on disk: its layout, what is kept, what is refused, and what a poller can see."""
+"""The model repository on disk: layout, existing files, invalid input, and what a poller can see."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 120.0
 
 
 def graph(scale: float = 1.0, *, batch: int | str = "batch", side: int | str = 4, doubled: bool = False) -> bytes:
-    """A model of three classes that looks at nothing but a corner of the picture."""
+    """Build a model of three classes that depends only on a corner of the image."""
     kind = onnx.TensorProto.DOUBLE if doubled else onnx.TensorProto.FLOAT
     nodes = [
         onnx.helper.make_node("Cast", ["inputs"], ["cast"], to=kind),
@@ -132,7 +132,7 @@ def test_without_class_names_there_are_no_labels(directory: ModelDirectory) -> N
 
 @pytest.fixture
 def watched(directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What stood in the model's directory whenever somebody wrote or removed something; all of it was whole."""
+    """The contents of the model's directory at every write or removal; every version must be complete."""
     seen: list[list[str]] = []
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""`moonfed-export repository` and `roll-back` as a user meets them."""
+"""`moonfed-export repository` and `roll-back` as processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSION_FILES = {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
 
 
 def program(*arguments: object, without: str = "") -> subprocess.CompletedProcess[str]:
-    """What becomes of a command; `without`: a package that it cannot import."""
+    """Run a command; `without`: a package that it cannot import."""
     absent = f"import sys; sys.modules[{without!r}] = None; " if without else ""
     path = os.pathsep.join([str(Path("proto").absolute()), str(Path.cwd())])
     return subprocess.run(
@@ -243,7 +243,7 @@ def test_a_version_is_signed_on_request(checked: CheckedModel, tmp_path: Path) -
 
 
 def test_embeddings_are_served_next_to_the_probabilities(checked: CheckedModel, tmp_path: Path) -> None:
-    """A second output needs nothing from us: whatever the graph gives is configured."""
+    """Every output of the graph is configured, including a second one."""
     proto = onnx.ModelProto.FromString(checked.graph)
     first = proto.graph.node[-1].input[0]
     proto.graph.output.append(onnx.helper.make_tensor_value_info(first, onnx.TensorProto.FLOAT, ["batch", 10]))

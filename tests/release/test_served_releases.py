@@ -1,4 +1,4 @@
-"""What is released, served: the server takes the repository as it was written, and sees rounds come and go."""
+"""Releases on our server: it serves the repository unchanged and follows new versions and roll-backs."""
 
 from __future__ import annotations
 

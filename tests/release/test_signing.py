@@ -1,4 +1,4 @@
-"""Signatures of versions, checked with the model signing package itself."""
+"""Signatures of versions, verified with the model signing package itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_version(directory: Path, key: Path) -> Path:
 
 
 def verifies(version: Path, public: Path) -> bool:
-    """As the documentation says it."""
+    """Verify as documented."""
     words = ["verify", "key", version, "--signature", version / "model.sig", "--public_key", public]
     done = subprocess.run(
         [sys.executable, "-m", "model_signing", *map(str, words)], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Variants of a model that has learned: what they compute, how well, and what they say of themselves."""
+"""Variants of a trained model: results, accuracy and metadata."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DATA_SHA256 = "d" * 64
 
 
 def predicted(graph: bytes, inputs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """By ONNX Runtime, asked directly."""
+    """Evaluate with ONNX Runtime directly."""
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     (probabilities,) = session.run(["probabilities"], {"inputs": inputs})
     return np.asarray(probabilities)
@@ -237,7 +237,7 @@ def test_calibrating_on_test_data_is_rejected(trained: Trained, tmp_path: Path) 
 
 
 def test_every_batch_is_used_for_calibration(trained: Trained, checked: CheckedModel) -> None:
-    """There is nothing to see on the first 64 pictures, and with no others int8 predicts what it likes."""
+    """The first 64 images are blank; calibrated on them alone, int8 would predict at random."""
     found = calibration(trained)
     late = np.concatenate([np.zeros_like(found[:64]), found[:136]])
     right = predicted(to_int8(checked.graph, late), trained.test.inputs).argmax(axis=1) == trained.test.labels
@@ -255,7 +255,7 @@ def test_large_calibration_data_are_sampled_evenly(tmp_path: Path) -> None:
 def test_a_less_accurate_variant_is_dropped_with_its_optimised_copy(
     trained: Trained, trained_run: Control, tmp_path: Path
 ) -> None:
-    """Calibrated on black pictures, int8 takes every brighter pixel for the darkest one."""
+    """Calibrated on black images, int8 clips every brighter pixel."""
     black, output = tmp_path / "black.npz", tmp_path / "digits.onnx"
     np.savez(black, inputs=np.zeros_like(calibration(trained)))
     for name in ("digits.int8.onnx", "digits.int8-optimised.onnx"):
@@ -378,7 +378,7 @@ assert "torch" not in sys.modules
 def test_two_conversions_in_two_processes_are_byte_identical(
     trained: Trained, checked: CheckedModel, tmp_path: Path
 ) -> None:
-    """And torch is needed by none."""
+    """Conversion also imports no torch."""
     (tmp_path / "model.onnx").write_bytes(checked.graph)
     outputs = []
     for seed in ("1", "2"):

@@ -1,4 +1,4 @@
-"""The same requests to a real Triton and to our server, over the same repository: clients see no difference.
+"""Comparison with a real Triton: the same requests to both servers over the same repository get the same answers.
 
 What is different on purpose is here too, and in docs/serving.md.
 """
@@ -67,7 +67,7 @@ class Pair:
     ours: Server
 
     def both(self, ask: Callable[[Server], Any]) -> tuple[Any, Any]:
-        """Triton's answer, and ours."""
+        """Triton's response, and ours."""
         return ask(self.triton), ask(self.ours)
 
 
@@ -115,7 +115,7 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """An input as a client may send it, also if what it says of it is not true."""
+    """An input as a client may send it, possibly inconsistent."""
 
     array: Array
     name: str = "inputs"
@@ -137,7 +137,7 @@ XY = np.array([[b"a", b"bb"]], dtype=np.object_)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A request that is refused."""
+    """A request that both servers reject."""
 
     about: str
     model: str = "linear"
@@ -212,7 +212,7 @@ CASES = [
 
 
 def told(server: Server, protocol: str, case: Case) -> tuple[str, str]:
-    """The status and the message that a client gets."""
+    """Return the status and the message that a client gets."""
     library = CLIENTS[protocol]
     wanted = [library.InferRequestedOutput(case.output)] if case.output else None
     with library.InferenceServerClient(server.grpc if protocol == "grpc" else server.http) as client:
@@ -223,7 +223,7 @@ def told(server: Server, protocol: str, case: Case) -> tuple[str, str]:
 
 
 def without_note(message: str) -> str:
-    """Both explain what max_batch_size means for a shape, each in its own words."""
+    """Cut off the explanation of max_batch_size, which each server words differently."""
     return message.partition(" NOTE: ")[0]
 
 
@@ -244,7 +244,7 @@ def test_both_reject_a_request_with_the_same_status_and_message(pair: Pair, prot
 
 @pytest.fixture(scope="module")
 def full(pair: Pair) -> Iterator[Pair]:
-    """Of two requests to a queue for one, one waits as long as it is not called off, and one was refused."""
+    """Send two requests to a queue for one: one waits until it is cancelled, the other is refused."""
     with ExitStack() as clients:
 
         def fill(server: Server) -> None:
@@ -483,7 +483,7 @@ def executions(document: dict[str, Any]) -> int:
 
 
 def fields(document: Any) -> Any:  # noqa: ANN401
-    """The names in a document, without its values."""
+    """Return the names in a document without its values."""
     if isinstance(document, dict):
         return {key: fields(value) for key, value in document.items()}
     return [fields(document[0])] if isinstance(document, list) and document else type(document)
@@ -539,7 +539,7 @@ def test_both_load_and_unload_on_request(repository: Path, tmp_path: Path) -> No
 
 
 def controlled(server: Server) -> list[tuple[str, str, str]]:
-    """What each step is answered with."""
+    """Return the response to each step."""
     found = []
     with triton_grpc.InferenceServerClient(server.grpc) as client:
 

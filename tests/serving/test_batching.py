@@ -13,7 +13,7 @@ from moonfed.serving.batching import BatchPolicy
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, RequestedOutput
 from moonfed.serving.model_manager import ModelManager
 from moonfed.serving.model_version import ModelVersion
-from tests.support.gates import FOR_EVER, Gate, pool, result, until
+from tests.support.gates import FOR_EVER, SessionGate, pool, result, until
 from tests.support.model_repositories import (
     BATCHED,
     NOT_BATCHING,
@@ -38,7 +38,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def batching(repository: Path, written: str = "") -> tuple[ModelManager, ModelVersion]:
-    """The linear model with one instance and a dynamic batcher."""
+    """Serve the linear model with one instance and a dynamic batcher."""
     write_model(repository, "linear", 1, linear(), NOT_BATCHING + f"dynamic_batching {{ {written} }}")
     models = serve(repository)
     return models, models._loader.ready["linear", ""]
@@ -49,7 +49,7 @@ def waiting(models: ModelManager, model: str = "linear") -> int:
 
 
 def queue_up(threads: ThreadPoolExecutor, models: ModelManager, inputs: list[Array]) -> Answers:
-    """Requests that stand in the queue in this order."""
+    """Submit requests so that they are queued in this order."""
     answers = []
     for number, each in enumerate(inputs, start=waiting(models) + 1):
         answers.append(threads.submit(models.infer, ask("linear", each)))
@@ -59,7 +59,7 @@ def queue_up(threads: ThreadPoolExecutor, models: ModelManager, inputs: list[Arr
 
 def test_queued_requests_run_together_and_get_their_own_rows(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path)
-    gate = Gate(version._sessions)
+    gate = SessionGate(version._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(1)))
     until(lambda: gate.batches == [1])
     inputs = [batch_of(size, seed=size) for size in (1, 3, 2)]
@@ -76,7 +76,7 @@ def test_queued_requests_run_together_and_get_their_own_rows(tmp_path: Path, thr
 
 def test_a_batch_has_at_most_max_batch_size_samples(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path)
-    gate = Gate(version._sessions)
+    gate = SessionGate(version._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(1)))
     until(lambda: gate.batches == [1])
     answers = queue_up(threads, models, [batch_of(size) for size in (3, 4, 2, 8, 1)])
@@ -88,7 +88,7 @@ def test_a_batch_has_at_most_max_batch_size_samples(tmp_path: Path, threads: Thr
 
 def test_a_batch_of_preferred_size_runs_at_once(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, f"preferred_batch_size: [4] max_queue_delay_microseconds: {HOUR_US}")
-    gate = Gate(version._sessions)
+    gate = SessionGate(version._sessions)
     gate.open()
     answers = [threads.submit(models.infer, ask("linear", batch_of(1, seed=seed))) for seed in range(4)]
     for seed, each in enumerate(answers):
@@ -109,7 +109,7 @@ def test_instances_run_concurrently(tmp_path: Path, threads: ThreadPoolExecutor)
         write_model(tmp_path, name, 1, linear(), config)
     models = serve(tmp_path)
     for name in ("batched", "alone"):
-        gate = Gate(models._loader.ready[name, ""]._sessions)
+        gate = SessionGate(models._loader.ready[name, ""]._sessions)
         answers = [threads.submit(models.infer, ask(name, batch_of(1))) for _ in range(3)]
         until(lambda gate=gate, name=name: gate.batches == [1, 1] and waiting(models, name) == 1)  # type: ignore[misc]
         gate.open()
@@ -121,7 +121,7 @@ def test_instances_run_concurrently(tmp_path: Path, threads: ThreadPoolExecutor)
 def test_requests_of_different_shapes_never_share_a_batch(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     write_model(tmp_path, "sum", 1, summing(), BATCHED + ONE_INSTANCE + "dynamic_batching { }")
     models = serve(tmp_path)
-    gate = Gate(models._loader.ready["sum", ""]._sessions)
+    gate = SessionGate(models._loader.ready["sum", ""]._sessions)
     requests = [_sum_of(length, start) for start, length in enumerate([2, 1, 1, 2, 2])]
     answers = []
     for number, each in enumerate(requests):
@@ -144,7 +144,7 @@ def test_an_error_in_a_batch_reaches_every_request(tmp_path: Path, threads: Thre
     config = BATCHED + ONE_INSTANCE + "dynamic_batching { }"
     write_model(tmp_path, "sum", 1, summing(), config)
     models = serve(tmp_path)
-    gate = Gate(models._loader.ready["sum", ""]._sessions)
+    gate = SessionGate(models._loader.ready["sum", ""]._sessions)
     first = threads.submit(models.infer, _sum_of(2, 0))
     until(lambda: gate.batches == [1])
     answers = []
@@ -182,7 +182,7 @@ def test_an_unexpected_error_fails_every_request_without_details(
 def test_each_request_of_a_batch_gets_its_requested_outputs(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     write_model(tmp_path, "sum", 1, summing(), BATCHED + ONE_INSTANCE + "dynamic_batching { }")
     models = serve(tmp_path)
-    gate = Gate(models._loader.ready["sum", ""]._sessions)
+    gate = SessionGate(models._loader.ready["sum", ""]._sessions)
     first = threads.submit(models.infer, _sum_of(2, 0))
     until(lambda: gate.batches == [1])
     answers = []
@@ -199,7 +199,7 @@ def test_each_request_of_a_batch_gets_its_requested_outputs(tmp_path: Path, thre
 
 def test_a_full_queue_refuses_requests(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, "default_queue_policy { max_queue_size: 2 }")
-    gate = Gate(version._sessions)
+    gate = SessionGate(version._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(1)))
     until(lambda: gate.batches == [1])
     answers = queue_up(threads, models, [batch_of(1), batch_of(1)])
@@ -214,7 +214,7 @@ def test_a_full_queue_refuses_requests(tmp_path: Path, threads: ThreadPoolExecut
 
 def test_a_request_queued_beyond_its_timeout_is_refused(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, "default_queue_policy { default_timeout_microseconds: 1000 }")
-    gate = Gate(version._sessions)
+    gate = SessionGate(version._sessions)
     first = threads.submit(_until_it_runs, models, gate)
     until(lambda: gate.batches == [1])
     with pytest.raises(Unavailable, match=r"^Request timeout expired$"):
@@ -240,8 +240,8 @@ def test_effective_queue_timeout(default: int, allowed: bool, asked: int, expect
     assert policy.timeout_ns(asked) == expected
 
 
-def _until_it_runs(models: ModelManager, gate: Gate) -> None:
-    """On a machine that is very slow, the first one may also wait for too long."""
+def _until_it_runs(models: ModelManager, gate: SessionGate) -> None:
+    """Tolerate a timeout of the first request, which may happen on a very slow machine."""
     while not gate.batches:
         with suppress(Unavailable):
             models.infer(ask("linear", batch_of(1)))
@@ -253,7 +253,7 @@ def test_a_request_may_shorten_its_timeout_if_the_policy_says_so(
 ) -> None:
     policy = f"default_timeout_microseconds: {HOUR_US} allow_timeout_override: {allowed}"
     models, version = batching(tmp_path, f"default_queue_policy {{ {policy} }}")
-    gate = Gate(version._sessions)
+    gate = SessionGate(version._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(1)))
     until(lambda: gate.batches == [1])
     hurried = threads.submit(models.infer, ask("linear", batch_of(1), timeout_us=1000))
@@ -279,7 +279,7 @@ def test_a_leader_waiting_for_others_times_out(tmp_path: Path) -> None:
 
 def test_flushing_runs_requests_that_wait_for_others(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, f"preferred_batch_size: [8] max_queue_delay_microseconds: {HOUR_US}")
-    gate = Gate(version._sessions)
+    gate = SessionGate(version._sessions)
     gate.open()
     endings: list[Callable[[], None]] = [lambda: _replace(tmp_path, models), models.close]
     for replace_or_close in endings:
@@ -301,7 +301,7 @@ def test_without_a_batch_dimension_each_request_runs_alone(tmp_path: Path, threa
     config += 'output { name: "probabilities" data_type: TYPE_FP32 dims: [-1, 3] } ' + ONE_INSTANCE
     write_model(tmp_path, "linear", 1, linear(), config + "dynamic_batching { }")
     models = serve(tmp_path)
-    gate = Gate(models._loader.ready["linear", ""]._sessions)
+    gate = SessionGate(models._loader.ready["linear", ""]._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(20)))
     until(lambda: gate.batches == [20])
     answers = queue_up(threads, models, [batch_of(2), batch_of(2)])

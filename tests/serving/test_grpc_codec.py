@@ -34,7 +34,7 @@ CONTENTS = {
 
 
 def asked(inputs: list[Any], outputs: list[Any] | None = None, **named: Message) -> Message:
-    """The message that tritonclient sends."""
+    """Return the message that tritonclient sends."""
     settings = {
         "model_name": "m",
         "model_version": "2",

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
 
-from moonfed.errors import InvalidInput, ResourceExhausted
-from moonfed.serving import http_codec, http_compression
+from moonfed.errors import InvalidInput
+from moonfed.serving import http_codec
 from moonfed.serving.http_codec import OutputEncoding
 from moonfed.serving.inference_request import Array, InferResponse, RequestedOutput
 from tests.support.tensor_strategies import NUMBERS, objects, same, tensors
@@ -172,49 +170,3 @@ def test_bytes_after_the_json_are_exactly_what_it_says(header_length: int | None
     with pytest.raises(InvalidInput) as caught:
         http_codec.decode_request(header + extra, length, "m", "")
     assert sentence in str(caught.value)
-
-
-@given(st.binary(max_size=300))
-def test_compression_matches_the_standard_library(body: bytes) -> None:
-    assert http_compression.decompress(gzip.compress(body), "gzip", 300) == body
-    assert http_compression.decompress(zlib.compress(body), "deflate", 300) == body
-    assert http_compression.decompress(body, "identity", 300) == body
-    assert gzip.decompress(http_compression.compress(body, "gzip")) == body
-    assert zlib.decompress(http_compression.compress(body, "deflate")) == body
-
-
-def test_a_body_that_explodes_is_refused() -> None:
-    bomb = gzip.compress(bytes(10_000_000))
-    with pytest.raises(ResourceExhausted, match="more than 1000 bytes when it is decompressed"):
-        http_compression.decompress(bomb, "gzip", 1000)
-
-
-@pytest.mark.parametrize(
-    ("body", "encoding", "sentence"),
-    [
-        (b"plain", "gzip", "the body is not gzip"),
-        (gzip.compress(b"body", mtime=0)[:-4], "gzip", "its end is missing"),
-    ],
-)
-def test_a_body_that_is_not_as_it_says_is_refused(body: bytes, encoding: str, sentence: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        http_compression.decompress(body, encoding, 1000)
-    assert sentence in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("header", "encoding"),
-    [
-        ("", ""),
-        ("gzip", "gzip"),
-        ("deflate, gzip;q=0.5", "deflate"),
-        ("deflate;q=0.5, gzip", "gzip"),
-        ("br, *", ""),
-        ("identity, gzip;q=0.5", ""),
-        ("gzip;q=0", ""),
-        ("gzip;q=much", ""),
-        ("gzip, deflate, br, zstd", "gzip"),
-    ],
-)
-def test_the_response_uses_the_clients_preferred_encoding(header: str, encoding: str) -> None:
-    assert http_compression.accepted_encoding(header) == encoding

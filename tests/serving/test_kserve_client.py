@@ -1,4 +1,4 @@
-"""KServe's own client, in an environment of its own."""
+"""KServe's client against our server; it runs in a separate environment."""
 
 from __future__ import annotations
 

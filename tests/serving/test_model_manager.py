@@ -15,7 +15,7 @@ from moonfed.serving.inference_request import IndexEntry, InferRequest, Requeste
 from moonfed.serving.model_manager import ModelManager, ServingSettings
 from moonfed.serving.model_version import ModelVersion, load_version
 from moonfed.serving.repository import ScannedModel, scan_model
-from tests.support.gates import FOR_EVER, Gate, pool, result, until
+from tests.support.gates import FOR_EVER, SessionGate, pool, result, until
 from tests.support.model_repositories import (
     NOT_BATCHING,
     ask,
@@ -313,7 +313,7 @@ def test_explicit_control_serves_only_loaded_models(tmp_path: Path) -> None:
 
 
 def test_a_load_retries_failures_and_a_poll_only_changed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What keeps a model from loading may lie outside its files, such as a GPU that somebody else uses."""
+    """A model may fail to load for reasons outside its files, such as a busy GPU."""
     write_model(tmp_path, "linear", 1, linear(seed=1))
     tried: list[int] = []
 
@@ -364,7 +364,7 @@ def test_load_and_unload_are_refused_in_poll_mode(tmp_path: Path) -> None:
 def test_requests_in_flight_finish_on_the_replaced_version(tmp_path: Path) -> None:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path)
-    gate = Gate(models._loader.ready["linear", ""]._sessions)
+    gate = SessionGate(models._loader.ready["linear", ""]._sessions)
     with pool(1) as threads:
         begun = threads.submit(answer, models)
         until(lambda: bool(gate.batches))
@@ -405,7 +405,7 @@ def test_an_unloaded_version_is_unloading_while_requests_are_in_flight(tmp_path:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path, explicit=True)
     models.load("linear")
-    gate = Gate(models._loader.ready["linear", ""]._sessions)
+    gate = SessionGate(models._loader.ready["linear", ""]._sessions)
     with pool(1) as threads:
         begun = threads.submit(answer, models)
         until(lambda: bool(gate.batches))
@@ -418,7 +418,7 @@ def test_an_unloaded_version_is_unloading_while_requests_are_in_flight(tmp_path:
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[ModelVersion]:
-    """The versions for whose requests somebody has begun to wait."""
+    """The versions whose requests are being waited for."""
     found: list[ModelVersion] = []
     wait = ModelVersion.wait_until_idle
 
@@ -434,7 +434,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[ModelVersion]:
 def test_closing_refuses_new_requests_and_waits_for_those_in_flight(tmp_path: Path, waited: list[ModelVersion]) -> None:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path)
-    gate = Gate(models._loader.ready["linear", ""]._sessions)
+    gate = SessionGate(models._loader.ready["linear", ""]._sessions)
     with pool(2) as threads:
         begun = threads.submit(answer, models)
         until(lambda: bool(gate.batches))
@@ -460,7 +460,7 @@ def _load_anew(models: ModelManager, repository: Path) -> None:
     models.unload("linear")
     models.load("linear")
     with pool(1) as threads:  # so that two that were unloaded have requests under way
-        gate = Gate(models._loader.ready["linear", ""]._sessions)
+        gate = SessionGate(models._loader.ready["linear", ""]._sessions)
         begun = threads.submit(answer, models)
         until(lambda: bool(gate.batches))
         models.unload("linear")
@@ -476,7 +476,7 @@ def test_closing_waits_for_replaced_versions(
     models = serve(tmp_path, explicit=True)
     models.load("linear")
     first = models._loader.ready["linear", ""]
-    gate = Gate(first._sessions)
+    gate = SessionGate(first._sessions)
     with pool(2) as threads:
         begun = threads.submit(answer, models)
         until(lambda: bool(gate.batches))

@@ -1,4 +1,4 @@
-"""The README's and the documentation's requests, as they stand there, against a real server."""
+"""The requests in the README and the documentation, run verbatim against a real server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 
 def blocks(text: str, section: str, language: str) -> list[str]:
-    """The fenced blocks of a section."""
+    """Return the fenced blocks of a section."""
     body = text.split(section, 1)[1].split("\n##", 1)[0]
     return re.findall(rf"```{language}\n(.*?)```", body, re.DOTALL)
 
@@ -36,7 +36,7 @@ def curls(text: str, section: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a reader of the README would be: with models and request.json."""
+    """A reader's working directory, with models and request.json."""
     root = tmp_path_factory.mktemp("reader")
     write_model(root / "models", "digits", 3, digits(), config="max_batch_size: 32")
     (root / "request.json").write_text(blocks(README, "### 7. A server", "json")[0])
@@ -53,7 +53,7 @@ def server(folder: Path) -> Iterator[Server]:
 
 
 def digits() -> bytes:
-    """probabilities [B, 10] of inputs [B, 8, 8, 1]."""
+    """Build a graph with probabilities [B, 10] of inputs [B, 8, 8, 1]."""
     weights = np.random.default_rng(0).normal(size=(64, 10), scale=0.01).astype(np.float32)
     nodes = [
         helper.make_node("Cast", ["inputs"], ["numbers"], to=TensorProto.FLOAT),

@@ -1,4 +1,4 @@
-"""`moonfed-export serve`: every option arrives where it is meant to. What they do is tested with real servers."""
+"""`moonfed-export serve`: every option reaches its setting. Their effects are tested with real servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moonfed.serving.server_settings import ServerSettings
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
-    """The settings of servers that were to be started."""
+    """The settings of the servers that commands would have started."""
     found: list[ServerSettings] = []
 
     def serve(settings: ServerSettings, ready: Callable[[ServingPorts], None]) -> None:

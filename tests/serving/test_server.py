@@ -1,4 +1,4 @@
-"""A real server process, asked by tritonclient as its users ask it."""
+"""A real server process, called with tritonclient as users do."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def input_of(protocol: str, array: Array, *, name: str = "inputs", datatype: str
 
 
 def direct(repository: Path, version: int, inputs: Array) -> Array:
-    """ONNX Runtime's own answer."""
+    """Return ONNX Runtime's own outputs."""
     path = repository / "linear" / str(version) / "model.onnx"
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     found: Array = session.run(None, {"inputs": inputs})[0]

@@ -1,4 +1,4 @@
-"""What a server refuses, how it stops, and what protects it: real processes with options of their own."""
+"""Limits, shutdown, TLS and model control of real server processes with their own options."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def health_of(stub: Any) -> Iterator[str]:  # noqa: ANN401
 
 
 def infer_later(channel: grpc.Channel, gate: threading.Event) -> Any:  # noqa: ANN401
-    """A ModelInfer of "pair" that sends its message when the gate opens."""
+    """Start a ModelInfer of "pair" that sends its message when the gate opens."""
     message = triton_grpc.service_pb2.ModelInferRequest(model_name="pair", raw_input_contents=[batch_of(1).tobytes()])
     message.inputs.add(name="inputs", datatype="FP32", shape=[1, 4])
 
@@ -85,7 +85,7 @@ def infer_later(channel: grpc.Channel, gate: threading.Event) -> Any:  # noqa: A
 
 
 def until_full(channel: grpc.Channel) -> None:
-    """Until the server has as many requests as it takes: then it refuses a stream, which is no request itself."""
+    """Wait until the server is full, when it refuses a stream, which is not a request itself."""
     stub = triton_grpc.service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
     def open_streams() -> None:
@@ -198,7 +198,7 @@ def test_requests_beyond_the_limit_are_refused(repository: Path, log_file: Path)
 
 
 class Stream:
-    """An open stream of requests to "linear", whose answers are taken one by one."""
+    """An open stream of requests to "linear" whose responses are read one by one."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._requests = queue.SimpleQueue[Any]()
@@ -206,7 +206,7 @@ class Stream:
         self._answers = stub.ModelStreamInfer(iter(self._requests.get, None))
 
     def ask(self) -> str:
-        """The error's sentence; empty for an answer."""
+        """Return the error message; empty for a response."""
         message = triton_grpc.service_pb2.ModelInferRequest(
             model_name="linear", raw_input_contents=[batch_of(1).tobytes()]
         )
@@ -263,7 +263,7 @@ def test_a_disconnected_clients_queued_request_frees_its_place(repository: Path,
 
 
 def leave_while_waiting(server: Server, protocol: str) -> None:
-    """Asks "pair" for something, and leaves before there is an answer."""
+    """Send a request to "pair" and disconnect before the response."""
     if protocol == "grpc":
         with grpc.insecure_channel(server.grpc) as channel:
             gate = threading.Event()
@@ -281,7 +281,7 @@ def leave_while_waiting(server: Server, protocol: str) -> None:
 
 
 def ask_when_there_is_room(server: Server) -> Result:
-    """The one that was left behind may keep its place for a moment longer than its batch."""
+    """Retry, since the abandoned request may be counted for a moment after its batch."""
     while (answer := ask_unless_busy(server)) is None:  # else the test's time limit tells
         pass
     return answer
@@ -406,7 +406,7 @@ def test_a_version_that_appears_is_served(repository: Path, log_file: Path) -> N
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A key and a certificate of this machine's own, as PEM files."""
+    """A key and a self-signed certificate as PEM files."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     write_certificate(key, certificate)
     return key, certificate

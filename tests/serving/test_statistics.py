@@ -1,4 +1,4 @@
-"""What is counted of requests, and how long what took, by a clock that the test holds."""
+"""Statistics of requests, with a clock controlled by the test."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_both_protocols_report_all_statistics() -> None:
 
 
 def served(repository: Path, monkeypatch: pytest.MonkeyPatch, batching: str = "") -> ModelManager:
-    """The linear model, on whose clock each look takes a tick."""
+    """Serve the linear model with a clock that ticks once per reading."""
     write_model(repository, "linear", 1, linear(), NOT_BATCHING + batching)
     models = serve(repository)
     looks = itertools.count(time.monotonic_ns(), TICK)

@@ -1,4 +1,4 @@
-"""Which error is which status: what clients of Triton expect."""
+"""The status of each error, as Triton's clients expect it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Control service that holds one run and does what a test tells it, over real gRPC on loopback."""
+"""A scripted Control service with one run, over real gRPC on loopback."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Control(control_pb2_grpc.ControlServicer):
         return f"127.0.0.1:{self.port}"
 
     def serve(self) -> None:
-        """Starts, on the same port as before if it ran before."""
+        """Start, on the same port as before if it ran before."""
         self._server = grpc.server(futures.ThreadPoolExecutor(4), options=(("grpc.so_reuseport", 0),))
         control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
         self.port = self.port or free_ports(1)[0]  # which nobody else takes while we are stopped
@@ -67,7 +67,7 @@ class Control(control_pb2_grpc.ControlServicer):
         return self.blobs.put_bytes(self.scratch.read_bytes())
 
     def commit(self, model: Vector) -> None:
-        """A further round's global model; those who watch are told."""
+        """Add a round's global model and notify watchers."""
         ref, number = to_message(self.put_model(model)), self.run.round + 1
         self.rounds.append(
             control_pb2.Round(round=number, attempt=1, status=control_pb2.ROUND_STATUS_COMMITTED, model=ref)
@@ -85,7 +85,7 @@ class Control(control_pb2_grpc.ControlServicer):
         self.tell(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ENDED))
 
     def tell(self, event: control_pb2.RunEvent | None) -> None:
-        """Tells all who watch; None ends their watch."""
+        """Send an event to all watchers; None ends their streams."""
         for watcher in list(self.watchers):
             watcher.put(event)
 

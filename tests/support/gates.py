@@ -1,4 +1,4 @@
-"""Gates and conditions for tests with threads: nothing here depends on how fast a machine is."""
+"""Gates and conditions for multi-threaded tests, independent of the machine's speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOR_EVER = 120.0  # seconds: a test that waits for that long has failed
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Returns when the condition holds."""
+    """Wait until the condition holds."""
     end = time.monotonic() + FOR_EVER
     while not condition():
         assert time.monotonic() < end, "the condition never came true"
@@ -36,8 +36,8 @@ def result(future: Future[Answer]) -> Answer:
     return future.result(timeout=FOR_EVER)
 
 
-class Gate:
-    """Holds the runs of real sessions until it is opened, and writes down the batch sizes that came."""
+class SessionGate:
+    """A gate that blocks the runs of real sessions until it is opened, and records their batch sizes."""
 
     def __init__(self, sessions: Sequence[OnnxSession]) -> None:
         self._opened = threading.Event()

@@ -1,4 +1,4 @@
-"""Asks a server through KServe's own client; run by another interpreter, which has it. Prints one line of JSON."""
+"""Calls a server with KServe's client, run by an interpreter that has it; prints one line of JSON."""
 
 import asyncio
 import json

@@ -21,9 +21,13 @@ INPUT = 'input { name: "inputs" data_type: TYPE_FP32 dims: 4 } '
 OUTPUT = 'output { name: "probabilities" data_type: TYPE_FP32 dims: 3 } '
 NOT_BATCHING = BATCHED + INPUT + OUTPUT + ONE_INSTANCE
 
+WARM_UP = (
+    'model_warmup {{ name: "first" batch_size: {size} count: {count} inputs {{ key: "inputs" value {{ {value} }} }} }}'
+)
+
 
 def linear(*, seed: int = 0, batch: int | str = "N") -> bytes:
-    """probabilities [N, 3] = softmax(inputs [N, 4] × weights)."""
+    """Build probabilities [N, 3] = softmax(inputs [N, 4] × weights)."""
     weights = np.random.default_rng(seed).normal(size=(FEATURES, CLASSES)).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["inputs", "weights"], ["logits"]),
@@ -35,7 +39,7 @@ def linear(*, seed: int = 0, batch: int | str = "N") -> bytes:
 
 
 def summing() -> bytes:
-    """total [N, 2] = a [N, K] + b [N, 2], K being 1 or 2; difference [N, 2] = a - b. K fits only if it broadcasts."""
+    """Build total [N, 2] = a [N, K] + b [N, 2] and difference = a - b; only K = 1 and K = 2 broadcast."""
     nodes = [
         helper.make_node("Add", ["a", "b"], ["total"]),
         helper.make_node("Sub", ["a", "b"], ["difference"]),
@@ -49,7 +53,7 @@ def summing() -> bytes:
 
 
 def identity(element_type: int = TensorProto.STRING) -> bytes:
-    """y [N, 2] = x [N, 2]."""
+    """Build y [N, 2] = x [N, 2]."""
     nodes = [helper.make_node("Identity", ["x"], ["y"])]
     inputs = [helper.make_tensor_value_info("x", element_type, ["N", 2])]
     return graph(nodes, inputs, [helper.make_tensor_value_info("y", element_type, ["N", 2])])
@@ -63,7 +67,7 @@ def graph(nodes: list[Any], inputs: list[Any], outputs: list[Any], initialisers:
 
 
 def write_model(repository: Path, name: str, version: int, content: bytes, config: str = NOT_BATCHING) -> Path:
-    """NAME/config.pbtxt and NAME/VERSION/model.onnx, as atomic replacements; returns the model's directory."""
+    """Write NAME/config.pbtxt and NAME/VERSION/model.onnx atomically; return the model's directory."""
     directory = repository / name
     (directory / str(version)).mkdir(parents=True, exist_ok=True)
     put(directory / str(version) / "model.onnx", content)
@@ -72,7 +76,7 @@ def write_model(repository: Path, name: str, version: int, content: bytes, confi
 
 
 def put(path: Path, content: bytes) -> None:
-    """Replaces a file if it says something else, by a new one, so that its inode tells."""
+    """Replace a file by a new one, with a new inode, if its content differs."""
     if not path.exists() or path.read_bytes() != content:
         temporary = path.with_name(f".{path.name}.new")
         temporary.write_bytes(content)
@@ -81,6 +85,14 @@ def put(path: Path, content: bytes) -> None:
 
 def serve(repository: Path, **settings: Any) -> ModelManager:  # noqa: ANN401
     return ModelManager(repository, ServingSettings(**settings))
+
+
+def serve_linear(repository: Path, config: str, content: bytes | None = None) -> ModelManager:
+    """Serve one version of the linear model, or of another graph, under this config."""
+    write_model(repository, "linear", 1, linear() if content is None else content, config)
+    models = serve(repository, explicit=True)
+    models.load("linear")
+    return models
 
 
 def ask(model: str, inputs: Array, **others: Any) -> InferRequest:  # noqa: ANN401
@@ -92,13 +104,13 @@ def batch_of(size: int, *, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32
 
 
 def directly(content: bytes, feeds: dict[str, Array]) -> list[Array]:
-    """What ONNX Runtime gives without a server."""
+    """Run ONNX Runtime without a server."""
     session: Any = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return list(session.run(None, feeds))
 
 
 def starts(provider: str) -> bool:
-    """Whether ONNX Runtime runs models there on this machine."""
+    """Return whether ONNX Runtime can use the provider on this machine."""
     if provider not in onnxruntime.get_available_providers():
         return False
     session: Any = onnxruntime.InferenceSession(linear(), providers=[provider, "CPUExecutionProvider"])

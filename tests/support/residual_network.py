@@ -1,4 +1,4 @@
-"""A model of a user's own, as `tests.support.residual_network:small_resnet`: small, with BatchNorm and shortcuts."""
+"""A custom model, `tests.support.residual_network:small_resnet`: small, with BatchNorm and shortcuts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def small_resnet(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Mo
 
 
 def with_unused_layer(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:
-    """The shortcut of a sum that is never taken: its weights get no gradient."""
+    """A shortcut that is never used, so its weights get no gradient."""
 
     class Encoder(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Certificates that a test's server shows, and its clients trust."""
+"""Certificates for test servers and their clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def write_certificate(key_file: Path, certificate_file: Path) -> None:
-    """A new key and its own certificate for localhost, as PEM files."""
+    """Write a new key and a self-signed certificate for localhost as PEM files."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.timezone.utc)

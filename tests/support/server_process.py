@@ -1,4 +1,4 @@
-"""Inference servers as processes, as an operator starts them."""
+"""Inference servers as processes, started as an operator does."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Server:
         return get(f"127.0.0.1:{self.ports['metrics_port']}", "/metrics")[1].decode()
 
     def waiting(self, model: str) -> int:
-        """How many requests of a model wait to be run."""
+        """Return how many requests of a model are queued."""
         prefix = f'nv_inference_pending_request_count{{model="{model}"'
         return sum(int(float(line.split()[-1])) for line in self.metrics().splitlines() if line.startswith(prefix))
 
     def stop(self) -> int:
-        """Tells it to stop, and waits until it has."""
+        """Send SIGTERM and wait for the process to end."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
 
@@ -81,7 +81,7 @@ def served(repository: Path, log_file: Path, *options: str) -> Iterator[Server]:
 
 
 def get(address: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-    """Status and body of a GET, or of a POST if there is a body."""
+    """Return status and body of a GET, or of a POST if there is a body."""
     with closing(HTTPConnection(address, timeout=60)) as connection:
         connection.request("GET" if body is None else "POST", path, body, headers)
         answer = connection.getresponse()
@@ -89,6 +89,6 @@ def get(address: str, path: str, body: bytes | None = None, **headers: str) -> t
 
 
 def answer_of(address: str, path: str, document: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Status and JSON of a POST with JSON."""
+    """Return status and JSON of a POST with JSON."""
     status, body = get(address, path, json.dumps(document).encode())
     return status, json.loads(body)

@@ -28,7 +28,7 @@ SHAPES = arrays.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
 
 
 def tensors(*datatypes: str, text: bool = False) -> st.SearchStrategy[tuple[str, Array]]:
-    """(datatype, array); `text`: BYTES are UTF-8."""
+    """Generate (datatype, array); `text`: BYTES are UTF-8."""
     return st.sampled_from(datatypes or (*NUMBERS, "BYTES")).flatmap(lambda datatype: _of(datatype, text=text))
 
 
@@ -51,7 +51,7 @@ def objects(elements: list[bytes], shape: tuple[int, ...]) -> Array:
 
 
 def same(found: Array, expected: Array) -> bool:
-    """The same dtype, shape and bits (a NaN is itself)."""
+    """Compare dtype, shape and bits (a NaN equals itself)."""
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return False
     return found.tolist() == expected.tolist() if found.dtype == np.object_ else found.tobytes() == expected.tobytes()

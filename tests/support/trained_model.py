@@ -1,4 +1,4 @@
-"""A model that has learned to read digits, as one round of a run on a Control service."""
+"""A model trained on digits, as one round of a run on a Control service."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECIPE = BundleRecipe(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A bundle, what it learned, and files of data that it did not learn from."""
+    """A bundle, its trained weights, and files of held-out data."""
 
     bundle: Bundle
     model: Vector

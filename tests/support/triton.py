@@ -1,4 +1,4 @@
-"""The real Triton as a process: its program and its core, which the package nvidia-pytriton brings along.
+"""A real Triton process: the program and core from the package nvidia-pytriton.
 
 What runs the models is `triton_backend.py`. Everything before and after that is Triton's own: repositories, configs,
 versions, queues, batches, checks of requests, both protocols, metrics.
@@ -30,7 +30,7 @@ ATTEMPTS = 3  # at ports that nobody else takes meanwhile
 
 
 def install() -> None:
-    """Skips the test where Triton does not run."""
+    """Install Triton, or skip the test where it cannot run."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         pytest.skip("nvidia-pytriton has Triton for Linux on x86-64 only")
     done = ENVIRONMENT / PACKAGE
@@ -53,7 +53,7 @@ def install() -> None:
 
 @contextmanager
 def triton(repository: Path, work: Path, *options: str) -> Iterator[Server]:
-    """Triton with these models and complete configs only; it completes nothing. Its log is in `work`."""
+    """Run Triton with these models without completing their configs; its log is in `work`."""
     install()
     backends = _backends(work / "backends")
     log_file = work / "triton.log"
@@ -73,7 +73,7 @@ def _program() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """The stub does without PYTHONPATH; the backend looks for our packages itself."""
+    """Return Triton's environment; its stub ignores PYTHONPATH, so the backend locates our packages itself."""
     packages = [path for path in sys.path if path.endswith("site-packages")]
     return os.environ | {
         "LD_LIBRARY_PATH": str(ENVIRONMENT / "nvidia_pytriton.libs"),
@@ -83,7 +83,7 @@ def _environment() -> dict[str, str]:
 
 
 def _backends(directory: Path) -> Path:
-    """Triton's backend "python" with the stub for our interpreter, and ours under the name "onnxruntime"."""
+    """Install Triton's "python" backend with the stub for our interpreter, and ours as "onnxruntime"."""
     shutil.copytree(_program() / "backends" / "python", directory / "python", dirs_exist_ok=True)
     shutil.copy(_program() / "python_backend_stubs" / STUB / "triton_python_backend_stub", directory / "python")
     (directory / "onnxruntime").mkdir(exist_ok=True)
@@ -115,7 +115,7 @@ def _start(repository: Path, backends: Path, log_file: Path, options: tuple[str,
 
 
 def _shared_memory(log_file: Path) -> str:
-    """What the names of its shared memory begin with."""
+    """Return the prefix of its shared memory's names."""
     return f"moonfed-{hashlib.sha256(str(log_file).encode()).hexdigest()[:16]}-"
 
 
@@ -128,7 +128,7 @@ def _free_ports(*names: str) -> dict[str, int]:
 
 
 def _is_up(server: Server) -> bool:
-    """Waits until all is loaded, or it has ended."""
+    """Wait until everything is loaded; return False if it has ended."""
 
     def answers() -> bool:
         with suppress(OSError):  # the metrics are the last service that it starts
@@ -140,7 +140,7 @@ def _is_up(server: Server) -> bool:
 
 
 def _end(server: Server) -> None:
-    """Tells it to stop, then removes what it leaves if requests are under way: processes and shared memory."""
+    """Stop it, then remove the processes and shared memory that it leaves if requests are in flight."""
     server.process.send_signal(signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         server.process.wait(timeout=60)

@@ -1,4 +1,4 @@
-"""A backend for Triton: ONNX Runtime in Python, in place of Triton's own, which comes only in NVIDIA's images.
+"""A Triton backend in Python that runs ONNX Runtime, in place of Triton's own, which only NVIDIA's images contain.
 
 Triton runs it in processes of its own, by the interpreter of its stub. Tensors cross by DLPack, since the stub knows
 numpy's arrays from before numpy 2 only; so there are numbers, and no strings. The stub renames DLPack's capsules, of
@@ -25,10 +25,10 @@ Response = Any
 
 
 class TritonPythonModel:
-    """What Triton looks for: one instance of one version."""
+    """The class that Triton instantiates for each instance of a version."""
 
     def initialize(self, settings: dict[str, str]) -> None:
-        """Loads the version's model.onnx."""
+        """Load the version's model.onnx."""
         config = json.loads(settings["model_config"])
         directory = Path(settings["model_repository"]) / settings["model_version"]
         options = onnxruntime.SessionOptions()
@@ -39,7 +39,7 @@ class TritonPythonModel:
         )
 
     def execute(self, requests: Sequence[Request]) -> list[Response]:
-        """Answers the requests of a batch, one by one."""
+        """Answer the requests of a batch one by one."""
         print(f"ran {self._name} {len(requests)}", flush=True)  # into Triton's log
         return [self._answer(request) for request in requests]
 
