@@ -169,7 +169,7 @@ def test_a_look_sees_who_holds_a_run_and_where_it_stands(two: Two) -> None:
     assert (seen.stopping, seen.accepted, seen.refused, seen.declined) == (True, 1, 1, 0)
     holder.begin_reducing(FIRST)
     assert holder.run_summaries.look()["digits"].status == "reducing"
-    assert holder.leases.take("digits", 0.0)
+    assert holder.leases.acquire("digits", 0.0)
     assert holder.run_summaries.look()["digits"].holder == ""
     with pytest.raises(NotFound):
         follower.run_summaries.ask_to_stop("unknown")
@@ -191,7 +191,7 @@ def test_a_look_sees_the_newest_round_and_no_run_that_has_ended(two: Two) -> Non
 def test_leases_are_prolonged_together_unless_somebody_took_them(two: Two) -> None:
     holder, follower = two
     holder.add_run(replace(RUN, run="other"))
-    assert holder.leases.take("digits", 0.0)
-    assert follower.leases.take("digits")
-    assert holder.leases.prolong(30.0) == {"other"}
-    assert follower.leases.prolong(30.0) == {"digits"}
+    assert holder.leases.acquire("digits", 0.0)
+    assert follower.leases.acquire("digits")
+    assert holder.leases.renew(30.0) == {"other"}
+    assert follower.leases.renew(30.0) == {"digits"}

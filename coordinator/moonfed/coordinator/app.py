@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from moonfed.coordinator.api.device_api import DeviceApi
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.sessions import Sessions
-from moonfed.coordinator.replicas.monitor import ReplicaMonitor
 from moonfed.coordinator.replicas.presence import Presence
+from moonfed.coordinator.replicas.replication import Replicated, Replication, Standalone
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
@@ -28,24 +27,22 @@ class Coordinator:
         self._attendance, self._liveness, self._background = Sessions(), Liveness(), BackgroundTasks()
         here, uploads = (self._attendance, self._liveness, self._background), Transfers()
         self._runs = RunManager(storage, *here)
+        self._replication = self._choose_replication()
         self.devices = DeviceApi(storage, self._runs, uploads, *here)
         self.operators = OperatorApi(storage, self._runs, uploads, self._attendance, self._background)
 
     async def open(self) -> None:
-        """Goes on with the runs that were running when the coordinator ended."""
+        """Resume the runs that were running when the coordinator ended."""
         await self._runs.open()
-        if self.storage.store.leases.shared:
-            await self._join_replicas()
+        await self._replication.start()
         self._background.spawn(in_thread(self.storage.garbage_collector.sweep))
 
-    async def _join_replicas(self) -> None:
+    def _choose_replication(self) -> Replication:
         store = self.storage.store
-        presence = Presence(store.online_devices, store.leases.holder or "", self._attendance, self._liveness)
-        replica = ReplicaMonitor(store, self._runs, presence)
-        await replica.beat()
-        await replica.look()
-        self._background.spawn(replica.keep_beating())
-        self._background.spawn(replica.keep_looking())
+        if store.leases.holder is None:
+            return Standalone(self._runs)
+        presence = Presence(store.online_devices, store.leases.holder, self._attendance, self._liveness)
+        return Replicated(store, self._runs, presence, self._background)
 
     def dismiss(self) -> None:
         """The coordinator is about to stop: ends attendances and watches; nobody counts as lost for that."""
@@ -56,10 +53,7 @@ class Coordinator:
     async def close(self) -> None:
         """Stops driving; what matters is durable already."""
         await self._background.close()
-        store = self.storage.store
         try:
-            if store.leases.shared:
-                await asyncio.to_thread(store.leases.release)
-                await asyncio.to_thread(store.online_devices.leave)
+            await self._replication.stop()
         except Exception:  # the database is away: our leases end by themselves
             _log.exception("the leases of runs cannot be given back")

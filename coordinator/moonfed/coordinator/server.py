@@ -122,7 +122,7 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     coordinator = Coordinator(storage)
     directory = storage.directory
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.authority)
-    if authority and storage.store.leases.shared:
+    if authority:
         await asyncio.to_thread(storage.store.devices.require_authority, ref_of_bytes(authority.ca).sha256)
     gate = RateLimiter()
     fleet, enrolment = _new_server(gate), _new_server(gate)

@@ -35,7 +35,7 @@ from moonfed.coordinator.rounds.events import (
 )
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import FedBuffState, buffered
-from moonfed.coordinator.rounds.protocol import ASYNCHRONOUS
+from moonfed.coordinator.rounds.protocol import FEDBUFF
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import State
 from moonfed.errors import InvalidInput
@@ -71,14 +71,14 @@ def assigned(commands: list[Command]) -> list[tuple[str, int]]:
     return [(command.device, command.round) for command in commands if isinstance(command, Assign)]
 
 
-def objection(state: State, round_: int, device: str, attempt: int = 1) -> str | None:
-    return ASYNCHRONOUS.objection(TWO, state, round_, attempt, device)
+def rejection_reason(state: State, round_: int, device: str, attempt: int = 1) -> str | None:
+    return FEDBUFF.rejection_reason(TWO, state, round_, attempt, device)
 
 
 def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
     state, commands = after(*attended("a", "b"))
     assert not commands
-    assert ASYNCHRONOUS.waiting(TWO, state) == "waiting for 1 more device: 2 attend, 3 are needed"
+    assert FEDBUFF.waiting(TWO, state) == "waiting for 1 more device: 2 attend, 3 are needed"
     _, commands = after(*attended("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
     assert assigned(commands) == [("a", 1), ("b", 1), ("c", 1)]
@@ -88,16 +88,17 @@ def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
 def test_k_updates_make_a_model_and_the_slow_device_goes_on_with_its_own() -> None:
     state, commands = after(*attended("a", "b", "c"), accepted("b"))
     assert not only(commands, Reduce)
-    assert ASYNCHRONOUS.waiting(TWO, state) == "round 1 has 1 of 2 updates; at work: a, c"
+    assert FEDBUFF.waiting(TWO, state) == "round 1 has 1 of 2 updates; at work: a, c"
     assert (
-        objection(state, 1, "b") == "device 'b' has no update of round 1 to hand in; the run is at round 1, attempt 1"
+        rejection_reason(state, 1, "b")
+        == "device 'b' has no update of round 1 to hand in; the run is at round 1, attempt 1"
     )
     state, commands = after(accepted("a"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"), bases={"a": 1, "b": 1})]
     state, commands = after(reduced(1), state=state)
     assert commands[0] == Open(round=2, attempt=1, cohort=("a", "b"))
     assert assigned(commands) == [("a", 2), ("b", 2)]
-    assert objection(state, 1, "c") is None
+    assert rejection_reason(state, 1, "c") is None
     state, commands = after(accepted("c", 1), accepted("a", 2), state=state)
     assert commands == [Reduce(round=2, attempt=1, devices=("a", "c"), bases={"a": 2, "c": 1})]
 
@@ -109,7 +110,7 @@ def test_the_next_round_opens_though_devices_have_left() -> None:
         DeviceOffline(device="a"), DeviceOffline(device="b"), DeviceOffline(device="c"), reduced(1), state=state
     )
     assert only(commands, Open) == [Open(round=2, attempt=1, cohort=())]
-    assert objection(state, 1, "c") is None
+    assert rejection_reason(state, 1, "c") is None
 
 
 def test_what_comes_while_a_buffer_is_being_reduced_is_in_the_next_one() -> None:
@@ -126,17 +127,17 @@ def test_what_comes_while_a_buffer_is_being_reduced_is_in_the_next_one() -> None
 def test_an_update_that_began_too_many_models_ago_is_refused_and_its_device_begins_anew() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
     state, commands = after(accepted("a", 2), accepted("b", 2), state=state)
-    assert objection(state, 1, "c") == (
+    assert rejection_reason(state, 1, "c") == (
         "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 2, attempt 1"
     ), "the round that would count it is the third"
     state, commands = after(reduced(2), state=state)
     assert commands[0] == Open(round=3, attempt=1, cohort=("a", "b", "c"))
     assert ("c", 3) in assigned(commands)
-    assert objection(state, 1, "c") == (
+    assert rejection_reason(state, 1, "c") == (
         "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 3, attempt 1"
     )
-    assert "is not open" in str(objection(state, 4, "c"))
-    assert "is not open" in str(objection(state, 3, "c", attempt=2))
+    assert "is not open" in str(rejection_reason(state, 4, "c"))
+    assert "is not open" in str(rejection_reason(state, 3, "c", attempt=2))
     assert after(accepted("c", 1), state=state) == (state, [])
 
 
@@ -159,10 +160,10 @@ def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
 def test_a_device_that_comes_back_goes_on_with_what_it_had_begun() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
     state, commands = after(DeviceOffline(device="c"), Stalled(round=2, attempt=1, device="c"), state=state)
-    assert ASYNCHRONOUS.waiting(TWO, state) == "round 2 has 0 of 2 updates; at work: a, b"
+    assert FEDBUFF.waiting(TWO, state) == "round 2 has 0 of 2 updates; at work: a, b"
     state, commands = after(DeviceOnline(device="c"), state=state)
     assert assigned(commands) == [("c", 1)]
-    assert objection(state, 1, "c") is None
+    assert rejection_reason(state, 1, "c") is None
     state, _ = after(Stalled(round=2, attempt=1, device="c"), Progressed(round=2, attempt=1, device="c"), state=state)
     assert "c" in state.working
 
@@ -194,7 +195,7 @@ def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
     state, commands = after(ReductionFailed(round=1, attempt=1, reason="the disk is full"), state=state)
     retry = RetryDue(round=1, attempt=1)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
-    assert ASYNCHRONOUS.waiting(TWO, state) == (
+    assert FEDBUFF.waiting(TWO, state) == (
         "round 1 cannot be reduced and is tried again within a minute: the disk is full"
     )
     state, commands = after(accepted("c"), state=state)
@@ -219,7 +220,7 @@ def test_a_stopped_run_ends_at_once_or_when_its_buffer_is_reduced() -> None:
         Abandon(round=1, attempt=1, missing=("a", "b", "c"), reason="the run was stopped"),
         End(status="stopped"),
     ]
-    assert ASYNCHRONOUS.needed_attempts(TWO, state) == frozenset()
+    assert FEDBUFF.needed_attempts(TWO, state) == frozenset()
     state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), StopRequested(), reduced(1))
     assert commands[-1] == End(status="stopped")
     assert state.committed == 1
@@ -229,11 +230,11 @@ def test_nothing_is_acknowledged_that_no_later_round_would_count() -> None:
     last = replace(TWO, rounds=1)
     state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), settings=last)
     assert only(commands, Reduce)
-    assert ASYNCHRONOUS.objection(last, state, 1, 1, "c") == "round 1 is the run's last, and has closed"
+    assert FEDBUFF.rejection_reason(last, state, 1, 1, "c") == "round 1 is the run's last, and has closed"
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
-    assert objection(state, 1, "c") is None
+    assert rejection_reason(state, 1, "c") is None
     state, _ = after(StopRequested(), state=state)
-    assert objection(state, 1, "c") == "round 1 is the run's last, and has closed"
+    assert rejection_reason(state, 1, "c") == "round 1 is the run's last, and has closed"
 
 
 def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> None:

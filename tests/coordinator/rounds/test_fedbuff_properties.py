@@ -30,7 +30,7 @@ from moonfed.coordinator.rounds.events import (
 )
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import buffered
-from moonfed.coordinator.rounds.protocol import ASYNCHRONOUS
+from moonfed.coordinator.rounds.protocol import FEDBUFF
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from tests.support.state_machine_fleet import DEVICES, Play
 
@@ -50,7 +50,7 @@ class Runs(Play):
 
     def __init__(self) -> None:
         super().__init__(
-            ASYNCHRONOUS,
+            FEDBUFF,
             RunSettings(
                 rounds=6,
                 cohort=Amount(count=3),
@@ -107,7 +107,7 @@ class Runs(Play):
         key = (device, begun)
         if key in self.answered - self.declined:
             return
-        if ASYNCHRONOUS.objection(self.settings, self.state, begun, 1, device) is None:
+        if FEDBUFF.rejection_reason(self.settings, self.state, begun, 1, device) is None:
             self.answered.add(key)
             self.waiting_for_a_model.add(key)
         self.send(accepted(device, begun))
@@ -161,7 +161,7 @@ class Runs(Play):
         now = buffered(self.state)
         if now.status == "running":
             assert {*now.buffer.items(), *now.closing.items()} == self.waiting_for_a_model
-            kept = ASYNCHRONOUS.needed_attempts(self.settings, now)
+            kept = FEDBUFF.needed_attempts(self.settings, now)
             assert {(begun, 1) for _, begun in self.waiting_for_a_model} <= kept, "their files are not deleted"
 
     @invariant()

@@ -32,7 +32,7 @@ from moonfed.coordinator.rounds.events import (
 )
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
-from moonfed.coordinator.rounds.status_text import objection, waiting
+from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
 from moonfed.coordinator.rounds.synchronous import retry_seconds
 from tests.support.state_machine_fleet import after, attended, only
 
@@ -171,7 +171,7 @@ def test_an_over_selected_round_closes_with_the_cohorts_number_of_updates() -> N
     assert not commands
     state, commands = after(FOUR, accepted("c"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("b", "c", "d"))]
-    assert objection(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
+    assert rejection_reason(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
 
 
 def test_the_quorum_is_of_the_cohort_and_not_of_all_who_were_drawn() -> None:
@@ -190,16 +190,16 @@ def test_a_damaged_update_of_an_over_selected_round_is_not_made_up_for_by_those_
 
 def test_a_declined_device_is_final_and_a_refused_one_may_try_again() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
-    assert objection(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"
+    assert rejection_reason(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"
     state, _ = after(THREE, UpdateRefused(round=1, attempt=1, device="b"), state=state)
-    assert objection(state, 1, 1, "b") is None
+    assert rejection_reason(state, 1, 1, "b") is None
 
 
 def test_stale_and_foreign_updates_are_told_where_the_run_is() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"))
-    assert objection(state, 1, 1, "a") is None
-    assert objection(state, 1, 1, "z") == "device 'z' is not in the cohort of round 1, attempt 1"
-    assert objection(state, 2, 1, "a") == "round 2, attempt 1 is not open; the run is at round 1, attempt 1"
+    assert rejection_reason(state, 1, 1, "a") is None
+    assert rejection_reason(state, 1, 1, "z") == "device 'z' is not in the cohort of round 1, attempt 1"
+    assert rejection_reason(state, 2, 1, "a") == "round 2, attempt 1 is not open; the run is at round 1, attempt 1"
 
 
 def test_a_stopped_run_abandons_its_round_and_ends() -> None:
@@ -241,7 +241,7 @@ def test_a_reduction_that_a_passing_trouble_kept_is_tried_again_with_all_that_wa
     state, commands = after(THREE, failed, state=state)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
     assert waiting(THREE, state) == "round 1 cannot be reduced and is tried again within a minute: the disk is full"
-    assert objection(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
+    assert rejection_reason(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
     state, commands = after(THREE, accepted("a"), DeadlinePassed(round=1, attempt=1), state=state)
     assert not commands, "it is never given up"
     again = Reduce(round=1, attempt=1, devices=("a", "b", "c"))

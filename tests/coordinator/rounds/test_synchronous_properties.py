@@ -30,7 +30,7 @@ from moonfed.coordinator.rounds.events import (
 from moonfed.coordinator.rounds.protocol import SYNCHRONOUS
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
-from moonfed.coordinator.rounds.status_text import objection, waiting
+from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
 from tests.support.state_machine_fleet import DEVICES, Play
 
 
@@ -94,7 +94,7 @@ class Runs(Play):
         """As the shell does it: only what is wanted is acknowledged; a second time changes nothing."""
         current = self.state.open
         round_, number = (current.round, current.attempt - attempt) if current else (1, 1)
-        if objection(self.state, round_, number, device) is None:
+        if rejection_reason(self.state, round_, number, device) is None:
             self.acknowledged.setdefault((round_, number), set()).add(device)
         self.send(UpdateAccepted(round=round_, attempt=number, device=device))
 

@@ -45,7 +45,7 @@ def commit(store: Store) -> None:
 
 def test_only_the_holder_of_a_runs_lease_changes_it(two: Two) -> None:
     first, second = two
-    assert not second.leases.take("digits")
+    assert not second.leases.acquire("digits")
     forbidden: list[Callable[[], object]] = [
         lambda: commit(second),
         lambda: second.abandon_round(FIRST, "because"),
@@ -63,31 +63,31 @@ def test_only_the_holder_of_a_runs_lease_changes_it(two: Two) -> None:
 
 def test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit(two: Two) -> None:
     first, second = two
-    assert first.leases.take("digits", 0.2)
-    while not second.leases.take("digits"):
+    assert first.leases.acquire("digits", 0.2)
+    while not second.leases.acquire("digits"):
         time.sleep(0.05)
     with pytest.raises(LeaseLost):
         commit(first)
-    assert not first.leases.take("digits")
+    assert not first.leases.acquire("digits")
     commit(second)
 
 
 def test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_it(two: Two) -> None:
     first, _ = two
-    assert first.leases.take("digits", 0.0)
+    assert first.leases.acquire("digits", 0.0)
     with pytest.raises(LeaseLost):
         commit(first)
-    assert first.leases.take("digits")
+    assert first.leases.acquire("digits")
     commit(first)
 
 
 def test_a_lease_cannot_be_taken_in_the_middle_of_its_holders_commit(two: Two) -> None:
     first, second = two
-    assert first.leases.take("digits", 3.0)
+    assert first.leases.acquire("digits", 3.0)
     taken: list[float] = []
 
     def take() -> None:
-        while not second.leases.take("digits"):
+        while not second.leases.acquire("digits"):
             time.sleep(0.02)
         taken.append(time.monotonic())
 
@@ -105,7 +105,7 @@ def test_a_lease_cannot_be_taken_in_the_middle_of_its_holders_commit(two: Two) -
 def test_leases_that_are_given_back_are_free_at_once(two: Two) -> None:
     first, second = two
     first.leases.release()
-    assert second.leases.take("digits")
+    assert second.leases.acquire("digits")
 
 
 def test_two_that_start_at_once_make_one_schema(postgresql_server: Server) -> None:

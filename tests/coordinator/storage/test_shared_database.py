@@ -16,6 +16,7 @@ from moonfed import transport
 from moonfed.coordinator.replicas import monitor
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.db import postgres
+from moonfed.coordinator.storage.leases import SharedLeases
 from moonfed.errors import Unavailable
 from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import load_identity
@@ -98,6 +99,7 @@ def test_what_another_coordinator_drives_is_served_and_not_changed(
     first = postgres.open_store(url, used_before=False)
     with fleet_in(tmp_path, database=url) as fleet:
         fleet.start("run")
+        assert isinstance(first.leases, SharedLeases)
         first.leases.holder = "another coordinator"
         with first._transactions.write() as connection:
             connection.exec_driver_sql("UPDATE leases SET holder = 'another coordinator', expires = expires + 3600")

@@ -171,7 +171,7 @@ def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
     first.reports.replace(DeviceReport(id=again, device="d", outcome="refused", reason="NaN"))
     first.leases.release()
     second = open_store()  # the first one was never closed, as after a kill
-    assert second.leases.take("digits")
+    assert second.leases.acquire("digits")
     state = recovered_state(second, "digits")
     assert (state.committed, state.attempt) == (0, 2)
     assert state.open

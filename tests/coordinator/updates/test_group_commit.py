@@ -57,7 +57,7 @@ def intake(state: Storage) -> GroupCommit:
     def is_new(report: DeviceReport) -> bool:
         return not state.store.reports.has_receipt(report.id, report.device, report.blobs)
 
-    return GroupCommit(state.store.reports, state.spool, is_new, asynchronous=False)
+    return GroupCommit(state.store.reports, state.spool, is_new, late_reports=False)
 
 
 def outcome(arrived: PendingUpdate) -> BaseException | None:
@@ -101,7 +101,7 @@ def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(
         return True
 
     async def scenario() -> None:
-        waiting = GroupCommit(state.store.reports, state.spool, is_new, asynchronous=True)
+        waiting = GroupCommit(state.store.reports, state.spool, is_new, late_reports=True)
         first, second = (arrival(state, device) for device in DEVICES[:2])
         waiting.add(first)
         waiting.add(second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.errors import VersionMismatch
 from moonfed.labels import lacking, write_labels
@@ -54,6 +55,6 @@ class EligibleDevices:
         return session
 
     def _misfit(self, session: DeviceSession) -> str | None:
-        if self._settings.asynchronous and isinstance(session, RemoteSession):
+        if round_protocol(self._settings).holder_only and isinstance(session, RemoteSession):
             return "at another coordinator, whose devices have no part in asynchronous rounds"
         return misfit(session.introduction, self._manifest, self._settings)

@@ -51,7 +51,7 @@ class RunFollower:
         self.record, self.manifest, self.state = record, manifest, round_protocol(record.settings).first
         self._store, self._blobs, self._spool = storage.store, storage.blobs, storage.spool
         self._attendance, self.background = attendance, background
-        self._liveness = liveness
+        self._liveness, self._protocol = liveness, round_protocol(record.settings)
         self._lock = asyncio.Lock()
         self._seen: RunSnapshot | None = None
         self._standing: GlobalState | None = None
@@ -87,7 +87,7 @@ class RunFollower:
 
     async def _stand(self, state: State) -> None:
         """Loads what the open round's devices are given; those of asynchronous rounds attend at the run's holder."""
-        if state.open is None or self.record.settings.asynchronous:
+        if state.open is None or self._protocol.holder_only:
             return
         if (self._standing_after, self._standing_attempt) != (state.committed, state.open.attempt):
             work = (self._store, self._blobs, self.record, self.manifest, state.committed)
@@ -131,7 +131,7 @@ class RunFollower:
         if (
             current is None
             or current.overdue
-            or self.record.settings.asynchronous
+            or self._protocol.holder_only
             or self._standing is None
             or self._standing_after != current.round - 1
         ):
@@ -224,7 +224,7 @@ class RunFollower:
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""
-        if self.record.settings.asynchronous:
+        if self._protocol.holder_only:
             raise Unavailable(
                 f"run {self.record.run!r} is asynchronous: only the coordinator that drives it takes updates"
             )

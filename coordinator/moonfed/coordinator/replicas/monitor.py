@@ -62,7 +62,7 @@ class ReplicaMonitor:
         """Says that this replica is alive; its leases are good for as long."""
         if not await in_thread(self._attendances.beat, LEASE_SECONDS):
             self._presence.forget_told()
-        await in_thread(self._leases.prolong, LEASE_SECONDS)
+        await in_thread(self._leases.renew, LEASE_SECONDS)
 
     async def look(self) -> None:
         """Hears from the others, and does what follows."""
@@ -109,7 +109,7 @@ class ReplicaMonitor:
     async def _heed(self, run: str, pulse: RunSummary) -> None:
         ours = pulse.holder == self._leases.holder
         if not ours and not pulse.holder:
-            ours = await in_thread(self._leases.take, run, LEASE_SECONDS)
+            ours = await in_thread(self._leases.acquire, run, LEASE_SECONDS)
         driven = run in self._runs.driven
         if ours and not driven:
             await self._runs.drive(run)

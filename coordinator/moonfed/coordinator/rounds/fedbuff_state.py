@@ -58,7 +58,7 @@ def needed_attempts(settings: RunSettings, state: State) -> frozenset[tuple[int,
     return frozenset((round_, ATTEMPT) for round_ in range(oldest, now.number + 1))
 
 
-def objection(settings: RunSettings, state: State, round_: int, attempt: int, device: str) -> str | None:
+def rejection_reason(settings: RunSettings, state: State, round_: int, attempt: int, device: str) -> str | None:
     """Why an update that began with that round's model is not wanted now; None if it is."""
     now, most = buffered(state), asynchronous(settings).max_staleness
     if now.open is None or attempt != ATTEMPT or not 1 <= round_ <= now.number:

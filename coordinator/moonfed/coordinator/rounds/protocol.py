@@ -1,61 +1,132 @@
-"""The two kinds of rounds, synchronous and asynchronous, and the one place where a run's settings choose."""
+"""The round protocols, synchronous and FedBuff; `round_protocol` is the one place where a run's settings choose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
 
+from moonfed.coordinator.aggregation.staleness import require_bufferable
 from moonfed.coordinator.rounds import fedbuff, fedbuff_state, status_text, synchronous
 from moonfed.coordinator.rounds.events import Event
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
+from moonfed.manifest import Manifest
 
 
-class Waiting(Protocol):
-    """See `sentences.waiting`."""
+class RoundProtocol(ABC):
+    """A state machine, the meaning of its states, and what the rest of the coordinator must know of the protocol."""
 
-    def __call__(
-        self, settings: RunSettings, state: State, misfits: Mapping[str, str] = ..., silence: Mapping[str, float] = ...
+    first: ClassVar[State]
+    holder_only: ClassVar[bool]  # True: only devices connected to the run's lease holder take part
+    reports_outlive_rounds: ClassVar[bool]  # True: a report may be recorded after the round that it began with closed
+    can_roll_back: ClassVar[bool]  # True: an earlier global state can replace a damaged one
+
+    @abstractmethod
+    def step(self, settings: RunSettings, state: State, event: Event) -> synchronous.Step:
+        """Return the state after an event, and the commands to carry out, in order."""
+
+    @abstractmethod
+    def rejection_reason(
+        self, settings: RunSettings, state: State, round_: int, attempt: int, device: str
+    ) -> str | None:
+        """Return why an update of that attempt from the device is rejected now; None if it is accepted."""
+
+    @abstractmethod
+    def waiting(
+        self,
+        settings: RunSettings,
+        state: State,
+        misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+        silence: Mapping[str, float] = status_text.NOT_KNOWN,
     ) -> str:
-        """The sentence."""
+        """Describe what the run waits for: see `status_text.waiting`."""
+
+    @abstractmethod
+    def needed_attempts(self, settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
+        """Return the (round, attempt) pairs whose updates may still arrive or are in the spool."""
+
+    @abstractmethod
+    def check_manifest(self, manifest: Manifest) -> None:
+        """Raise InvalidInput for a bundle whose method this protocol cannot run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundProtocol:
-    """A state machine, and what its states mean."""
+class SynchronousRounds(RoundProtocol):
+    """Rounds whose devices all begin with the newest global model."""
 
-    first: State
-    step: Callable[[RunSettings, State, Event], synchronous.Step]
-    objection: Callable[[RunSettings, State, int, int, str], str | None]
-    waiting: Waiting
-    needed_attempts: Callable[[RunSettings, State], frozenset[tuple[int, int]]]  # whose updates may come or lie there
+    first = State()
+    holder_only = False
+    reports_outlive_rounds = False
+    can_roll_back = True
+
+    def step(self, settings: RunSettings, state: State, event: Event) -> synchronous.Step:
+        """See `synchronous.step`."""
+        return synchronous.step(settings, state, event)
+
+    def rejection_reason(
+        self, settings: RunSettings, state: State, round_: int, attempt: int, device: str
+    ) -> str | None:
+        """See `status_text.rejection_reason`."""
+        return status_text.rejection_reason(state, round_, attempt, device)
+
+    def waiting(
+        self,
+        settings: RunSettings,
+        state: State,
+        misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+        silence: Mapping[str, float] = status_text.NOT_KNOWN,
+    ) -> str:
+        """See `status_text.waiting`."""
+        return status_text.waiting(settings, state, misfits, silence)
+
+    def needed_attempts(self, settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
+        """Return the open attempt, if any."""
+        return frozenset({(state.open.round, state.open.attempt)} if state.open else ())
+
+    def check_manifest(self, manifest: Manifest) -> None:
+        """Accept every method."""
 
 
-def _needed_attempts(_: RunSettings, state: State) -> frozenset[tuple[int, int]]:
-    return frozenset({(state.open.round, state.open.attempt)} if state.open else ())
+class FedBuffRounds(RoundProtocol):
+    """Asynchronous rounds: FedBuff, Nguyen et al., AISTATS 2022."""
+
+    first = fedbuff_state.FedBuffState()
+    holder_only = True
+    reports_outlive_rounds = True
+    can_roll_back = False  # devices are training on many global models
+
+    def step(self, settings: RunSettings, state: State, event: Event) -> synchronous.Step:
+        """See `fedbuff.step`."""
+        return fedbuff.step(settings, state, event)
+
+    def rejection_reason(
+        self, settings: RunSettings, state: State, round_: int, attempt: int, device: str
+    ) -> str | None:
+        """See `fedbuff_state.rejection_reason`."""
+        return fedbuff_state.rejection_reason(settings, state, round_, attempt, device)
+
+    def waiting(
+        self,
+        settings: RunSettings,
+        state: State,
+        misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+        silence: Mapping[str, float] = status_text.NOT_KNOWN,
+    ) -> str:
+        """See `fedbuff_state.waiting`."""
+        return fedbuff_state.waiting(settings, state, misfits, silence)
+
+    def needed_attempts(self, settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
+        """See `fedbuff_state.needed_attempts`."""
+        return fedbuff_state.needed_attempts(settings, state)
+
+    def check_manifest(self, manifest: Manifest) -> None:
+        """Raise InvalidInput for a method that exchanges more than models."""
+        require_bufferable(manifest)
 
 
-def _objection(_: RunSettings, state: State, round_: int, attempt: int, device: str) -> str | None:
-    return status_text.objection(state, round_, attempt, device)
-
-
-SYNCHRONOUS = RoundProtocol(
-    first=State(),
-    step=synchronous.step,
-    objection=_objection,
-    waiting=status_text.waiting,
-    needed_attempts=_needed_attempts,
-)
-ASYNCHRONOUS = RoundProtocol(
-    first=fedbuff_state.FedBuffState(),
-    step=fedbuff.step,
-    objection=fedbuff_state.objection,
-    waiting=fedbuff_state.waiting,
-    needed_attempts=fedbuff_state.needed_attempts,
-)
+SYNCHRONOUS, FEDBUFF = SynchronousRounds(), FedBuffRounds()
 
 
 def round_protocol(settings: RunSettings) -> RoundProtocol:
-    """The kind of a run's rounds."""
-    return ASYNCHRONOUS if settings.asynchronous else SYNCHRONOUS
+    """Return the protocol of a run's rounds."""
+    return FEDBUFF if settings.asynchronous else SYNCHRONOUS

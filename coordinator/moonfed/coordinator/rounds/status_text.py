@@ -14,7 +14,7 @@ NOT_KNOWN: Mapping[str, Any] = MappingProxyType({})
 SILENCE_SHOWN = 15.0  # seconds without a sign of progress, from which on they are told
 
 
-def objection(state: State, round_: int, attempt: int, device: str) -> str | None:
+def rejection_reason(state: State, round_: int, attempt: int, device: str) -> str | None:
     """Why an update for that round from that device is not wanted now; None if it is."""
     current = state.open
     if current is None or (current.round, current.attempt) != (round_, attempt):

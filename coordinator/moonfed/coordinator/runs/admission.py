@@ -18,7 +18,7 @@ def needed_attempts(record: RunRecord, state: State) -> set[AttemptId]:
 def objection(record: RunRecord, state: State, tempo: RoundEta, attempt: AttemptId, device: str) -> WrongState | None:
     """Why a device's update is not wanted now, and when the device may be; None if it is."""
     place = attempt.round, attempt.attempt
-    problem = round_protocol(record.settings).objection(record.settings, state, *place, device)
+    problem = round_protocol(record.settings).rejection_reason(record.settings, state, *place, device)
     if problem is None:
         return None
     sentence, current = f"run {record.run!r}: {problem}", state.open

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
-from moonfed.coordinator.aggregation.staleness import require_bufferable
 from moonfed.coordinator.pki.enrolment import require_name
 from moonfed.coordinator.records import RunRecord
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
@@ -98,6 +98,5 @@ def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
             "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform"
         )
     require_consistent(manifest)
-    if settings.asynchronous:
-        require_bufferable(manifest)
+    round_protocol(settings).check_manifest(manifest)
     require_robust_aggregation(manifest, settings.robust, settings.fewest_updates)

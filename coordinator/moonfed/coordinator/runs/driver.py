@@ -74,6 +74,7 @@ class RunDriver:
         self._kind, self._standings = round_protocol(record.settings), footing.standings
         self._storage, self._attendance, self.background = storage, attendance, background
         self._store = storage.store
+        self._replicas_report = storage.store.reports.shared and not self._kind.holder_only
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
         self._patience = StallDetector(
@@ -85,7 +86,7 @@ class RunDriver:
         self._keeper = CommandRecorder(storage.store, record.run)
         self._begin_anew = begin_anew
         self._intake = GroupCommit(
-            storage.store.reports, storage.spool, self._is_new, asynchronous=record.settings.asynchronous is not None
+            storage.store.reports, storage.spool, self._is_new, late_reports=self._kind.reports_outlive_rounds
         )
 
     # What happens to the run
@@ -171,7 +172,7 @@ class RunDriver:
     def _put(self, report: DeviceReport) -> None:
         """Keeps an answer; an asynchronous round's may come after it has closed."""
         reports = self._store.reports
-        (reports.replace if self.record.settings.asynchronous else reports.record)(report)
+        (reports.replace if self._kind.reports_outlive_rounds else reports.record)(report)
 
     async def _tell_taken(self, report: DeviceReport) -> None:
         """An answer is durable, and counts even if the run is another replica's by now."""
@@ -186,8 +187,7 @@ class RunDriver:
         """Takes notice of answers that other replicas took."""
         async with self._lock:
             current = self.state.open
-            alone = self.record.settings.asynchronous or not self._store.leases.shared
-            if alone or current is None or current.reducing:
+            if not self._replicas_report or current is None or current.reducing:
                 return
             attempt = attempt_id(self.record.run, current)
             for report in await asyncio.to_thread(self._store.reports.of_attempt, attempt):
@@ -227,9 +227,9 @@ class RunDriver:
 
     def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
         """Whether the device may have a receipt for an update of that attempt; if not, nobody needs to look."""
-        current, shared = self.state.open, self._store.leases.shared
+        current = self.state.open
         reported = current is None or device in current.reported
-        return shared or reported or self._objection(attempt, device) is not None
+        return self._store.reports.shared or reported or self._objection(attempt, device) is not None
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
         """Raises WrongState, naming the run's present round, if an update is not wanted now."""

@@ -55,14 +55,19 @@ class RunManager:
         return {run for run, served in self._served.items() if isinstance(served, RunDriver)} | self.suspended.names
 
     async def open(self) -> None:
-        """Goes on with the runs that were running when the coordinator ended; with replicas, those see to it."""
-        running = [record for record in await asyncio.to_thread(self._store.runs) if record.status == "running"]
-        states = {record.run: await asyncio.to_thread(recovered_state, self._store, record.run) for record in running}
-        attempts = [attempt for record in running for attempt in needed_attempts(record, states[record.run])]
+        """Delete the spooled updates that no running run needs any longer."""
+        states = await asyncio.to_thread(self._running_states)
+        attempts = [attempt for record, state in states for attempt in needed_attempts(record, state)]
         await asyncio.to_thread(self._storage.spool.delete_local_except, attempts)
-        if not self._store.leases.shared:
-            for record in running:
-                await self._resume_or_wait(record, states[record.run])
+
+    async def resume_all(self) -> None:
+        """Resume every run that was running when the coordinator ended."""
+        for record, state in await asyncio.to_thread(self._running_states):
+            await self._resume_or_wait(record, state)
+
+    def _running_states(self) -> list[tuple[RunRecord, State]]:
+        running = [record for record in self._store.runs() if record.status == "running"]
+        return [(record, recovered_state(self._store, record.run)) for record in running]
 
     def dismiss(self, reason: MoonfedError) -> None:
         """The coordinator is about to stop: ends watches, and takes notice of nobody's leaving any more."""
@@ -94,7 +99,7 @@ class RunManager:
         """A run that is being changed, by whom it is served after that."""
         async with self._changing:
             served = self._served.get(run)
-        if served is None and self._store.leases.shared:  # another replica has just started it
+        if served is None and await asyncio.to_thread(self._store.leases.held_elsewhere, run):
             await self.follow(run)
             served = self._served.get(run)
         if run in self.suspended:

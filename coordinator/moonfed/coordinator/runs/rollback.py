@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.rounds import UNDER_WAY
@@ -33,7 +34,7 @@ def roll_back(storage: Storage, record: RunRecord) -> bool:
     problems = damage(storage.blobs, newest.blobs) if newest else {}
     if newest is None or not problems:
         return False
-    if record.settings.asynchronous:
+    if not round_protocol(record.settings).can_roll_back:
         raise next(iter(problems.values()))
     roles, replacing = _replacing(store, storage.blobs, newest, problems)
     what, before = ", ".join(sorted(problems)), newest.id.round - 1

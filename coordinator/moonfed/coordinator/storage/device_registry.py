@@ -33,7 +33,9 @@ class DeviceRegistry:
         self._transactions = transactions
 
     def require_authority(self, sha256: str) -> None:
-        """Keeps whose certificates this database's devices trust; WrongState if that is another authority."""
+        """Record the authority that all coordinators on a shared database use; WrongState if it is another one."""
+        if not self._transactions.shared:
+            return
         with self._transactions.write() as connection:
             connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_AUTHORITY)))
             known = connection.execute(sql.select(tables.authority.c.sha256)).scalar()

@@ -26,6 +26,11 @@ class DeviceReports:
     def __init__(self, transactions: Transactions, leases: Leases) -> None:
         self._transactions, self._leases = transactions, leases
 
+    @property
+    def shared(self) -> bool:
+        """True if other coordinators may record reports, too."""
+        return self._transactions.shared
+
     def replace(self, report: DeviceReport) -> None:
         """Keeps a device's answer in place of an earlier one, whatever that was."""
         with self._transactions.write() as connection:

@@ -5,8 +5,11 @@ An asynchronous run's buffer is what no committed round has counted.
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, asynchronous
+from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.storage.store import Store
@@ -15,11 +18,15 @@ from moonfed.coordinator.storage.store import Store
 def recovered_state(store: Store, run: str) -> State:
     """Where a run stood when the coordinator ended, in the middle of a round or between two."""
     settings = store.run(run).settings
-    if settings.asynchronous:
-        return _recovered_buffer(store, run, settings)
+    return _recover(round_protocol(settings).first, store, run, settings)
+
+
+@singledispatch
+def _recover(first: State, store: Store, run: str, settings: RunSettings) -> State:
+    """Recover a run by the type of its first state; a synchronous run's here."""
     last = store.latest_round(run)
     if last is None:
-        return State()
+        return first
     if last.status == "committed":
         return State(committed=last.id.round)
     committed = last.id.round - 1
@@ -42,11 +49,12 @@ def recovered_state(store: Store, run: str) -> State:
     return State(committed=committed, attempt=last.id.attempt, open=current)
 
 
-def _recovered_buffer(store: Store, run: str, settings: RunSettings) -> FedBuffState:
+@_recover.register
+def _recover_fedbuff(first: FedBuffState, store: Store, run: str, settings: RunSettings) -> FedBuffState:
     """The buffer, and who is at work with which model: that of the newest round that the device was drawn in."""
     last = store.latest_round(run)
     if last is None:
-        return FedBuffState()
+        return first
     if last.status == "abandoned":  # as the run was being stopped
         return FedBuffState(committed=last.id.round - 1, stopping=True)
     committed = last.id.round - (last.status == "open")

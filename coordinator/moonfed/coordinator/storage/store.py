@@ -22,7 +22,7 @@ from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.coordinator.storage.device_reports import DeviceReports
-from moonfed.coordinator.storage.leases import Leases
+from moonfed.coordinator.storage.leases import ExclusiveLeases, Leases, SharedLeases
 from moonfed.coordinator.storage.metrics import metrics_by_round, put_metrics
 from moonfed.coordinator.storage.online_devices import OnlineDevices
 from moonfed.coordinator.storage.run_summaries import RunSummaries
@@ -39,7 +39,7 @@ class Store:
 
     def __init__(self, engine: sql.Engine, holder: str | None = None) -> None:
         self._transactions = Transactions(engine)
-        self.leases = Leases(self._transactions, holder)
+        self.leases: Leases = SharedLeases(self._transactions, holder) if holder else ExclusiveLeases()
         self.devices = DeviceRegistry(self._transactions)
         self.reports = DeviceReports(self._transactions, self.leases)
         self.online_devices = OnlineDevices(self._transactions, holder)
@@ -74,7 +74,7 @@ class Store:
         """
         with self._transactions.write() as connection:
             runs.add(connection, record, bundle or {}, beside or {})
-            self.leases.take_in(connection, record.run)
+            self.leases.acquire_in(connection, record.run)
 
     def initial_state(self, run: str) -> dict[str, BlobRef]:
         """The global state that a run starts from, by role."""

@@ -40,9 +40,9 @@ class GroupCommit:
     """
 
     def __init__(
-        self, reports: DeviceReports, spool: Spool, is_new: Callable[[DeviceReport], bool], *, asynchronous: bool
+        self, reports: DeviceReports, spool: Spool, is_new: Callable[[DeviceReport], bool], *, late_reports: bool
     ) -> None:
-        self._reports, self._spool, self._is_new, self._asynchronous = reports, spool, is_new, asynchronous
+        self._reports, self._spool, self._is_new, self._late_reports = reports, spool, is_new, late_reports
         self._waiting: list[PendingUpdate] = []
 
     def __bool__(self) -> bool:
@@ -68,7 +68,7 @@ class GroupCommit:
 
     def _next(self) -> list[PendingUpdate]:
         """Of one device one at a time: the first stands."""
-        if self._asynchronous:
+        if self._late_reports:
             return self._waiting[:1]
         batch: dict[tuple[AttemptId, str], PendingUpdate] = {}
         for arrival in self._waiting:
@@ -93,7 +93,7 @@ class GroupCommit:
         reports = [arrival.report for arrival in placed]
         try:
             self._spool.sync((report.id, report.device) for report in reports)
-            if self._asynchronous:  # such an answer may come after its round has closed
+            if self._late_reports:  # such an answer may come after its round has closed
                 self._reports.replace(reports[0])
                 return {}
             problems = self._reports.record_all(reports)

@@ -16,7 +16,7 @@ class Transactions:
     """
 
     def __init__(self, engine: sql.Engine) -> None:
-        shared = engine.dialect.name == "postgresql"
+        self.shared = shared = engine.dialect.name == "postgresql"  # with other coordinators
         self._engine = engine
         self._reading = engine.execution_options(isolation_level="REPEATABLE READ") if shared else engine
         # A lock of our own, rather than fail on the database's.
