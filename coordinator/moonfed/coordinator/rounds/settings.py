@@ -158,7 +158,7 @@ class RunSettings:
         built = {
             "encodings": Encodings.from_document(document["encodings"]),
             "retention": Retention(**document["retention"]),
-            "robust": RobustSettings(**document["robust"]),
+            "robust": RobustSettings.from_document(document["robust"]),
             "asynchronous": asynchronous,
         }
         return cls(**{**document, **amounts, **built})
