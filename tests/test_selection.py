@@ -1,4 +1,4 @@
-"""What `make quick` leaves out exists, and is never all of a part."""
+"""The selection of `make quick`: its exclusions exist, and no part is left out entirely."""
 
 from __future__ import annotations
 

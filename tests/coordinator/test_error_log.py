@@ -1,4 +1,4 @@
-"""What the log is told of errors, and what those log_error who start a coordinator in a wrong way."""
+"""Errors in the log, and messages for a coordinator that is started wrongly."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Programs:
         return self.devices[name]
 
     def command(self, *words: str, code: int = 0) -> str:
-        """What an operator's command prints; its words of complaint if it is to fail."""
+        """Return the output of an operator's command; its error message if it is to fail."""
         identity = (
             ["--identity", str(self.state / "operator")] if words[0] != "serve" and "--insecure" not in words else []
         )

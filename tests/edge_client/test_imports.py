@@ -55,7 +55,7 @@ def test_a_device_that_has_trained_has_imported_no_other_room_and_its_parent_not
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both processes write down their sys.modules: the child when its second round begins, the parent when it ends."""
+    """Record sys.modules of both processes: the child's when its second round begins, the parent's when it ends."""
     hook = tmp_path / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(

@@ -1,4 +1,4 @@
-"""What `moonfed-client run` is told."""
+"""Settings of `moonfed-client run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pictures show, and that they can be told apart without colours."""
+"""Contents of plots, and that their lines are distinguishable without colours."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -25,7 +25,7 @@ class Crash:
 
     @property
     def is_armed(self) -> bool:
-        """Whether it may strike."""
+        """Return True if the crash may happen now."""
         return self._steps_left is not None
 
     def after(self, steps: int) -> None:

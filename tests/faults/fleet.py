@@ -54,7 +54,7 @@ def bundle_of(elements: int) -> Bundle:
 
 
 def trained(device: str, round_: int, before: Vector) -> Vector:
-    """What a device makes of a global model: different for every device, round and model, and always the same."""
+    """Compute a device's model from a global one: deterministic, and different for every device, round and model."""
     seed = int.from_bytes(hashlib.sha256(f"{device}/{round_}".encode()).digest()[:8], "big")
     step = np.random.default_rng(seed).normal(size=before.size)
     return np.asarray(0.75 * before + step, dtype=np.float32)
@@ -142,7 +142,7 @@ class Coordinators:
         self.process = None
 
     def drives(self, run: str) -> bool:
-        """Whether the process goes on with the run already: the lease of one that was killed runs out in its time."""
+        """Return True once the process drives the run: a killed one's lease has to expire first."""
         assert self.process
         return self.store is None or f"-{self.process.pid}-" in self.store.run_summaries.look()[run].holder
 
@@ -194,10 +194,10 @@ class Coordinators:
 
 
 class Pace:
-    """How fast devices are: here as fast as they can be."""
+    """Pace of devices: by default as fast as possible."""
 
     def may_train(self, device: str, assignment: Assignment) -> bool:
-        """Whether a device that has fetched its model trains now; it is asked until it does."""
+        """Return True if a device that has fetched its model may train now; polled until it may."""
         return True
 
     def delivered(self, device: str, assignment: Assignment) -> None:

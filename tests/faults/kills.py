@@ -16,7 +16,7 @@ WHILE_IT_STARTS = 0.2  # of all kills
 
 
 def kills(few: int) -> int:
-    """How many: a few, or as many as `make soak` asks for."""
+    """Return the number of kills: a few, or as many as `make soak` asks for."""
     return int(os.environ.get("MOONFED_KILLS", few))
 
 

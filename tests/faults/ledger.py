@@ -1,4 +1,4 @@
-"""What a run must come to, by those who sent the updates and by numpy: nothing here is the coordinator's."""
+"""Expected results of a run, from the senders of the updates and numpy alone: nothing here is the coordinator's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Ledger:
 
     @property
     def uncounted(self) -> set[Key]:
-        """What has a receipt, and whose round neither counted it nor came to nothing."""
+        """Return updates with a receipt whose round is neither committed nor abandoned."""
         stopped = {1} if self.settings.asynchronous and self.abandoned else set()  # the only end of such a round
         return {
             key

@@ -1,4 +1,4 @@
-"""What a power loss would leave of a directory: the files and names that were fsynced, and nothing else.
+"""Contents of a directory after a power loss: the files and names that were fsynced, and nothing else.
 
 The database is the exception: SQLite syncs it out of our sight, which `PRAGMA synchronous=FULL` promises and
 `test_store` checks, so its files are taken as they are.

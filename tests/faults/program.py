@@ -32,7 +32,7 @@ LEASE_SECONDS = 1.0  # so that no kill costs more than that
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens before or after a call of `at`, such as `moonfed.coordinator.storage.store:Store.commit_round`.
+    """A fault before or after a call of `at`, such as `moonfed.coordinator.storage.store:Store.commit_round`.
 
     `kill` ends the process with SIGKILL, `full` raises what a full disk raises, `database away` and `objects away` what
     a server raises that cannot be reached, in so many calls after `skip` others.
@@ -73,7 +73,7 @@ class Fault:
 
     @property
     def cry(self) -> str:
-        """What the process says as the fault strikes."""
+        """Message of the process when the fault occurs."""
         return f"fault {self.when} {self.at}"
 
     def _strike(self) -> None:
@@ -89,7 +89,7 @@ class Fault:
 
 
 def environment_of(faults: Iterable[Fault]) -> dict[str, str]:
-    """What tells the program of them."""
+    """Return the environment that passes the faults to the program."""
     return {VARIABLE: json.dumps([asdict(fault) for fault in faults])}
 
 

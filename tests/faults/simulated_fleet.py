@@ -137,7 +137,7 @@ class SimulatedDevice:
                     self.work[work.id.run] = work
 
     def trained(self, id_: AttemptId, before: Vector, variant: int = 0) -> tuple[UpdateHeader, bytes, Sent]:
-        """What it makes of a global model: different for every device, attempt and variant, and always the same."""
+        """Compute its model from a global one: deterministic, and different for every device, attempt and variant."""
         seed = hashlib.sha256(f"{self.name}/{id_}/{variant}".encode()).digest()[:8]
         chance = np.random.default_rng(int.from_bytes(seed, "big"))
         vector = np.asarray(0.75 * before + chance.normal(size=SIZE), dtype=np.float32)
@@ -170,7 +170,7 @@ async def handed_in(coordinator: Coordinator, header: UpdateHeader, content: byt
 
 
 async def sent_over(coordinator: Coordinator, header: UpdateHeader, content: bytes, *, commit: bool = True) -> None:
-    """What is still missing of these bytes."""
+    """Return the rest of these bytes that is still missing."""
     submission = await coordinator.devices.submit(header)
     try:
         for sha256, offset in submission.offsets.items():
@@ -183,7 +183,7 @@ async def sent_over(coordinator: Coordinator, header: UpdateHeader, content: byt
 
 
 async def rubbish_sent(coordinator: Coordinator, header: UpdateHeader) -> None:
-    """What is not finite is never taken."""
+    """Updates that are not finite are never accepted."""
     content = model_bytes(float("nan"))
     with suppress(SchemaMismatch):
         await sent_over(coordinator, replace(header, blobs={"model": ref_of_bytes(content)}), content)

@@ -31,7 +31,7 @@ Record = Mapping[str, int]  # of one round: the devices that it counted, to the 
 
 @dataclass
 class Journal(Reaper):
-    """What all devices did, in this order. An update was not there before it was trained, and was with its receipt."""
+    """Actions of all devices in order: an update exists no earlier than its training and no later than its receipt."""
 
     entries: list[tuple[str, Update]] = field(default_factory=list)
 

@@ -55,7 +55,7 @@ def lose_and_restore(coordinators: Coordinators) -> None:
 
 
 def undisturbed_model(coordinators: Coordinators) -> str:
-    """Of a run that is deleted again: none of its blobs are left to stand in for another's."""
+    """Digests of a run that is deleted again: none of its blobs may stand in for another's."""
     coordinators.start_run("undisturbed", BUNDLE, ROUNDS, len(SAMPLES))
     with devices_at(coordinators):
         model = coordinators.finished("undisturbed").model.sha256
@@ -91,7 +91,7 @@ def test_a_backup_taken_while_it_serves_goes_on_where_it_was_taken(coordinators:
 
 
 def test_what_is_deleted_while_a_backup_is_taken_is_in_it(coordinators: Coordinators) -> None:
-    """Of a run that keeps one model, the one that the copied database names goes as soon as the next round commits."""
+    """A run that keeps one model drops the one that the copied database names once the next round commits."""
     coordinators.serve()
     undisturbed = undisturbed_model(coordinators)
     coordinators.start_run("r", BUNDLE, ROUNDS, len(SAMPLES), retention=control_pb2.Retention(last=1))

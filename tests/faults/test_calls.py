@@ -47,7 +47,7 @@ class Served:
     words: list[str]
 
     def call(self, method: MethodDescriptor, requests: Sequence[bytes]) -> grpc.StatusCode:
-        """How a call with these messages ends; a stream or not makes no difference on the wire."""
+        """Return the status of a call with these messages; streams and single messages look alike on the wire."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         channel = self.channels[method.containing_service.name]
         replies = channel.stream_stream(path, bytes, bytes)(iter(requests), timeout=SECONDS)

@@ -208,7 +208,7 @@ class Life(RuleBasedStateMachine):
             device.attend(self.coordinator)
 
     def some_work(self, device: SimulatedDevice, pick: int) -> Assignment | None:
-        """What the device was told to do last for one of the runs, perhaps long ago."""
+        """Return the device's latest assignment of one of the runs, however old."""
         found = [work for run, work in sorted(device.work.items()) if run in self.books]
         return found[pick % len(found)] if found else None
 
@@ -298,7 +298,7 @@ class Life(RuleBasedStateMachine):
                 assert (model_values(content) == self.before(work)).all()
 
     def is_wanted(self, device: SimulatedDevice, work: Assignment) -> bool:
-        """Whether a whole update of this work must be taken now."""
+        """Return True if a complete update of this work must be accepted now."""
         book, current = self.books[work.id.run], self.view(work.id.run).open_round
         if current is None or not device.attends or device.name not in current.cohort:
             return False

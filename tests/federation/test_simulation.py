@@ -35,7 +35,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def recipe(method: str) -> Simulation:
-    """Of the same digits, split over three devices in the same way, as the fixture `parts`."""
+    """Return a recipe for the same digits, split over three devices in the same way, as the fixture `parts`."""
     keys = dict(METHODS[method])
     settings = {"epochs": 2, "batch_size": 32, "learning_rate": 0.05, **keys.pop("settings", {})}
     return Simulation(dataset="digits", method=method, parties=3, rounds=ROUNDS, seed=1, settings=settings, **keys)

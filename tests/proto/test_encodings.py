@@ -53,7 +53,7 @@ def random_model(path: Path, seed: int = 0, deviation: float = 1.0, specs: tuple
 
 
 def int8_by_definition(values: Floats) -> Floats:
-    """What a tensor becomes: the nearest of 255 multiples of a block's largest magnitude over 127, one by one."""
+    """Quantise element by element to the nearest of 255 multiples of a block's largest magnitude over 127."""
     found = []
     for start in range(0, len(values), 256):
         block = values[start : start + 256]

@@ -1,4 +1,4 @@
-"""What replicas tell each other of their devices, and that the word of a dead one is void."""
+"""Presence of devices shared between replicas, and void once its replica is dead."""
 
 from __future__ import annotations
 

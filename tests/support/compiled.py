@@ -36,9 +36,12 @@ def cached_plan(
 ) -> bytes:
     """Compile a plan, or read the one that was compiled from an equal network and method."""
     names = list(hyperparameter_names)
-    key = pickle.dumps((network, method, names, augmentation, model))
 
-    def write(path: Path) -> None:
-        path.write_bytes(plan_bytes(compile_plan(network, method, names, augmentation=augmentation, model=model)))
+    def compiled() -> bytes:
+        return plan_bytes(compile_plan(network, method, names, augmentation=augmentation, model=model))
 
-    return cached(b"plan" + key, write).read_bytes()
+    try:
+        key = pickle.dumps((network, method, names, augmentation, model))
+    except (AttributeError, pickle.PicklingError):  # of a class within a function, which has no name to go by
+        return compiled()
+    return cached(b"plan" + key, lambda path: path.write_bytes(compiled())).read_bytes()

@@ -81,7 +81,7 @@ class RecordingPlan:
         raise AssertionError("local training predicts nothing")
 
     def draws_by_sample(self, step: int, steps: int) -> dict[int, list[float]]:
-        """What each sample was given in some consecutive steps, from `step` on, by its number."""
+        """Return the values given to each sample, by its number, in consecutive steps from `step`."""
         given: dict[int, list[float]] = {}
         for batch, draws in list(zip(self.batches, self.seen_draws, strict=True))[step : step + steps]:
             given |= dict(zip(batch, draws.tolist(), strict=True))

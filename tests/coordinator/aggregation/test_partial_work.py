@@ -30,7 +30,7 @@ TRAINED = np.arange(SIZE) < 15  # parameters: 3 of head.bias, 3 * 4 of head.weig
 
 
 def models_of(round_: int) -> F64:
-    """What the devices hand in [device, element], as a float32 file holds it."""
+    """Return the devices' updates [device, element], rounded as a float32 file rounds them."""
     return np.random.default_rng(round_).uniform(1, 2, (3, SIZE)).astype(np.float32).astype(np.float64)
 
 
@@ -40,7 +40,7 @@ def changes_of(round_: int) -> F64:
 
 
 def distance(steps: int) -> float:
-    """How far SGD with momentum goes in so many steps under a constant gradient of 1 at learning rate 1, played out."""
+    """Simulate the distance that SGD with momentum covers under a constant gradient of 1 at learning rate 1."""
     velocity = gone = 0.0
     for _ in range(steps):
         velocity = RHO * velocity + 1.0

@@ -166,7 +166,7 @@ def sum_of_distances(point: F64, models: F64, weights: F64) -> float:
 def test_nothing_is_nearer_than_the_geometric_median(
     tmp_path: Path, devices: int, slice_elements: int, weighting: str
 ) -> None:
-    """Where the sum of weighted distances is smallest, the weighted unit vectors to the updates cancel out."""
+    """At the geometric median, the weighted unit vectors to the updates cancel out."""
     models, samples = updates(devices, devices), [10 + number for number in range(devices)]
     rule = Mean(weighting="samples") if weighting == "samples" else Mean(weighting="uniform")
     found = rounds(tmp_path, robust_settings(reducer="geometric_median"), rule, slice_elements).next(models, samples)

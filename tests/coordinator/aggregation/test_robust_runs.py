@@ -91,7 +91,7 @@ def fetched(fleet: Fleet, blob: Any) -> F64:  # noqa: ANN401
 
 
 def honest_model() -> F64:
-    """What the same rounds come to without the poisoned devices, computed here."""
+    """Compute the result of the same rounds without the poisoned devices."""
     model = np.zeros(23)
     for _ in range(ROUNDS):
         model = np.mean([IRIS.train(model, number) for number in range(len(HONEST))], axis=0)

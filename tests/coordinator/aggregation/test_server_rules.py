@@ -114,7 +114,7 @@ def test_no_server_rule_moves_statistics(tmp_path: Path) -> None:
 
 
 def fednova_by_simulation(steps: int, rho: float) -> float:
-    """How far K steps of SGD with momentum go under a constant gradient of 1, at learning rate 1, played out."""
+    """Simulate the distance of K steps of SGD with momentum under a constant gradient of 1 at learning rate 1."""
     velocity = distance = 0.0
     for _ in range(steps):
         velocity = rho * velocity + 1.0

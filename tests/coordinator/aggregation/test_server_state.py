@@ -1,4 +1,4 @@
-"""What rounds pass on beside the model: SCAFFOLD's control variate and FedSSC's prototypes."""
+"""State that rounds pass on next to the model: SCAFFOLD's control variate and FedSSC's prototypes."""
 
 from __future__ import annotations
 

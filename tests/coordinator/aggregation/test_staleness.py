@@ -1,4 +1,4 @@
-"""What a buffer of updates comes to, against numbers that were worked out by hand."""
+"""Buffered aggregation against numbers computed by hand."""
 
 from __future__ import annotations
 

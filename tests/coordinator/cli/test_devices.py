@@ -1,4 +1,4 @@
-"""What the operator sees of the fleet."""
+"""The operator's view of the fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `run show` prints of a run and its rounds."""
+"""Output of `run show` for a run and its rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cohort is drawn."""
+"""Sampling of cohorts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_device_is_drawn_about_as_often() -> None:
 
 
 def test_cohorts_by_samples_are_drawn_without_replacement() -> None:
-    """Of weights 1, 2 and 5, two are drawn: i first, then j of those left, has probability w_i/8 · w_j/(8 - w_i)."""
+    """Draw two of the weights 1, 2 and 5: first i, then j has probability w_i/8 · w_j/(8 - w_i)."""
     settings = RunSettings(rounds=9, cohort=Amount(count=2), quorum=Amount(count=1), seed=3, sampling="samples")
     weights = {"a": 100, "b": 200, "c": 500}
     drawn = Counter(draw_cohort(settings, round_, 1, weights, weights) for round_ in range(1, 4001))

@@ -1,4 +1,4 @@
-"""Who may call what, over real TLS."""
+"""Authorisation of every call, over real TLS."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_an_operator_is_no_device_and_a_device_no_operator(fleet: Fleet) -> None
 
 
 def refused(channel: grpc.Channel, reason: MoonfedError) -> str:
-    """What a person reads whose call does not get through, for that reason."""
+    """Return the message for a call that fails for that reason."""
     with channel, pytest.raises(type(reason)) as caught:
         transport.call(ControlStub(channel).ListRuns, control_pb2.ListRunsRequest(), explain=lambda: reason)
     return str(caught.value)

@@ -27,7 +27,7 @@ class Clock:
 
 
 def begun(gate: RateLimiter, name: str, calls: int) -> int:
-    """How many of so many calls, one after the other, are let in."""
+    """Count the calls admitted out of a sequence."""
     let_in = 0
     for _ in range(calls):
         with suppress(Overloaded), gate.call(name):

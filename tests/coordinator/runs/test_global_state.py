@@ -1,4 +1,4 @@
-"""What devices of earlier rounds began with: at hand for as long as their updates may come."""
+"""Global state of earlier rounds, available for as long as their updates may arrive."""
 
 from __future__ import annotations
 

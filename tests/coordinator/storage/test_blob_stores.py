@@ -1,4 +1,4 @@
-"""What every place for blobs must do: a directory, and an object store on a real S3 server."""
+"""The contract of blob stores: a directory, and an object store on a real S3 server."""
 
 from __future__ import annotations
 

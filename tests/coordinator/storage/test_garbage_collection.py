@@ -1,4 +1,4 @@
-"""What is not needed any more goes, and nothing else: by itself, by hand, and over kills at any point."""
+"""Garbage collection removes unreferenced data and nothing else: automatically, on request, and across kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own: leases between coordinators, durability, and what is told of a server that is away."""
+"""Behaviour of PostgreSQL alone: leases between coordinators, durability, and errors of an unreachable server."""
 
 from __future__ import annotations
 

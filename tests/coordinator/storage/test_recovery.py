@@ -34,7 +34,7 @@ Until = Callable[[Callable[[], bool]], None]
 
 @dataclass
 class Left:
-    """What a killed coordinator left: an open round with two acknowledged updates, of 1.0 and 4.0."""
+    """Leave the state of a killed coordinator: an open round with two acknowledged updates, of 1.0 and 4.0."""
 
     storage: Storage
     quorum: float = 0.5
@@ -70,7 +70,7 @@ class Left:
 
 
 def reduced(left: Left) -> Reduction:
-    """What the closed round comes to, as a coordinator reduces it before it commits it."""
+    """Reduce the closed round as a coordinator does before the commit."""
     manifest = coordinator.make_bundle().manifest
     command = Reduce(round=1, attempt=1, devices=("cam-1", "cam-2"))
     standings = load_global_states(left.storage.store, left.storage.blobs, left.record, manifest)

@@ -1,4 +1,4 @@
-"""What one coordinator is about to refer to, no other deletes: neither before nor after, nor in between."""
+"""No coordinator deletes a blob that another is about to reference: neither before nor after, nor in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is SQLite's own: its durability, damage that is found, and the first start."""
+"""Behaviour of SQLite alone: durability, detection of damage, and the first start."""
 
 from __future__ import annotations
 

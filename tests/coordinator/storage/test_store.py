@@ -1,4 +1,4 @@
-"""What every store must do: on SQLite and on a real PostgreSQL server."""
+"""The contract of stores: on SQLite and on a real PostgreSQL server."""
 
 from __future__ import annotations
 

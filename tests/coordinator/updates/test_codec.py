@@ -64,7 +64,7 @@ def int8_file(scale: float, bias: Sequence[int] = BIAS, variance: Sequence[float
 
 
 def expected(begun_with: Vector, scale: float) -> Vector:
-    """What an update stands for: w and the change, and the statistics as they are."""
+    """Decode an update: w plus the change, and the statistics unchanged."""
     change = scale * np.array([*BIAS, *WEIGHT])
     return np.concatenate([begun_with[:15] + change, MEAN, VARIANCE])
 
@@ -180,7 +180,7 @@ def test_a_restarted_coordinator_gives_out_the_same_encoded_model_and_decodes_as
 
 
 def test_a_decoded_update_that_is_damaged_on_the_disk_does_not_count(fleet: Fleet, until: Until) -> None:
-    """What is acknowledged by the encoded file's digest is guarded by the decoded one's."""
+    """An update acknowledged by its encoded file's digest is guarded by its decoded file's."""
     fleet.start("run", uplink_encoding="int8", minimum_devices=2, quorum=control_pb2.Amount(count=1))
     devices = {name: attend(fleet, name) for name in ("cam-1", "cam-2")}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}

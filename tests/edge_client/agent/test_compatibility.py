@@ -1,4 +1,4 @@
-"""Who a device says it is, from files as real systems have them, and which bundles it can run."""
+"""A device's description of itself, from files of real systems, and the bundles that it can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device's reasons do not tell the coordinator."""
+"""Redaction of the reasons that a device sends to the coordinator."""
 
 from __future__ import annotations
 

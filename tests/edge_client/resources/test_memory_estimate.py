@@ -1,4 +1,4 @@
-"""What a round takes of memory, foretold and measured, and rounds that are declined because they would not fit."""
+"""Memory of a round, estimated and measured, and rounds declined because they would not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device keeps of its rounds."""
+"""A device's record of its rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a round's data lie, by their sizes, and that every batch holds its own samples' rows wherever they lie."""
+"""Placement of a round's data by size; every batch holds its own samples' rows wherever they are."""
 
 from __future__ import annotations
 

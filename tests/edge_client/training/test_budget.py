@@ -1,4 +1,4 @@
-"""What a device does of a round when its steps or its seconds are few: as much as it can, counted, once at least."""
+"""Partial work under a budget of steps or seconds: as much as fits, counted, and at least one step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a round's steps become a captured one: after a warm-up, without a step lost, and not at all if it cannot be."""
+"""Capture of a round's steps: after a warm-up, without losing a step, and never where capture is impossible."""
 
 from __future__ import annotations
 

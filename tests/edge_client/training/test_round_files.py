@@ -1,4 +1,4 @@
-"""What a plan may leave behind after a round, and what of it is stored."""
+"""Results that a plan may return after a round, and those that are stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAN = float("nan")
 
 @pytest.fixture
 def manifest(bundle: Bundle) -> Manifest:
-    """Of a method whose devices send a change and keep a state."""
+    """Manifest of a method whose devices send a change and keep a state."""
     return replace(bundle.manifest, uplink={"variate_change": (SPEC,)}, device_state={"device_variate": (SPEC,)})
 
 

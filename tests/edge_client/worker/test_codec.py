@@ -34,7 +34,7 @@ Train = Callable[..., StoredRound]
 
 @pytest.fixture
 def manifest(bundle: Bundle) -> Manifest:
-    """Of a model with one tensor of each kind, whose devices keep a state."""
+    """Manifest of a model with one tensor of each kind, whose devices keep a state."""
     return replace(
         bundle.manifest, tensors=SPECS, device_state={"device_variate": (TensorSpec("w", (2,), "parameter"),)}
     )

@@ -1,4 +1,4 @@
-"""What holds for every method, and the two smallest of them: L2 and SOLO."""
+"""Properties of every method, and the two smallest of them: L2 and SOLO."""
 
 from __future__ import annotations
 
