@@ -27,6 +27,11 @@ from moonfed.version import PLAN_INTERFACE
 
 LAYERS = 20  # tensors of the model
 TIMEOUT = 300.0  # seconds, of every wait
+MALLOC = {  # as in deploy/moonfed-coordinator.service
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(16 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(8 << 20),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +135,7 @@ def served(state: Path, logs: Path) -> Iterator[CoordinatorProcess]:
         process = fleet.start(
             *("coordinator", "moonfed-coordinator", "serve", "--state", str(state)),
             *("--fleet-port", "0", "--enrolment-port", "0", "--json"),
+            env=MALLOC,
         )
         fleet.first_line("coordinator")
         with connect(state / "operator", insecure=False, address=None) as console:

@@ -33,7 +33,7 @@ EventKind = Literal[
 
 
 def attempt_id(run: str, item: InAttempt | OpenRound) -> AttemptId:
-    """The attempt that an event or a command is about, or that is open."""
+    """Return the attempt that an event or a command belongs to, or that is open."""
     return AttemptId(run=run, round=item.round, attempt=item.attempt)
 
 
@@ -52,7 +52,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """One attempt at a round."""
+    """Return one attempt at a round; None if it is unknown."""
 
     id: AttemptId
     status: Literal["open", "reducing", "committed", "abandoned"]

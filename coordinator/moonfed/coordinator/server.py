@@ -26,7 +26,6 @@ from moonfed.coordinator.rpc.fleet_service import FleetService
 from moonfed.coordinator.rpc.interceptor import ErrorInterceptor
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
 from moonfed.coordinator.storage.opening import Storage, open_storage
-from moonfed.coordinator.support.malloc import bound_arenas
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
@@ -98,7 +97,6 @@ class Running:
 
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     """Serves until SIGTERM or SIGINT; `ready` is called when devices and operators can call."""
-    bound_arenas()
     if settings.state.exists() and not settings.state.is_dir():
         raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not be there yet")
     # Outside the event loop: its end waits for the threads that still use the database.

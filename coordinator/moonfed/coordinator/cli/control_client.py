@@ -38,15 +38,15 @@ class Console:
     explain: Callable[[], MoonfedError]
 
     def ask(self, method: Callable[..., Reply], request: Request) -> Reply:
-        """An idempotent call; a moment without the coordinator does not matter."""
+        """Make an idempotent call, retrying while the coordinator is briefly unavailable."""
         return transport.call(method, request, attempts=3, explain=self.explain)
 
     def ask_once(self, method: Callable[..., Reply], request: Request) -> Reply:
-        """A call that must not be repeated by itself."""
+        """Make a call that must not be retried automatically."""
         return transport.call(method, request, explain=self.explain)
 
     def start_run(self, name: str, bundle: Bundle, model: Path | None, settings: RunSettings) -> control_pb2.Run:
-        """Uploads what the coordinator lacks and starts a run, from the bundle's weights or those in `model`.
+        """Upload what the coordinator lacks and start a run from the bundle's weights or those in `model`.
 
         Raises SchemaMismatch, before anything is sent, if that model is not one of the bundle's.
         """
@@ -66,12 +66,12 @@ class Console:
             return self.ask_once(self.control.StartRun, request)
 
     def rounds(self, run: str) -> list[control_pb2.Round]:
-        """A run's committed and abandoned rounds, oldest first."""
+        """Return a run's committed and abandoned rounds, oldest first."""
         request = control_pb2.ListRoundsRequest(run=run)
         return self.ask(lambda asked, timeout: list(self.control.ListRounds(asked, timeout=timeout)), request)
 
     def server_rule(self, run: control_pb2.Run) -> dict[str, Any] | None:
-        """The rule that reduces the run's rounds, from its manifest; None if that is damaged, and the run suspended."""
+        """Return the run's server rule from its manifest; None if that is damaged and the run suspended."""
         request = blob_pb2.FetchRequest(sha256=run.manifest.sha256)
         try:
             chunks = self.ask(lambda asked, timeout: list(self.control.Fetch(asked, timeout=timeout)), request)
@@ -81,7 +81,7 @@ class Console:
         return manifest.server_rule.to_document()
 
     def upload(self, files: Mapping[BlobRef, Path]) -> None:
-        """Stores blobs; a connection that breaks is taken up where it broke off."""
+        """Upload blobs, resuming after a broken connection."""
         backoff = transport.Backoff()
         for attempt in range(1, UPLOAD_ATTEMPTS + 1):
             problem = self._upload_once(files)
@@ -92,7 +92,7 @@ class Console:
             time.sleep(backoff.next())
 
     def follow(self, run: str, away: Callable[[MoonfedError], None]) -> Iterator[control_pb2.RunEvent]:
-        """A run's events until it has ended, over restarts of the coordinator; `away` is told of each break."""
+        """Yield a run's events until it ends, across coordinator restarts; call `away` at each interruption."""
         backoff = transport.Backoff(limit=10.0)
         while True:
             try:
@@ -124,7 +124,7 @@ class Console:
 
 @contextmanager
 def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Console]:
-    """A connection with an operator's identity, or in plaintext on this machine."""
+    """Connect with an operator's identity, or in plaintext on this machine."""
     with open_connection(identity, insecure=insecure, address=address) as connection:
         yield Console(control_pb2_grpc.ControlStub(connection.channel), connection.explain)
 
@@ -139,7 +139,7 @@ def _check_weights(model: Path, bundle: Bundle) -> None:
 
 @contextmanager
 def _files(bundle: Bundle) -> Iterator[dict[BlobRef, Path]]:
-    """A bundle's files by their blobs; a bundle may be a .zip, so they are written out."""
+    """Extract a bundle's files, by blob; the bundle may be a .zip."""
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         files = {}
         for name, content in bundle.contents.items():

@@ -24,7 +24,7 @@ UNSAID = "-"  # by devices that have never connected
 
 
 def device_lines(devices: Sequence[control_pb2.Device]) -> list[str]:
-    """A table with a line for each device."""
+    """Format a table with a line for each device."""
     return table(HEADS, [_row(device) for device in devices])
 
 
@@ -45,13 +45,13 @@ def _row(device: control_pb2.Device) -> list[str]:
 
 
 def _hardware(said: Mapping[str, str]) -> str:
-    """What does the training: the GPU, if that is what it trains on; else the processor."""
+    """Format the training hardware: the GPU if the device trains on it, else the processor."""
     processor = said.get("processor") or said.get("architecture") or UNSAID
     return said.get("gpu") or processor if said.get("accelerator") == "cuda" else processor
 
 
 def _memory(said: Mapping[str, str]) -> str:
-    """Told in bytes."""
+    """Format a size given in bytes."""
     told = said.get("memory", "")
     return f"{int(told) / 1e9:.1f} GB" if told.isdecimal() else UNSAID
 

@@ -13,7 +13,7 @@ from moonfed.v1 import blob_pb2, control_pb2
 
 
 def run_document(run: control_pb2.Run) -> dict[str, Any]:
-    """A run as JSON values."""
+    """Return a run as JSON values."""
     return {
         "run": run.run,
         "status": run_status(run),
@@ -30,7 +30,7 @@ def run_document(run: control_pb2.Run) -> dict[str, Any]:
 
 
 def round_document(round_: control_pb2.Round) -> dict[str, Any]:
-    """A round as JSON values."""
+    """Return a round as JSON values."""
     return {
         "round": round_.round,
         "attempt": round_.attempt,
@@ -46,7 +46,7 @@ def round_document(round_: control_pb2.Round) -> dict[str, Any]:
 
 
 def event_document(event: control_pb2.RunEvent) -> dict[str, Any]:
-    """An event as JSON values; fields that say nothing are left out."""
+    """Return an event as JSON values, without empty fields."""
     fields: dict[str, Any] = {
         "round": event.round,
         "attempt": event.attempt,
@@ -62,7 +62,7 @@ def event_document(event: control_pb2.RunEvent) -> dict[str, Any]:
 
 
 def device_document(device: control_pb2.Device) -> dict[str, Any]:
-    """A device as JSON values."""
+    """Return a device as JSON values."""
     return {
         "device": device.device,
         "online": device.online,
@@ -75,7 +75,7 @@ def device_document(device: control_pb2.Device) -> dict[str, Any]:
 
 
 def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequence[control_pb2.Round]) -> list[str]:
-    """A run with its server rule and its rounds, readable."""
+    """Format a run with its server rule and its rounds."""
     metrics = sorted({name for round_ in rounds for name in round_.metrics} | set(run.initial_metrics))
     rows = [_round_row(round_, metrics) for round_ in rounds]
     if run.initial_metrics:
@@ -99,7 +99,7 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
 
 
 def _settings_line(settings: control_pb2.RunSettings) -> str:
-    """Whom a round asks and how long it waits; what was not chosen is left out."""
+    """Format the settings of cohorts and timeouts, without defaults that were not chosen."""
     told = [f"cohort {_amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
     told += [f"quorum {_amount_text(settings.quorum)}"]
     told += [f"deadline {settings.deadline_seconds:g} s", f"patience {settings.patience_seconds:g} s"]
@@ -112,20 +112,20 @@ def _settings_line(settings: control_pb2.RunSettings) -> str:
 
 
 def _encodings_line(settings: control_pb2.RunSettings) -> str:
-    """How models travel, unless they do as they are."""
+    """Format the encodings of models; empty if they are sent unencoded."""
     ways = {"up": settings.uplink_encoding, "down": settings.downlink_encoding}
     told = [f"{encoding} {way}" for way, encoding in ways.items() if encoding not in ("", str(PLAIN))]
     return f"encodings: {', '.join(told)}" if told else ""
 
 
 def snapshot_line(run: control_pb2.Run) -> str:
-    """A run in one line."""
+    """Format a run in one line."""
     waiting = f"; {run.waiting}" if run.waiting else ""
     return f"run {run.run} ({run.method}): {run_status(run)}, {run.round} of {run.settings.rounds} rounds{waiting}"
 
 
 def event_line(event: control_pb2.RunEvent) -> str:
-    """An event in one line."""
+    """Format an event in one line."""
     kind, names = event_name(event), ", ".join(event.devices)
     attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
     where = f"round {event.round}{attempt}"
@@ -155,24 +155,24 @@ def _outstanding(names: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need to be."""
+    """Format rows with columns as wide as their content."""
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
     padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (heads, *rows))
     return ["  ".join(row).rstrip() for row in padded]
 
 
 def moment(seconds: float) -> str:
-    """A point in time; none if it is 0."""
+    """Format a point in time; empty if it is 0."""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC" if seconds else "-"
 
 
 def run_status(run: control_pb2.Run) -> str:
-    """A run's status as one word."""
+    """Return a run's status as one word."""
     return control_pb2.RunStatus.Name(run.status).removeprefix("RUN_STATUS_").lower()
 
 
 def event_name(event: control_pb2.RunEvent) -> str:
-    """An event's kind as one word."""
+    """Return an event's kind as one word."""
     return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower()
 
 

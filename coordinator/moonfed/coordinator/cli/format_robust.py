@@ -9,7 +9,7 @@ from moonfed.v1 import control_pb2
 
 
 def robust_document(robust: control_pb2.RobustSettings) -> dict[str, Any]:
-    """Robust settings as JSON values; what is not chosen is 0."""
+    """Return robust settings as JSON values; 0 where nothing was chosen."""
     return {
         "weight_cap": robust.weight_cap,
         "clip_norm": robust.clip_norm,
@@ -20,7 +20,7 @@ def robust_document(robust: control_pb2.RobustSettings) -> dict[str, Any]:
 
 
 def robust_line(robust: control_pb2.RobustSettings) -> str:
-    """Robust settings in one line."""
+    """Format robust settings in one line."""
     told = [f"weight cap {100 * robust.weight_cap:g}%"] if robust.weight_cap else []
     told += [f"clip norm {robust.clip_norm:g}"] if robust.clip_norm else []
     told += [f"clip factor {robust.clip_factor:g}"] if robust.clip_factor else []
@@ -30,12 +30,12 @@ def robust_line(robust: control_pb2.RobustSettings) -> str:
 
 
 def incidents_document(round_: control_pb2.Round) -> list[dict[str, str]]:
-    """A round's incidents as JSON values."""
+    """Return a round's incidents as JSON values."""
     return [{"device": incident.device, "description": incident.description} for incident in round_.incidents]
 
 
 def incident_lines(rounds: Sequence[control_pb2.Round]) -> list[str]:
-    """Rounds' incidents, a line for each."""
+    """Format rounds' incidents, one per line."""
     return [
         f"round {round_.round}, {told.device}: {told.description}" for round_ in rounds for told in round_.incidents
     ]

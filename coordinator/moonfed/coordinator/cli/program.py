@@ -47,7 +47,7 @@ app.add_typer(device_app, name="device")
 
 
 def main() -> None:
-    """The entry point of moonfed-coordinator."""
+    """Run moonfed-coordinator."""
     run_program(app, "moonfed-coordinator", extra="coordinator")
 
 
@@ -87,7 +87,7 @@ def serve(
     insecure: Annotated[bool, typer.Option("--insecure", help="Plaintext, for devices on this machine.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Tell the ports as one line of JSON.")] = False,
 ) -> None:
-    """Serves a federation until it is stopped; a later start goes on where this one ended.
+    """Run the coordinator until it is stopped; a later start resumes.
 
     Example: moonfed-coordinator serve --host 0.0.0.0 --name coordinator.example.org
     """
@@ -124,7 +124,7 @@ def create_token(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Makes a join token and prints it.
+    """Create a join token and print it.
 
     Example: moonfed-coordinator token create --uses 5 --valid-hours 48
     """
@@ -153,7 +153,7 @@ def list_devices(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Lists the devices that have enrolled, and whether they attend now.
+    """List the enrolled devices, and which of them are online.
 
     Example: moonfed-coordinator device list
     """

@@ -83,7 +83,7 @@ def start(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Starts a run from a bundle.
+    """Start a run from a bundle.
 
     Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --over-selection 30% --label site=berlin
 

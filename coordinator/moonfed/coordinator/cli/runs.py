@@ -28,7 +28,7 @@ def list_runs(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Lists all runs, oldest first.
+    """List all runs, oldest first.
 
     Example: moonfed-coordinator run list
     """
@@ -63,7 +63,7 @@ def show(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Shows a run: its rounds with their metrics, and whom it waits for.
+    """Show a run: its rounds with their metrics, and what it waits for.
 
     Example: moonfed-coordinator run show digits
     """
@@ -90,7 +90,7 @@ def watch(
     coordinator: CoordinatorOption = None,
     json: Annotated[bool, typer.Option("--json", help="One line of JSON for each event.")] = False,
 ) -> None:
-    """Follows a run until it has ended, over restarts of the coordinator.
+    """Follow a run until it ends, across coordinator restarts.
 
     The devices' progress within a round is in the --json lines only.
 
@@ -118,7 +118,7 @@ def stop(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Ends a run for good; its global models stay.
+    """Stop a run for good; its global models are kept.
 
     Example: moonfed-coordinator run stop digits
     """
@@ -144,7 +144,7 @@ def prune(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Deletes old global models of a run; its rounds stay on record.
+    """Delete old global models of a run; its rounds stay on record.
 
     Example: moonfed-coordinator run prune digits --keep-last 1 --keep-every 0
     """
@@ -172,7 +172,7 @@ def delete(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Deletes a run that has ended, with its rounds, metrics and models.
+    """Delete a run that has ended, with its rounds, metrics and models.
 
     Example: moonfed-coordinator run delete digits --yes
     """

@@ -55,7 +55,7 @@ class Authority:
         self._key = _load_key(directory / "ca-key.pem")
 
     def server_credentials(self, names: Sequence[str]) -> ServerCredentials:
-        """The server's certificate for these names and this machine's own, reissued when they change or it is old."""
+        """Return the server's certificate for these names and localhost, reissued on a change or before it expires."""
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in _unique(names)])
         path, key_path = self._directory / "server.pem", self._directory / "server-key.pem"
         if not path.is_file() or not self._still_good(x509.load_pem_x509_certificate(path.read_bytes()), alternatives):
@@ -69,7 +69,7 @@ class Authority:
         return ServerCredentials(ca=self.ca, certificate=path.read_bytes(), key=key_path.read_bytes())
 
     def sign(self, request: bytes, name: str, role: Role, life: timedelta) -> Signed:
-        """A client certificate for the key in a signing request. The name is ours to give: the request's is ignored."""
+        """Sign a client certificate for the key in a signing request; the name in the request is ignored."""
         public_key = _requested_key(request)
         subject = x509.Name(
             [
@@ -86,7 +86,7 @@ class Authority:
         )
 
     def keep_operator(self, directory: Path, address: str) -> None:
-        """An identity directory for the operator on this machine; kept as long as it is good."""
+        """Write the local operator's identity directory, unless the present one is still valid."""
         certificate = directory / "certificate.pem"
         if certificate.is_file():
             held = load_identity(directory)
@@ -120,7 +120,7 @@ class Authority:
 
 
 def _requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
-    """The public key of a PKCS#10 request, after checking that the sender holds its other half."""
+    """Return a PKCS#10 request's public key after checking that the sender holds the private key."""
     try:
         parsed = x509.load_pem_x509_csr(request)
         signed, key = parsed.is_signature_valid, parsed.public_key()
@@ -132,7 +132,7 @@ def _requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def _key_digest(key: ec.EllipticCurvePublicKey) -> str:
-    """sha256 of a public key, in hexadecimal digits."""
+    """Return the sha256 of a public key in hexadecimal digits."""
     digest = hashes.Hash(hashes.SHA256())
     digest.update(key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo))
     return digest.finalize().hex()

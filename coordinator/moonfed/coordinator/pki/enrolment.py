@@ -24,7 +24,7 @@ MAX_VALID_SECONDS = 10 * 365 * 86400.0
 
 
 def require_name(field: str, name: str) -> str:
-    """The name if it follows the rule for devices and runs; names also become file names."""
+    """Return a valid device or run name; raises InvalidInput. Names also become file names."""
     if not NAME.fullmatch(name):
         raise InvalidInput(f"{field} is {name!r}; it must be {NAME_RULE}")
     return name
@@ -40,7 +40,7 @@ class Enrolment:
     certificate_life: timedelta
 
     def create_token(self, uses: int, valid_seconds: float) -> tuple[JoinToken, float]:
-        """A new join token and when it expires; only its secret's hash is kept."""
+        """Create a join token; return it with its expiry. Only the hash of its secret is stored."""
         require_whole("uses", uses, 1, MAX_USES)
         if not math.isfinite(valid_seconds) or not 0 < valid_seconds <= MAX_VALID_SECONDS:
             raise InvalidInput(f"valid_seconds is {valid_seconds}; it must be above 0 and at most ten years")
@@ -49,7 +49,7 @@ class Enrolment:
         return JoinToken(address=self.address, ca=self.authority.ca, secret=secret), expires
 
     def enrol(self, secret: str, device: str, signing_request: bytes) -> Signed:
-        """A certificate for a new device, or for one that has enrolled with this key before.
+        """Issue a certificate to a new device, or to one that enrolled with this key before.
 
         Asking again with the same key and token gets another certificate and uses nothing up: a reply may be lost.
         Raises Untrusted for a token that is unknown, expired or used up; AlreadyExists if the name is taken.
@@ -62,7 +62,7 @@ class Enrolment:
         return signed
 
     def renew(self, device: str, signing_request: bytes) -> Signed:
-        """A fresh certificate for a device that has proved its name with the present one."""
+        """Issue a new certificate to a device that authenticated with its current one."""
         signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
         self.registry.renewed(device, signed.key_sha256, signed.expires)
         return signed

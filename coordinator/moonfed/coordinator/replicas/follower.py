@@ -64,16 +64,16 @@ class RunFollower:
     # What happens to the run
 
     async def start(self) -> None:
-        """Begins to follow."""
+        """Start following."""
         await self.catch_up()
 
     async def refresh(self, device: str) -> None:
-        """A device came or left; the run's holder hears of it by itself."""
+        """Offer work to a device whose connection changed; the run's holder learns of it from the database."""
         async with self._lock:
             self._offer([device])
 
     async def catch_up(self) -> None:
-        """Looks where the run stands, tells those who watch, and offers the open round's work."""
+        """Read the run's state, publish what changed, and offer the open round's work."""
         async with self._lock:
             if self.state.status != "running":
                 return
@@ -86,7 +86,7 @@ class RunFollower:
             await self._show(seen)
 
     async def _stand(self, state: State) -> None:
-        """Loads what the open round's devices are given; those of asynchronous rounds attend at the run's holder."""
+        """Load the global state that the open round's devices begin with."""
         if state.open is None or self._protocol.holder_only:
             return
         if (self._standing_after, self._standing_attempt) != (state.committed, state.open.attempt):
@@ -143,7 +143,7 @@ class RunFollower:
                 session.offer(build_assignment(id_, device, self.record, self.manifest, self._standing))
 
     async def accept(self, report: DeviceReport, checked: Mapping[str, Path]) -> None:
-        """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing.
+        """Count an update whose files, by role, are checked and durable; idempotent.
 
         Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
         """
@@ -157,13 +157,13 @@ class RunFollower:
         self._spool.sync([(report.id, report.device)])
 
     async def refuse(self, report: DeviceReport) -> None:
-        """Notes that a device's update did not pass the checks."""
+        """Record that a device's update failed the checks."""
         self.require_wanted(report.id, report.device)
         with suppress(WrongState):  # an earlier update of this device stands
             await self._take(report)
 
     async def decline(self, report: DeviceReport) -> None:
-        """Notes that a device will deliver no update; saying so again changes nothing."""
+        """Record that a device declined its assignment; idempotent."""
         current = self.state.open
         if current and not self.is_over(report.id) and report.device in current.declined:
             return
@@ -171,14 +171,14 @@ class RunFollower:
         await self._take(report)
 
     async def _take(self, report: DeviceReport) -> None:
-        """The transaction decides; what it decided is seen at once."""
+        """Record a report in a transaction that sees the round open, and read the result at once."""
         try:
             await asyncio.to_thread(self._store.reports.record, report)
         finally:
             await self.catch_up()
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
-        """Passes progress on; the reason if the device's update is no longer wanted."""
+        """Publish a device's progress; return the reason if its update is no longer accepted."""
         problem = self._objection(attempt, device)
         if problem is None:
             if fraction > self._fractions.get(device, -1.0):
@@ -191,19 +191,19 @@ class RunFollower:
         return problem
 
     async def stop(self) -> None:
-        """Asks the run's holder to end it, and waits a while until it has."""
+        """Ask the run's holder to stop it, and wait up to STOP_SECONDS."""
         await asyncio.to_thread(self._store.run_summaries.ask_to_stop, self.record.run)
         with suppress(asyncio.TimeoutError):  # it will, or whoever takes the run over
             await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
 
     def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Tells those who watch of new metrics."""
+        """Publish new metrics to subscribers."""
         self._watchers.tell(RunEvent(kind="metrics", round=round_, metrics=metrics))
 
     # What others ask
 
     def begun_with(self, attempt: AttemptId) -> BlobRef:
-        """The global model that the open attempt's devices were given."""
+        """Return the global model that the open attempt's devices were given."""
         if self._standing is None or self._standing_after != attempt.round - 1:
             raise WrongState(f"{attempt} is not open any more")
         return self._standing.blobs[MODEL]
@@ -215,15 +215,15 @@ class RunFollower:
         return objection(self.record, self.state, self._tempo, attempt, device)
 
     def is_over(self, attempt: AttemptId) -> bool:
-        """Whether no update of that attempt is wanted, or none any more."""
+        """Return True if no update of that attempt is accepted any longer."""
         return attempt not in needed_attempts(self.record, self.state)
 
     def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
-        """Always: what other coordinators took is in the database."""
+        """Return True: other coordinators' receipts are in the database."""
         return True
 
     def require_wanted(self, attempt: AttemptId, device: str) -> None:
-        """Raises WrongState, naming the run's present round, if an update is not wanted now."""
+        """Raise WrongState, naming the run's current round, if an update is not accepted now."""
         if self._protocol.holder_only:
             raise Unavailable(
                 f"run {self.record.run!r} is asynchronous: only the coordinator that drives it takes updates"
@@ -232,7 +232,7 @@ class RunFollower:
             raise problem
 
     async def view(self) -> RunView:
-        """What an operator sees of the run."""
+        """Return the operator's view of the run."""
         problems = {session.device: self._misfit(session) for session in self._attendance.sessions()}
         attending = frozenset(device for device, problem in problems.items() if problem is None)
         misfits = {device: problem for device, problem in problems.items() if problem}
@@ -240,7 +240,7 @@ class RunFollower:
         return await asyncio.to_thread(run_view, self._store, self.record, state, misfits)
 
     async def watch(self) -> tuple[RunView, Subscriber]:
-        """A snapshot, and a watcher that is told what is seen to happen after it."""
+        """Return a snapshot, and a subscriber that receives later events."""
         async with self._lock:
             watcher = self._watchers.add()
             if self.state.status != "running":
@@ -248,11 +248,11 @@ class RunFollower:
             return await self.view(), watcher
 
     def unwatch(self, watcher: Subscriber) -> None:
-        """The watcher has gone."""
+        """Remove a subscriber."""
         self._watchers.remove(watcher)
 
     def close(self, reason: MoonfedError) -> None:
-        """The run is not followed any more: the coordinator stops, or drives it from now on."""
+        """Stop following: the coordinator stops, or drives the run from now on."""
         self._watchers.close(reason)
         self._ended.set()
 
@@ -260,7 +260,7 @@ class RunFollower:
 def _standing_after(
     store: Store, blobs: BlobStore, record: RunRecord, manifest: Manifest, committed: int
 ) -> GlobalState | None:
-    """What so many committed rounds led to; None if there is one more meanwhile. Blocking."""
+    """Load the global state after `committed` rounds; None if another round was committed meanwhile. Blocking."""
     standing = load_global_state(store, blobs, record, manifest)
     newest = store.latest_round(record.run, "committed")
     return standing if (newest.id.round if newest else 0) == committed else None

@@ -41,10 +41,10 @@ class Runs(Protocol):
         """Those that are driven here, the suspended among them."""
 
     async def drive(self, run: str) -> None:
-        """The run's lease is ours: goes on with it, unless it is driven already or has ended."""
+        """Drive a run whose lease is ours, unless it is driven already or has ended."""
 
     async def follow(self, run: str) -> None:
-        """The run's lease is another's."""
+        """Follow a run whose lease is another replica's."""
 
 
 class ReplicaMonitor:
@@ -59,13 +59,13 @@ class ReplicaMonitor:
         self._troubles: dict[str, str] = {}
 
     async def beat(self) -> None:
-        """Says that this replica is alive; its leases are good for as long."""
+        """Send a heartbeat and renew this replica's leases."""
         if not await in_thread(self._attendances.beat, LEASE_SECONDS):
             self._presence.forget_told()
         await in_thread(self._leases.renew, LEASE_SECONDS)
 
     async def look(self) -> None:
-        """Hears from the others, and does what follows."""
+        """Poll the database and act on what the other replicas did."""
         changed = await self._presence.exchange()
         for device in changed:
             for served in list(self._runs.served.values()):
@@ -83,7 +83,7 @@ class ReplicaMonitor:
             self._signs_due = asyncio.get_running_loop().time() + SIGN_SECONDS
 
     async def _heeded(self, run: str, pulse: RunSummary) -> bool:
-        """Whether it went well; one run's trouble must not keep the others from going on, and is told once."""
+        """Act on a run's summary; log a failure once and return False, so that it does not hold up other runs."""
         try:
             await self._heed(run, pulse)
         except (MoonfedError, OSError) as error:
@@ -95,13 +95,13 @@ class ReplicaMonitor:
         return True
 
     async def keep_beating(self) -> None:
-        """Beats for ever. What cannot be prolonged while the database is away cannot be committed either."""
+        """Send heartbeats forever. While the database is away leases expire, but nothing can be committed either."""
         while True:
             await _tried(self.beat(), "this replica cannot say that it is alive")
             await asyncio.sleep(LEASE_SECONDS / BEATS)
 
     async def keep_looking(self) -> None:
-        """Looks for ever."""
+        """Poll forever."""
         while True:
             await _tried(self.look(), "this replica cannot see what the others do")
             await asyncio.sleep(LOOK_SECONDS)

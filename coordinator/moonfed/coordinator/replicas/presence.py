@@ -29,11 +29,11 @@ class Presence:
         self._signed_until, self._heard_until = -float("inf"), 0.0  # by the loop's clock; by the database's
 
     def forget_told(self) -> None:
-        """What we told was forgotten, since we were silent for too long: it is to be told once more."""
+        """Publish our sessions again: they expired in the database."""
         self._told.clear()
 
     async def exchange(self) -> set[str]:
-        """Tells and hears; the devices that began or ceased to attend at other replicas."""
+        """Publish our sessions and read the others'; return the devices that changed at other replicas."""
         await self._tell()
         stamp = await in_thread(self._store.stamp)
         if stamp == self._stamp:
@@ -43,7 +43,7 @@ class Presence:
         return self._hear(places)
 
     async def exchange_signs(self) -> None:
-        """Tells who made progress here, and takes notice of those elsewhere."""
+        """Publish heartbeats received here, and apply those received elsewhere."""
         now = asyncio.get_running_loop().time()
         signed = {name for name in self._told if self._liveness.newest(name) > self._signed_until}
         if signed:
@@ -80,7 +80,7 @@ class Presence:
         return changed
 
     def _give_up(self, device: str, place: Place) -> None:
-        """Ends an attendance here that a newer one elsewhere has taken the place of."""
+        """Close a session here that a newer one at another replica has replaced."""
         told = self._told.get(device)
         if told and told[1] < place.since:
             told[0].close(WrongState(f"device {device!r} attends from another place; this attendance ends"))
@@ -89,14 +89,14 @@ class Presence:
 
 
 def to_document(introduction: DeviceInfo) -> dict[str, Any]:
-    """What the others must know of a device, as JSON values; not the platform, which the registry keeps."""
+    """Return what other replicas need to know of a device as JSON values; the registry has the platform."""
     document = asdict(introduction)
     del document["device"], document["platform"]
     return document
 
 
 def from_document(device: str, document: Mapping[str, Any]) -> DeviceInfo:
-    """Reads what `to_document` wrote."""
+    """Read what `to_document` wrote."""
     lists = {name: tuple(document[name]) for name in ("plan_interfaces", "runs", "encodings")}
     return DeviceInfo(device=device, platform={}, **{**document, **lists})
 

@@ -27,7 +27,7 @@ class RunSnapshot:
 
 
 def look(store: Store, run: str, before: RunSnapshot | None) -> RunSnapshot:
-    """The run as it is now; NotFound if it was deleted. Blocking.
+    """Read the run's current state; raises NotFound if it was deleted. Blocking.
 
     The reads are one after the other: what changes in between is seen the next time.
     """
@@ -48,7 +48,7 @@ def look(store: Store, run: str, before: RunSnapshot | None) -> RunSnapshot:
 
 
 def events_between(before: RunSnapshot, after: RunSnapshot) -> Iterator[RunEvent]:
-    """What those who watch are told."""
+    """Yield the events that led from one snapshot to the next."""
     for ended in after.past:
         yield from _ended(ended)
     current = after.state.open

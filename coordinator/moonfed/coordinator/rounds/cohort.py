@@ -12,7 +12,7 @@ from moonfed.coordinator.rounds.settings import RunSettings
 def draw_cohort(
     settings: RunSettings, round_: int, attempt: int, attending: Collection[str], samples: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """The cohort of a round, in order of names; the same for the same seed, round, attempt, devices and samples.
+    """Draw a round's cohort, sorted by name; a function of seed, round, attempt, devices and samples.
 
     By samples: without replacement, each time with probability by the samples of those left (Efraimidis and Spirakis
     2006: the smallest keys -ln(u)/weight). A device whose samples are not known weighs as the mean of the others.
@@ -30,7 +30,7 @@ def draw_cohort(
 
 
 def ranked(settings: RunSettings, round_: int, attempt: int, devices: Collection[str]) -> list[str]:
-    """The devices in the order in which a uniform draw takes them."""
+    """Return the devices in the order in which a uniform draw selects them."""
     return sorted(devices, key=lambda device: _digest(settings, round_, attempt, device))
 
 
@@ -39,5 +39,5 @@ def _digest(settings: RunSettings, round_: int, attempt: int, device: str) -> by
 
 
 def _unit(digest: bytes) -> float:
-    """A number in (0, 1], uniform over digests."""
+    """Return a number in (0, 1], uniform over digests."""
     return (int.from_bytes(digest[:8], "big") + 1) / 2**64

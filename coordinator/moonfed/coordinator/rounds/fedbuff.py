@@ -49,7 +49,7 @@ Next = tuple[FedBuffState, tuple[Command, ...]]
 
 
 def step(settings: RunSettings, state: State, event: Event) -> Step:
-    """What an event changes, and what is to be done about it, in this order."""
+    """Return the state after an event, and the commands to carry out, in order."""
     now = buffered(state)
     if now.status != "running":
         return now, ()
@@ -59,7 +59,7 @@ def step(settings: RunSettings, state: State, event: Event) -> Step:
 
 
 def _apply(settings: RunSettings, state: FedBuffState, event: Event) -> Next:
-    """The event's own effect. Events of another round, and repeated ones, have none."""
+    """Apply the event itself. Events of another round, and repeated ones, have no effect."""
     match event:
         case DeviceOnline(device=device):
             return _attended(state, device)
@@ -79,7 +79,7 @@ def _apply(settings: RunSettings, state: FedBuffState, event: Event) -> Next:
 
 
 def _attended(state: FedBuffState, device: str) -> Next:
-    """Who was at work goes on with what it had begun."""
+    """Resume a reconnecting device's pending assignment."""
     back = device not in state.attending
     state = replace(state, attending=state.attending | {device}, lost=state.lost - {device})
     if back:  # perhaps what kept it has passed
@@ -160,7 +160,7 @@ def _reopened(state: FedBuffState) -> FedBuffState:
 
 
 def _proceed(settings: RunSettings, state: FedBuffState) -> Next:
-    """What follows from where the run stands: open the next round, give out work, close the round, or end."""
+    """Carry out what the state calls for: open the next round, assign work, close the round, or end."""
     commands: tuple[Command, ...] = ()
     if state.open is None:
         if state.committed >= settings.rounds:
@@ -177,7 +177,7 @@ def _proceed(settings: RunSettings, state: FedBuffState) -> Next:
 
 
 def _give_up(state: FedBuffState) -> tuple[Command, ...]:
-    """What was acknowledged for a round that will not come: that round is on record with the reason."""
+    """Record the round that the buffered updates were acknowledged for, with the reason why it was abandoned."""
     if not state.buffer:
         return ()
     return Open(**_place(state), cohort=()), Abandon(**_place(state), missing=(), reason=STOPPED)
@@ -203,7 +203,7 @@ def _open(settings: RunSettings, state: FedBuffState) -> Next:
 
 
 def _give_work(settings: RunSettings, state: FedBuffState) -> Next:
-    """As many devices as the run wants at once are at work, as long as there are some with nothing else to do."""
+    """Assign work to idle devices until the wanted number are training."""
     engaged = {*state.tasks, *state.buffer, *state.closing, *state.refused, *state.declined, *state.lost}
     free = settings.cohort_size(len(state.attending)) - len(state.working)
     drawn = sorted(ranked(settings, state.number, ATTEMPT, state.attending - engaged)[: max(0, free)])
@@ -231,7 +231,7 @@ def _place(state: FedBuffState) -> dict[str, int]:
 
 
 def _shown(state: FedBuffState) -> FedBuffState:
-    """With the open round as everybody sees it, who is at work with an earlier model among its cohort."""
+    """Fill in the open round for readers: devices training on earlier models are in its cohort, too."""
     if state.open is None:
         return state
     reported = {*state.buffer, *state.closing}

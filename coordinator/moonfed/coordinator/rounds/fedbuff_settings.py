@@ -27,7 +27,7 @@ class FedBuffSettings:
 
 
 def parse_asynchronous(buffer: int | None, max_staleness: int | None) -> FedBuffSettings | None:
-    """Asynchronous rounds as an operator writes them; None for synchronous ones, which know no staleness."""
+    """Parse an operator's asynchronous settings; None for synchronous rounds, which have no staleness."""
     if buffer is None:
         if max_staleness is not None:
             raise InvalidInput(f"max_staleness is {max_staleness}; it goes with asynchronous rounds only")

@@ -38,19 +38,19 @@ class FedBuffState(State):
 
 
 def buffered(state: State) -> FedBuffState:
-    """The state as what it is: moonfed.coordinator.rounds.protocol gave the first one."""
+    """Narrow the state's type: `FedBuffRounds.first` is its first value."""
     assert isinstance(state, FedBuffState)  # noqa: S101 - our own invariant
     return state
 
 
 def asynchronous(settings: RunSettings) -> FedBuffSettings:
-    """The settings that make the run asynchronous."""
+    """Return the settings of asynchronous rounds."""
     assert settings.asynchronous  # noqa: S101 - our own invariant
     return settings.asynchronous
 
 
 def needed_attempts(settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
-    """The rounds, each with its attempt, that an update may have begun with, be it in the buffer or still to come."""
+    """Return the (round, attempt) pairs that buffered and future updates may have begun with."""
     now = buffered(state)
     if now.status != "running":
         return frozenset()
@@ -59,7 +59,7 @@ def needed_attempts(settings: RunSettings, state: State) -> frozenset[tuple[int,
 
 
 def rejection_reason(settings: RunSettings, state: State, round_: int, attempt: int, device: str) -> str | None:
-    """Why an update that began with that round's model is not wanted now; None if it is."""
+    """Return why an update that began with that round's model is rejected now; None if it is accepted."""
     now, most = buffered(state), asynchronous(settings).max_staleness
     if now.open is None or attempt != ATTEMPT or not 1 <= round_ <= now.number:
         return f"round {round_}, attempt {attempt} is not open; {status_text.position(now)}"
@@ -82,7 +82,7 @@ def waiting(
     misfits: Mapping[str, str] = status_text.NOT_KNOWN,
     silence: Mapping[str, float] = status_text.NOT_KNOWN,
 ) -> str:
-    """For whom or what the run waits, in one sentence; empty if for nothing. See `sentences.waiting`."""
+    """Describe what the run waits for: see `status_text.waiting`."""
     now = buffered(state)
     if now.open is None or now.status != "running":
         return status_text.waiting(settings, state, misfits, silence)

@@ -21,11 +21,11 @@ class Retention:
         require_whole("keep_every", self.every, 0, MAX_KEPT)
 
     def at_least(self, models: int) -> Retention:
-        """The same, but never less than the last so many."""
+        """Return the same retention, keeping at least the last `models` models."""
         return replace(self, last=max(self.last, models))
 
     def keeps(self, round_: int, newest: int) -> bool:
-        """Whether the model of a round stays when that of round `newest` is the newest."""
+        """Return True if the model of a round is kept when that of round `newest` is the newest."""
         return round_ > newest - self.last or round_ == 0 or (self.every > 0 and round_ % self.every == 0)
 
     def __str__(self) -> str:

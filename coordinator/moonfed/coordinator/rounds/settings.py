@@ -29,13 +29,13 @@ class Amount:
     fraction: float | None = None
 
     def of(self, total: int) -> int:
-        """The number meant for a set of `total` devices; a count may exceed the set."""
+        """Return the number of devices for a set of `total`; a count may exceed it."""
         if self.fraction is None:
             return self.count or 0
         return max(1, math.ceil(round(self.fraction * total, 9)))  # 0.1 of 30 is 3, whatever binary fractions say
 
     def check(self, name: str) -> None:
-        """Raises InvalidInput unless exactly one of the two is given and makes sense."""
+        """Raise InvalidInput unless exactly one of count and fraction is given and valid."""
         if (self.count is None) == (self.fraction is None):
             raise InvalidInput(f"{name} is {self}; it must be either a count or a fraction")
         if self.count is not None:
@@ -132,27 +132,27 @@ class RunSettings:
         return max(2, self.models_needed)
 
     def cohort_size(self, attending: int) -> int:
-        """A round's updates when that many devices attend; a fixed number is capped by those who are there."""
+        """Return the updates of a round with that many online devices; a fixed number is capped by them."""
         return min(self.cohort.of(attending), attending)
 
     def drawn(self, attending: int) -> int:
-        """Devices drawn when that many attend: the cohort, and what is drawn beyond it."""
+        """Return the number of devices drawn from that many online ones, over-selection included."""
         return min(math.ceil(round(self.cohort_size(attending) * (1 + self.over_selection), 9)), attending)
 
     def updates_wanted(self, drawn: int) -> int:
-        """With how many updates a round closes for which so many devices were drawn.
+        """Return the number of updates that closes a round for which so many devices were drawn.
 
         The cohort's size when they were drawn: it follows from their number, whether or not they were all who attended.
         """
         return max(math.floor(round(drawn / (1 + self.over_selection), 9)), self.cohort_size(drawn))
 
     def to_document(self) -> dict[str, Any]:
-        """The settings as JSON values, for the store."""
+        """Return the settings as JSON values, for the store."""
         return asdict(self) | {"encodings": self.encodings.to_document(), "robust": self.robust.to_document()}
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> RunSettings:
-        """Reads what `to_document` wrote."""
+        """Read what `to_document` wrote."""
         amounts = {name: Amount(**document[name]) for name in ("cohort", "quorum")}
         asynchronous = FedBuffSettings(**document["asynchronous"]) if document["asynchronous"] else None
         built = {
@@ -165,7 +165,7 @@ class RunSettings:
 
 
 def parse_amount(field: str, text: str) -> Amount:
-    """An amount as an operator writes it: `10`, `20%` or `all`."""
+    """Parse an amount as an operator writes it: `10`, `20%` or `all`."""
     number = "100%" if text == "all" else text.strip()
     try:
         amount = Amount(fraction=float(number[:-1]) / 100) if number.endswith("%") else Amount(count=int(number))
@@ -176,7 +176,7 @@ def parse_amount(field: str, text: str) -> Amount:
 
 
 def parse_sampling(text: str) -> Sampling:
-    """A way of sampling as an operator writes it."""
+    """Parse a sampling method."""
     for known in get_args(Sampling):
         if text == known:
             sampling: Sampling = known
@@ -185,7 +185,7 @@ def parse_sampling(text: str) -> Sampling:
 
 
 def parse_fraction(field: str, text: str) -> float:
-    """A fraction as an operator writes it: `30%` or `0.3`. Beyond 1 only with the percent sign."""
+    """Parse a fraction as an operator writes it: `30%` or `0.3`; above 1 only with the percent sign."""
     number, percent = text.strip(), text.strip().endswith("%")
     try:
         fraction = float(number[:-1]) / 100 if percent else float(number)

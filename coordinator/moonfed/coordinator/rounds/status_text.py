@@ -15,7 +15,7 @@ SILENCE_SHOWN = 15.0  # seconds without a sign of progress, from which on they a
 
 
 def rejection_reason(state: State, round_: int, attempt: int, device: str) -> str | None:
-    """Why an update for that round from that device is not wanted now; None if it is."""
+    """Return why an update for that round from that device is rejected now; None if it is accepted."""
     current = state.open
     if current is None or (current.round, current.attempt) != (round_, attempt):
         return f"round {round_}, attempt {attempt} is not open; {position(state)}"
@@ -34,7 +34,7 @@ def waiting(
     misfits: Mapping[str, str] = NOT_KNOWN,
     silence: Mapping[str, float] = NOT_KNOWN,
 ) -> str:
-    """For whom or what the run waits, in one sentence; empty if for nothing.
+    """Describe what the run waits for in one sentence; empty if nothing.
 
     `misfits`: what the devices lack that attend and cannot take part, such as "without the encoding int8".
     `silence`: for how many seconds the devices that the round waits for have shown no sign of progress, if known.
@@ -60,17 +60,17 @@ def waiting(
 
 
 def stops_after(state: State) -> str:
-    """What a run that is being stopped waits for: a round that has closed still counts."""
+    """Describe what a stopping run waits for: a closed round is still committed."""
     return f"stops when round {state.committed + 1} is committed" if state.stopping else ""
 
 
 def troubled(state: State) -> str:
-    """Why the round that has closed has no model yet."""
+    """Describe why the closed round has no model yet."""
     return f"round {state.committed + 1} cannot be reduced and is tried again within a minute: {state.trouble}"
 
 
 def shortage(current: OpenRound) -> str:
-    """Why a round lacks updates: who did what instead of delivering."""
+    """Describe why a round lacks updates: what devices did instead of delivering."""
     groups = {
         "refused": current.refused,
         "declined": current.declined,
@@ -83,7 +83,7 @@ def shortage(current: OpenRound) -> str:
 
 
 def position(state: State) -> str:
-    """Where the run is."""
+    """Describe the run's current round."""
     if state.status != "running":
         return f"the run has {'finished' if state.status == 'finished' else 'been stopped'}"
     number, attempt = state.committed + 1, state.attempt
@@ -91,7 +91,7 @@ def position(state: State) -> str:
 
 
 def left_out(misfits: Mapping[str, str]) -> str:
-    """Who does not count though it attends, reason by reason."""
+    """List the online devices that are not eligible, by reason."""
     groups: dict[str, list[str]] = {}
     for device, lack in sorted(misfits.items()):
         groups.setdefault(lack, []).append(device)
@@ -99,7 +99,7 @@ def left_out(misfits: Mapping[str, str]) -> str:
 
 
 def absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]:
-    """What there is to say of a device that the round waits for: that it is away, or silent for long."""
+    """Return a function that remarks on a device that the round waits for: offline, or without progress for long."""
 
     def remark(device: str) -> str:
         seconds = silence.get(device, 0.0)
@@ -111,7 +111,7 @@ def absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]:
 
 
 def listed(names: Collection[str], remark: Callable[[str], str] = lambda _: "") -> str:
-    """Names with commas between them, the first few; what there is to remark on each goes behind it."""
+    """Join the first few names with commas, each followed by its remark."""
     shown = [f"{name}{remark(name)}" for name in list(names)[:NAMES_SHOWN]]
     rest = len(names) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")

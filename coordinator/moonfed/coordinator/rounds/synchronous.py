@@ -49,7 +49,7 @@ Step = tuple[State, tuple[Command, ...]]
 
 
 def step(settings: RunSettings, state: State, event: Event) -> Step:
-    """What an event changes, and what is to be done about it, in this order."""
+    """Return the state after an event, and the commands to carry out, in order."""
     if state.status != "running":
         return state, ()
     state, commands = _apply(settings, state, event)
@@ -58,12 +58,12 @@ def step(settings: RunSettings, state: State, event: Event) -> Step:
 
 
 def retry_seconds(failures: int) -> float:
-    """How long to wait after so many failed attempts: growing and capped, so a failing fleet does not spin."""
+    """Return the capped exponential backoff after so many failed attempts."""
     return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
 
 
 def _apply(settings: RunSettings, state: State, event: Event) -> Step:
-    """The event's own effect. Events of another round or attempt, and repeated ones, have none."""
+    """Apply the event itself. Events of another round or attempt, and repeated ones, have no effect."""
     match event:
         case DeviceOnline(device=device, samples=samples):
             return _attended(_informed(state, device, samples), device)
@@ -115,12 +115,12 @@ def _in_round(state: State, current: OpenRound, event: Event) -> Step:
 
 
 def _unsettled(current: OpenRound, device: str) -> OpenRound:
-    """The round with that device neither refused nor lost."""
+    """Return the round with that device neither refused nor lost."""
     return replace(current, refused=current.refused - {device}, lost=current.lost - {device})
 
 
 def _informed(state: State, device: str, samples: int) -> State:
-    """The device has told how many samples it trains on, unless it does not know."""
+    """Record the number of samples a device trains on, if known."""
     if not samples or state.samples.get(device) == samples:
         return state
     return replace(state, samples={**state.samples, device: samples})
@@ -137,7 +137,7 @@ def _attended(state: State, device: str) -> Step:
 
 
 def _resumed(settings: RunSettings, state: State) -> Step:
-    """An open round's deadline starts again; who of its cohort is here is assigned again, the others may come back."""
+    """Restart an open round's deadline and assign its online devices again; the others may reconnect."""
     current = state.open
     if current is None:
         return state, ()
@@ -180,7 +180,7 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
 
 
 def _proceed(settings: RunSettings, state: State) -> Step:
-    """What follows from where the run stands: close the round, open the next one, or end."""
+    """Carry out what the state calls for: close the round, open the next one, or end."""
     if state.open:
         if state.open.reducing or not _is_complete(settings, state.open):
             return state, ()
@@ -207,7 +207,7 @@ def _open(settings: RunSettings, state: State) -> Step:
 
 
 def _is_complete(settings: RunSettings, current: OpenRound) -> bool:
-    """Whether nothing more is waited for; devices drawn beyond the cohort may still be at work."""
+    """Return True if the round waits for nothing more; over-selected devices may still be training."""
     enough = len(current.reported) >= settings.updates_wanted(len(current.cohort))
     return enough or current.overdue or not current.waits
 

@@ -48,19 +48,19 @@ class DeviceRegistry:
             )
 
     def devices(self) -> list[DeviceRecord]:
-        """All known devices, in order of their names."""
+        """Return all known devices, sorted by name."""
         with self._transactions.read() as connection:
             found = connection.execute(sql.select(tables.devices).order_by(tables.devices.c.device))
             return [row_mapping.device_record(row) for row in found.mappings()]
 
     def count(self) -> int:
-        """How many devices are known."""
+        """Return the number of known devices."""
         with self._transactions.read() as connection:
             number: int = connection.execute(sql.select(sql.func.count()).select_from(tables.devices)).scalar_one()
         return number
 
     def enrol(self, device: str, public_key_sha256: str, secret_sha256: str, certificate_expires: float) -> bool:
-        """Keeps a device's certificate and uses up one use of a token; False if the token has none left.
+        """Record a device's certificate and consume one use of a token; False if the token has none left.
 
         A device that asks again with its key and the token that it used last uses nothing up: a reply may be lost.
         Raises AlreadyExists if the name belongs to another key.
@@ -89,13 +89,13 @@ class DeviceRegistry:
         return True
 
     def renewed(self, device: str, public_key_sha256: str, certificate_expires: float) -> None:
-        """The device has a new certificate, for this key."""
+        """Record a device's renewed certificate for this key."""
         changes = {"certificate_expires": certificate_expires, "public_key_sha256": public_key_sha256}
         with self._transactions.write() as connection:
             connection.execute(sql.update(tables.devices).where(tables.devices.c.device == device).values(changes))
 
     def seen(self, device: str, platform: Mapping[str, str] | None = None) -> None:
-        """The device was heard of just now; one that never enrolled (no TLS) becomes known."""
+        """Record that a device has called; one that never enrolled (no TLS) becomes known."""
         now = time.time()
         changes: dict[str, Any] = {"last_seen": now} | ({"platform": dict(platform)} if platform is not None else {})
         new = {"device": device, "enrolled": now, "certificate_expires": 0.0, "platform": {}}
@@ -108,13 +108,13 @@ class DeviceRegistry:
                 insert_or_ignore(connection, tables.devices, [{**new, **changes}])
 
     def add_token(self, secret_sha256: str, uses: int, expires: float) -> None:
-        """Keeps a new join token, by its secret's hash."""
+        """Record a new join token by its secret's hash."""
         row = {"secret_sha256": secret_sha256, "uses_left": uses, "expires": expires}
         with self._transactions.write() as connection:
             connection.execute(sql.insert(tables.tokens).values(row))
 
     def token(self, secret_sha256: str) -> Token | None:
-        """A join token."""
+        """Return a join token; None if it is unknown."""
         columns = tables.tokens.c
         query = sql.select(columns.uses_left, columns.expires).where(columns.secret_sha256 == secret_sha256)
         with self._transactions.read() as connection:

@@ -32,13 +32,13 @@ class DeviceReports:
         return self._transactions.shared
 
     def replace(self, report: DeviceReport) -> None:
-        """Keeps a device's answer in place of an earlier one, whatever that was."""
+        """Record a device's report in place of any earlier one."""
         with self._transactions.write() as connection:
             self._leases.require(connection, report.id.run)  # else the run's holder would not know of it
             insert_or_replace(connection, tables.reports, [row_mapping.report_row(report)])
 
     def record(self, report: DeviceReport) -> None:
-        """Keeps a device's answer while its round is open: the receipt, if it is an accepted update.
+        """Record a device's report while its round is open; for an accepted update this is the receipt.
 
         It may take the place of a refused one only; an accepted one stands, and the same one again changes nothing.
         Raises WrongState if the round takes none any more, AlreadyExists if a different update stands.
@@ -48,20 +48,20 @@ class DeviceReports:
                 raise problem
 
     def record_all(self, given: Sequence[DeviceReport]) -> list[MoonfedError | None]:
-        """The same for several, in one transaction: what would be raised of each."""
+        """Record several reports in one transaction; return what `record` would raise for each."""
         with self._transactions.write() as connection:
             attempts = {report.id for report in given}
             closed = {attempt: _problem(rounds.require_open, connection, attempt) for attempt in attempts}
             return [closed[report.id] or _problem(_record, connection, report) for report in given]
 
     def of_attempt(self, attempt: AttemptId) -> list[DeviceReport]:
-        """All in one attempt, in order of the devices' names."""
+        """Return all reports in an attempt, sorted by device."""
         query = sql.select(tables.reports).where(row_mapping.same(tables.reports, attempt)).order_by(_columns.device)
         with self._transactions.read() as connection:
             return [row_mapping.report(row) for row in connection.execute(query).mappings()]
 
     def has_receipt(self, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> bool:
-        """Whether exactly this update of the device was accepted, in an attempt that was not abandoned.
+        """Return True if exactly this update of the device was accepted in an attempt that was not abandoned.
 
         Raises AlreadyExists if a different one was.
         """
@@ -80,12 +80,12 @@ class DeviceReports:
 
 
 def forget(connection: sql.Connection, run: str, newest: int) -> None:
-    """Deletes those of rounds up to that one: who asks so late for a receipt is told of the present round."""
+    """Delete the reports of rounds up to `newest`; a device asking later for a receipt is told the current round."""
     connection.execute(sql.delete(tables.reports).where(_columns.run == run, _columns.round <= newest))
 
 
 def _record(connection: sql.Connection, report: DeviceReport) -> None:
-    """Keeps an answer, in place of a refused one only; WrongState or AlreadyExists if another one stands."""
+    """Record a report, replacing only a refused one; raises WrongState or AlreadyExists if another one stands."""
     if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _columns.outcome == "refused"):
         return
     which = sql.and_(row_mapping.same(tables.reports, report.id), _columns.device == report.device)
@@ -103,7 +103,7 @@ def _require_same_update(standing: DeviceReport, attempt: AttemptId, device: str
 
 
 def _problem(work: Callable[[sql.Connection, T], None], connection: sql.Connection, item: T) -> MoonfedError | None:
-    """What the work raises of ours."""
+    """Return the MoonfedError that the work raises, if any."""
     try:
         work(connection, item)
     except MoonfedError as problem:

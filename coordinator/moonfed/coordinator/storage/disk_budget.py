@@ -33,7 +33,7 @@ class DiskBudget:
         return self._limit is not None
 
     def require(self, size: int) -> None:
-        """Admits an upload of that many bytes; raises ResourceExhausted if they would pass the budget."""
+        """Admit an upload of that many bytes; raises ResourceExhausted if it would exceed the budget."""
         if self._limit is None:
             return
         with self._lock:
@@ -59,7 +59,7 @@ class DiskBudget:
         return f"disk budget of {human(limit)} is used up: {human(self._used)} are held{more}"
 
     def _warn(self, limit: int) -> None:
-        """Once each time that the line is passed."""
+        """Warn once each time that the threshold is crossed."""
         passed = self._used >= WARN_AT * limit
         if passed and not self._warned:
             _log.warning(
@@ -73,7 +73,7 @@ class DiskBudget:
 
 
 def used_bytes(root: Path) -> int:
-    """The bytes of all files below a directory; those that go meanwhile are not counted."""
+    """Return the bytes of all files below a directory, skipping files that disappear meanwhile."""
     total, directories = 0, [str(root)]
     while directories:
         size, below = _look(directories.pop())
@@ -83,7 +83,7 @@ def used_bytes(root: Path) -> int:
 
 
 def _look(directory: str) -> tuple[int, list[str]]:
-    """The bytes of the files in a directory, and the directories in it."""
+    """Return the bytes of the files in a directory, and its subdirectories."""
     total, below = 0, []
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:

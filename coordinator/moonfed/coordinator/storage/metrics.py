@@ -13,13 +13,13 @@ _columns = tables.metrics.c
 
 
 def put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Mapping[str, float]) -> None:
-    """Keeps metrics of a round's model; those of the same name are replaced."""
+    """Record metrics of a round's model, replacing those of the same name."""
     values = [{"run": run, "round": round_, "name": name, "value": value} for name, value in sorted(metrics.items())]
     insert_or_replace(connection, tables.metrics, values)
 
 
 def metrics_by_round(connection: sql.Connection, run: str, first: int, last: int) -> dict[int, dict[str, float]]:
-    """Those of the global models from one round to another, by round and name."""
+    """Return the metrics of the global models `first` to `last`, by round and name."""
     query = sql.select(_columns.round, _columns.name, _columns.value).where(
         _columns.run == run, _columns.round.between(first, last)
     )

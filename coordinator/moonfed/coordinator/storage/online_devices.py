@@ -37,7 +37,7 @@ class OnlineDevices:
         self._transactions, self._replica = transactions, replica
 
     def beat(self, seconds: float) -> bool:
-        """This replica is alive for so long; whether what it said still stands. Forgets the dead."""
+        """Record a heartbeat and delete expired replicas; return True if this replica's own entries had not expired."""
         with self._transactions.write() as connection:
             dead = sql.select(_replicas.replica).where(_replicas.expires <= NOW, _replicas.replica != self._replica)
             connection.execute(sql.delete(tables.replicas).where(_replicas.replica.in_(dead)))
@@ -49,7 +49,7 @@ class OnlineDevices:
         return stood
 
     def tell(self, arrived: Mapping[str, Mapping[str, Any]], left: Mapping[str, int]) -> dict[str, int]:
-        """These devices attend here, each with its introduction, and those no more, each since when; the new `since`.
+        """Publish devices that came online here and remove those that went offline; return the new `since`.
 
         The newest attendance of a device stands, wherever it is.
         """
@@ -72,14 +72,14 @@ class OnlineDevices:
         return dict.fromkeys(arrived, since)
 
     def stamp(self) -> tuple[int, int]:
-        """What changes whenever an attendance begins or ends: their number, and the sum of when they began."""
+        """Return a version that changes whenever a device comes online or goes offline: count, and sum of `since`."""
         total = sql.func.coalesce(sql.func.sum(_columns.since), 0)
         with self._transactions.read() as connection:
             count, since = connection.execute(sql.select(sql.func.count(), total)).one()
         return count, int(since)
 
     def places(self) -> Places:
-        """All attending devices."""
+        """Return all online devices."""
         with self._transactions.read() as connection:
             found = connection.execute(sql.select(tables.online_devices))
             return {
@@ -87,7 +87,7 @@ class OnlineDevices:
             }
 
     def sign(self, devices: Collection[str]) -> None:
-        """These devices, which attend here, have shown progress."""
+        """Record heartbeats of devices that are online here."""
         here = sql.and_(_columns.replica == self._replica, _columns.device.in_(sorted(devices)))
         with self._transactions.write() as connection:
             locked = sql.select(_columns.device).where(here).order_by(_columns.device).with_for_update()
@@ -95,7 +95,7 @@ class OnlineDevices:
             connection.execute(sql.update(tables.online_devices).where(here).values(signed=NOW))
 
     def signed_after(self, moment: float) -> tuple[set[str], float]:
-        """The devices that attend elsewhere and have shown progress since, and the newest such moment."""
+        """Return the devices online elsewhere with heartbeats after `moment`, and the newest heartbeat's time."""
         query = sql.select(_columns.device, _columns.signed).where(
             _columns.replica != self._replica, _columns.signed > moment
         )
@@ -104,12 +104,12 @@ class OnlineDevices:
         return {row.device for row in found}, max((row.signed for row in found), default=moment)
 
     def leave(self) -> None:
-        """This replica stops: what it said is void at once."""
+        """Delete this replica's entries when it stops."""
         with self._transactions.write() as connection:
             forget_in(connection, self._replica or "")
 
 
 def forget_in(connection: sql.Connection, replica: str) -> None:
-    """A replica has ended, as a part of a transaction: what it said is void."""
+    """Delete what a replica that has ended published, within the caller's transaction."""
     connection.execute(sql.delete(tables.online_devices).where(_columns.replica == replica))
     connection.execute(sql.delete(tables.replicas).where(_replicas.replica == replica))

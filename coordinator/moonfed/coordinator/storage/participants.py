@@ -17,7 +17,7 @@ _columns = tables.participants.c
 
 
 def drawn(connection: sql.Connection, run: str, cohort: Sequence[str]) -> None:
-    """These devices are in a round's cohort."""
+    """Record that these devices are in a round's cohort."""
     values = [{"run": run, "device": device, "round": 0, "attempt": 0} for device in sorted(cohort)]
     insert_or_ignore(connection, tables.participants, values)
 
@@ -25,7 +25,7 @@ def drawn(connection: sql.Connection, run: str, cohort: Sequence[str]) -> None:
 def counted(
     connection: sql.Connection, attempt: AttemptId, devices: Sequence[str], bases: Mapping[str, int] | None = None
 ) -> None:
-    """The updates of these devices are in a round's model; `bases`: the rounds that those began with, if earlier."""
+    """Record that a round's model contains these devices' updates; `bases`: rounds that they began with, if earlier."""
     place = {"run": attempt.run, "attempt": attempt.attempt}
     values = [
         {**place, "device": device, "round": (bases or {}).get(device, attempt.round)} for device in sorted(devices)
@@ -34,11 +34,11 @@ def counted(
 
 
 def all_of(connection: sql.Connection, run: str) -> set[str]:
-    """All who were ever in a cohort of the run."""
+    """Return all devices that were ever in a cohort of the run."""
     return set(connection.execute(sql.select(_columns.device).where(_columns.run == run)).scalars())
 
 
 def latest_counted(connection: sql.Connection, run: str) -> dict[str, AttemptId]:
-    """For each device the attempt of its latest update that is in a model."""
+    """Return each device's latest attempt whose update is in a model."""
     query = sql.select(tables.participants).where(_columns.run == run, _columns.round > 0)
     return {row.device: AttemptId(run=run, round=row.round, attempt=row.attempt) for row in connection.execute(query)}

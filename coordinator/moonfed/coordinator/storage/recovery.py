@@ -16,7 +16,7 @@ from moonfed.coordinator.storage.store import Store
 
 
 def recovered_state(store: Store, run: str) -> State:
-    """Where a run stood when the coordinator ended, in the middle of a round or between two."""
+    """Reconstruct a run's state when the coordinator ended, within a round or between two."""
     settings = store.run(run).settings
     return _recover(round_protocol(settings).first, store, run, settings)
 
@@ -51,7 +51,7 @@ def _recover(first: State, store: Store, run: str, settings: RunSettings) -> Sta
 
 @_recover.register
 def _recover_fedbuff(first: FedBuffState, store: Store, run: str, settings: RunSettings) -> FedBuffState:
-    """The buffer, and who is at work with which model: that of the newest round that the device was drawn in."""
+    """Reconstruct the buffer, and each training device's model: that of the newest round that it was drawn in."""
     last = store.latest_round(run)
     if last is None:
         return first

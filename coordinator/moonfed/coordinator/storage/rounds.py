@@ -21,7 +21,7 @@ _columns = tables.rounds.c
 
 
 def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str]) -> None:
-    """One that is open; doing so again changes nothing."""
+    """Record an open round; idempotent."""
     row = {
         **row_mapping.key(attempt),
         "status": "open",
@@ -37,7 +37,7 @@ def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str]) -
 
 
 def join(connection: sql.Connection, attempt: AttemptId, device: str) -> None:
-    """One more device is in its cohort."""
+    """Add a device to the round's cohort."""
     here = row_mapping.same(tables.rounds, attempt)
     cohort = connection.execute(sql.select(_columns.cohort).where(here).with_for_update()).scalar_one()
     joined = sorted({*cohort, device})
@@ -45,7 +45,7 @@ def join(connection: sql.Connection, attempt: AttemptId, device: str) -> None:
 
 
 def require_open(connection: sql.Connection, attempt: AttemptId) -> None:
-    """Raises WrongState unless the round takes answers; it does until the connection's transaction has ended."""
+    """Raise WrongState unless the round is open; it then stays open until the transaction ends."""
     query = sql.select(_columns.status).where(row_mapping.same(tables.rounds, attempt))
     status = connection.execute(query.with_for_update(read=True)).scalar()
     if status != "open":
@@ -53,7 +53,7 @@ def require_open(connection: sql.Connection, attempt: AttemptId) -> None:
 
 
 def begin_reducing(connection: sql.Connection, attempt: AttemptId) -> None:
-    """An open one takes no more answers."""
+    """Mark an open round as being reduced: it takes no more reports."""
     which = sql.and_(row_mapping.same(tables.rounds, attempt), _columns.status == "open")
     connection.execute(sql.update(tables.rounds).where(which).values(status="reducing"))
 
@@ -68,7 +68,7 @@ def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
 
 
 def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
-    """Closes one that is under way. Abandoning it once more changes nothing: it may be tried until it is known."""
+    """Close an active round. Abandoning it again changes nothing, so a caller may retry."""
     query = sql.select(_columns.status, _columns.opened).where(row_mapping.same(tables.rounds, attempt))
     found = connection.execute(query.with_for_update()).one()
     if found.status == status == "abandoned":
@@ -81,18 +81,18 @@ def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: 
 
 
 def note(connection: sql.Connection, attempt: AttemptId, reason: str) -> None:
-    """Keeps what there is to say of one."""
+    """Record a note on a round."""
     connection.execute(sql.update(tables.rounds).where(row_mapping.same(tables.rounds, attempt)).values(reason=reason))
 
 
 def one(connection: sql.Connection, attempt: AttemptId) -> RoundRecord | None:
-    """That one."""
+    """Return one round; None if it is unknown."""
     found = _found(connection, sql.select(tables.rounds).where(row_mapping.same(tables.rounds, attempt)))
     return found[0] if found else None
 
 
 def latest(connection: sql.Connection, run: str, status: str | None = None) -> RoundRecord | None:
-    """A run's newest, or its newest of that status."""
+    """Return a run's newest round, or its newest with that status."""
     query = sql.select(tables.rounds).where(_columns.run == run)
     query = query.where(_columns.status == status) if status else query
     found = _found(connection, query.order_by(_columns.round.desc(), _columns.attempt.desc()).limit(1))
@@ -100,7 +100,7 @@ def latest(connection: sql.Connection, run: str, status: str | None = None) -> R
 
 
 def past(connection: sql.Connection, run: str, after: AttemptId | None, limit: int) -> list[RoundRecord]:
-    """The next so many committed and abandoned ones after that one, in order."""
+    """Return the next `limit` committed and abandoned rounds after `after`, in order."""
     query = sql.select(tables.rounds).where(_columns.run == run, _columns.status.in_(PAST))
     if after:
         query = query.where(sql.tuple_(_columns.round, _columns.attempt) > (after.round, after.attempt))
@@ -108,7 +108,7 @@ def past(connection: sql.Connection, run: str, after: AttemptId | None, limit: i
 
 
 def _found(connection: sql.Connection, query: sql.Select[Any]) -> list[RoundRecord]:
-    """Those of one run that a query finds."""
+    """Run a query for rounds of one run."""
     found = connection.execute(query).mappings().all()
     if not found:
         return []

@@ -34,7 +34,7 @@ class RunSummaries:
         self._transactions = transactions
 
     def look(self) -> dict[str, RunSummary]:
-        """All running runs."""
+        """Return the summaries of all running runs."""
         with self._transactions.read() as connection:
             rows = connection.execute(_LOOK).all()
         return {
@@ -52,7 +52,7 @@ class RunSummaries:
         }
 
     def ask_to_stop(self, run: str) -> None:
-        """An operator wants the run to end; NotFound."""
+        """Record an operator's request to stop the run; raises NotFound."""
         with self._transactions.write() as connection:
             try:
                 insert_or_ignore(connection, tables.stop_requests, [{"run": run}])

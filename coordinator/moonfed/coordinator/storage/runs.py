@@ -19,7 +19,7 @@ _columns = tables.runs.c
 def add(
     connection: sql.Connection, record: RunRecord, bundle: Mapping[str, BlobRef], beside: Mapping[str, BlobRef]
 ) -> None:
-    """A new run; AlreadyExists if its name is taken. `bundle`, `beside`: see `Store.add_run`."""
+    """Insert a run; raises AlreadyExists. `bundle`, `beside`: see `Store.add_run`."""
     row = {
         "run": record.run,
         "created": record.created,
@@ -38,13 +38,13 @@ def add(
 
 
 def all_runs(connection: sql.Connection) -> list[RunRecord]:
-    """All runs, oldest first."""
+    """Return all runs, oldest first."""
     found = connection.execute(sql.select(tables.runs).order_by(_columns.created, _columns.run))
     return [row_mapping.run_record(row) for row in found.mappings()]
 
 
 def one(connection: sql.Connection, run: str) -> RunRecord:
-    """That run; NotFound."""
+    """Return a run; raises NotFound."""
     row = connection.execute(sql.select(tables.runs).where(_columns.run == run)).mappings().first()
     if row is None:
         raise _no_run(run)
@@ -52,7 +52,7 @@ def one(connection: sql.Connection, run: str) -> RunRecord:
 
 
 def status_held(connection: sql.Connection, run: str) -> str:
-    """The run's status, which nobody else changes before the transaction ends; NotFound."""
+    """Return a run's status, locked until the transaction ends; raises NotFound."""
     query = sql.select(_columns.status).where(_columns.run == run).with_for_update()
     status: str | None = connection.execute(query).scalar()
     if status is None:
@@ -61,12 +61,12 @@ def status_held(connection: sql.Connection, run: str) -> str:
 
 
 def end(connection: sql.Connection, run: str, status: str) -> None:
-    """The run is finished or stopped."""
+    """Record that the run has finished or was stopped."""
     connection.execute(sql.update(tables.runs).where(_columns.run == run).values(status=status))
 
 
 def delete(connection: sql.Connection, run: str) -> list[BlobRef]:
-    """Deletes all rows of a run; the blobs that nothing refers to any more."""
+    """Delete all rows of a run; return the blobs that nothing refers to any longer."""
     released = references.release(connection, tables.blob_references.c.run == run)
     for table in tables.OF_A_RUN:
         connection.execute(sql.delete(table).where(table.c.run == run))

@@ -35,15 +35,15 @@ class Spool:
         self._root, self._shared = root, shared
 
     def attempt_directory(self, attempt: AttemptId) -> Path:
-        """The directory of one attempt; it exists until the attempt is over."""
+        """Return the directory of an attempt; it exists until the attempt is over."""
         return self._root / attempt.run / f"{attempt.round}-{attempt.attempt}"
 
     def incoming_directory(self, attempt: AttemptId, device: str) -> Path:
-        """The directory in which a device's blobs are received, each named by its sha256."""
+        """Return the directory in which a device's blobs are received, each named by its sha256."""
         return self.attempt_directory(attempt) / "incoming" / device
 
     def reduced_directory(self, attempt: AttemptId) -> Path:
-        """The directory in which the attempt's global state is computed."""
+        """Return the directory in which the attempt's global state is computed."""
         return self.attempt_directory(attempt) / "reduced"
 
     def make_staging_directory(self, attempt: AttemptId) -> Path:
@@ -52,7 +52,7 @@ class Spool:
         return Path(tempfile.mkdtemp(prefix="staging-", dir=self.attempt_directory(attempt)))
 
     def update_file(self, attempt: AttemptId, device: str, role: str) -> Path:
-        """The path of one role's file of a device's checked update, which need not exist."""
+        """Return the path of one role's file of a device's checked update; it need not exist."""
         return self._update_directory(attempt, device) / role
 
     def holds(self, attempt: AttemptId, device: str, role: str, ref: BlobRef) -> bool:

@@ -47,15 +47,15 @@ class Store:
         self.pins = SharedPins(self._transactions, holder) if holder else None
 
     def close(self) -> None:
-        """Gives the database's files back."""
+        """Close the database's files or connections."""
         self._transactions.close()
 
     def claim_blobs(self, place: Place) -> None:
-        """Sees to it that this database and that place for blobs belong together; else WrongState."""
+        """Check that the database and the blob location belong together; raises WrongState."""
         claim(self._transactions, place)
 
     def inherit(self, holder: str) -> None:
-        """Takes over the leases of a coordinator that has ended; whoever attended there does so no more."""
+        """Take over the leases of a coordinator that has ended, and delete its online devices."""
         with self._transactions.write() as connection:
             self.leases.inherit_in(connection, holder)
             online_devices.forget_in(connection, holder)
@@ -68,7 +68,7 @@ class Store:
         bundle: Mapping[str, BlobRef] | None = None,
         beside: Mapping[str, BlobRef] | None = None,
     ) -> None:
-        """Keeps a new run, and that it refers to a bundle's files; AlreadyExists if the name is taken.
+        """Record a new run and its bundle's files; raises AlreadyExists if the name is taken.
 
         `beside`: what its initial global state has beside the model, by role.
         """
@@ -77,32 +77,32 @@ class Store:
             self.leases.acquire_in(connection, record.run)
 
     def initial_state(self, run: str) -> dict[str, BlobRef]:
-        """The global state that a run starts from, by role."""
+        """Return the global state that a run starts from, by role."""
         return self.global_state(run, tables.INITIAL)
 
     def global_state(self, run: str, round_: int) -> dict[str, BlobRef]:
-        """What is kept of a round's global state, by role; round 0 stands for what the run starts from."""
+        """Return what is kept of a round's global state, by role; round 0 is the initial state."""
         with self._transactions.read() as connection:
             return references.by_round(connection, run, round_, round_).get(round_, {})
 
     def runs(self) -> list[RunRecord]:
-        """All runs, oldest first."""
+        """Return all runs, oldest first."""
         with self._transactions.read() as connection:
             return runs.all_runs(connection)
 
     def run(self, run: str) -> RunRecord:
-        """One run; NotFound."""
+        """Return one run; raises NotFound."""
         with self._transactions.read() as connection:
             return runs.one(connection, run)
 
     def end_run(self, run: str, status: str) -> None:
-        """The run is finished or stopped."""
+        """Record that the run has finished or was stopped."""
         with self._transactions.write() as connection:
             self.leases.require(connection, run)
             runs.end(connection, run, status)
 
     def delete_run(self, run: str) -> list[BlobRef]:
-        """Forgets a run that has ended with all its rounds; the blobs that nothing refers to any more.
+        """Delete a run that has ended, with its rounds; return the blobs that nothing refers to any longer.
 
         Raises NotFound, or WrongState while it runs.
         """
@@ -112,7 +112,7 @@ class Store:
             return runs.delete(connection, run)
 
     def prune_run(self, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
-        """Forgets old global models: how many, and the blobs that nothing refers to any more; NotFound.
+        """Drop old global models; return their number and the unreferenced blobs. Raises NotFound.
 
         `needed`: how many of the newest global states must stay whole.
         """
@@ -123,21 +123,21 @@ class Store:
     # Rounds
 
     def open_round(self, attempt: AttemptId, cohort: Sequence[str]) -> None:
-        """A round has opened with this cohort; doing so again changes nothing."""
+        """Record that a round opened with this cohort; idempotent."""
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.add(connection, attempt, cohort)
             participants.drawn(connection, attempt.run, cohort)
 
     def join_round(self, attempt: AttemptId, device: str) -> None:
-        """One more device begins with the open round's model."""
+        """Record that one more device begins with the open round's model."""
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.join(connection, attempt, device)
             participants.drawn(connection, attempt.run, [device])
 
     def begin_reducing(self, attempt: AttemptId) -> None:
-        """The round takes no more answers, whoever receives them; doing so again changes nothing."""
+        """Close the round to further reports, on every replica; idempotent."""
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.begin_reducing(connection, attempt)
@@ -161,7 +161,7 @@ class Store:
         retention: Retention = KEEP_ALL,
         needed: int = 1,
     ) -> list[BlobRef]:
-        """The round's global state by role, who is in it, its metrics and more of the model before it, all at once.
+        """Record, atomically, a round's global state by role, its devices, and metrics of its and the previous model.
 
         `bases`: the rounds that an asynchronous round's updates began with, by device. Returns the blobs of older
         global states that nothing refers to any more: `retention` does not keep them, and the `needed` newest are
@@ -187,7 +187,7 @@ class Store:
         under_way: AttemptId | None,
         reason: str,
     ) -> list[BlobRef]:
-        """Other blobs take the place of some roles' in a committed round's global state; those that nothing needs now.
+        """Replace some roles' blobs in a committed round's global state; return the unreferenced ones.
 
         `under_way`: the attempt that began with that state, which is abandoned. The reason is kept with both.
         """
@@ -199,51 +199,51 @@ class Store:
             return references.replace(connection, committed.run, committed.round, roles, blobs)
 
     def abandon_round(self, attempt: AttemptId, reason: str) -> None:
-        """The round came to nothing; doing so again changes nothing."""
+        """Record that a round was abandoned; idempotent."""
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.close(connection, attempt, "abandoned", {"reason": reason})
 
     def round(self, attempt: AttemptId) -> RoundRecord | None:
-        """One attempt at a round."""
+        """Return one attempt at a round; None if it is unknown."""
         with self._transactions.read() as connection:
             return rounds.one(connection, attempt)
 
     def latest_round(self, run: str, status: str | None = None) -> RoundRecord | None:
-        """The newest attempt at a round of a run, or the newest of that status."""
+        """Return a run's newest attempt, or its newest with that status."""
         with self._transactions.read() as connection:
             return rounds.latest(connection, run, status)
 
     def past_rounds(self, run: str, after: AttemptId | None, limit: int) -> list[RoundRecord]:
-        """The next so many committed and abandoned attempts after that one, in order."""
+        """Return the next `limit` committed and abandoned attempts after `after`, in order."""
         with self._transactions.read() as connection:
             return rounds.past(connection, run, after, limit)
 
     def participants(self, run: str) -> set[str]:
-        """The devices that were in the cohort of any attempt at a round of the run."""
+        """Return the devices that were in any cohort of the run."""
         with self._transactions.read() as connection:
             return participants.all_of(connection, run)
 
     def latest_counted(self, run: str) -> dict[str, AttemptId]:
-        """For each device the latest attempt whose model has its update."""
+        """Return each device's latest attempt whose model contains its update."""
         with self._transactions.read() as connection:
             return participants.latest_counted(connection, run)
 
     # Blobs
 
     def refers_to(self, sha256: str) -> bool:
-        """Whether any run needs the blob of that name."""
+        """Return True if any run needs the blob."""
         with self._transactions.read() as connection:
             return references.any_to(connection, sha256)
 
     # Metrics
 
     def put_metrics(self, run: str, round_: int, metrics: Mapping[str, float]) -> None:
-        """Keeps metrics of a global model; those of the same name are replaced."""
+        """Record metrics of a global model, replacing those of the same name."""
         with self._transactions.write() as connection:
             put_metrics(connection, run, round_, metrics)
 
     def metrics(self, run: str, round_: int) -> dict[str, float]:
-        """The metrics of a global model, by name; round 0 stands for the initial weights."""
+        """Return a global model's metrics by name; round 0 is the initial model."""
         with self._transactions.read() as connection:
             return metrics_by_round(connection, run, round_, round_).get(round_, {})

@@ -14,13 +14,13 @@ _SQLITE_FULL = "database or disk is full"  # its error code is told from Python 
 
 
 def as_transient(error: Exception) -> MoonfedError | None:
-    """The error to tell, if what it is about passes by itself or once an operator has made room; else None."""
+    """Return the error to report if its cause is transient or can be resolved by freeing space; else None."""
     told = error if isinstance(error, (ResourceExhausted, Unavailable)) else None
     return told or as_full_disk(error) or as_unreachable(error)
 
 
 def as_full_disk(error: Exception) -> ResourceExhausted | None:
-    """The error to tell a caller if a disk or a quota is full, who may try again later; else None."""
+    """Return the error to report if a disk or quota is full; else None."""
     file_failed = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     database_failed = isinstance(error, sql.exc.OperationalError) and str(error.orig) == _SQLITE_FULL
     server_failed = isinstance(error, sql.exc.OperationalError) and _sqlstate(error) == _POSTGRES_FULL
@@ -28,7 +28,7 @@ def as_full_disk(error: Exception) -> ResourceExhausted | None:
 
 
 def as_unreachable(error: Exception) -> Unavailable | None:
-    """The error to tell a caller if the database's server cannot be reached, who may try again later; else None."""
+    """Return the error to report if the database server is unreachable; else None."""
     if not isinstance(error, sql.exc.OperationalError) or isinstance(error.orig, sqlite3.Error):
         return None
     away = error.connection_invalidated or _sqlstate(error) is None
@@ -36,5 +36,5 @@ def as_unreachable(error: Exception) -> Unavailable | None:
 
 
 def _sqlstate(error: sql.exc.DBAPIError) -> str | None:
-    """PostgreSQL's code of what went wrong; None if the server could not say."""
+    """Return PostgreSQL's error code; None if the server sent none."""
     return getattr(error.orig, "sqlstate", None)

@@ -20,7 +20,7 @@ class ErrorLog:
         self._clock, self._told = clock, -SILENT_SECONDS
 
     def failed(self, caller: str, error: Exception) -> None:
-        """A call failed; nothing is said of what its caller was told about itself, such as a wrong tensor."""
+        """Log a failed call, unless its error is the caller's own, such as a wrong tensor."""
         if told := _beneath(error):
             if self._clock() - self._told >= SILENT_SECONDS:
                 self._told = self._clock()
@@ -30,7 +30,7 @@ class ErrorLog:
 
 
 def log_error(log: logging.Logger, what: str, error: Exception) -> None:
-    """Something of the coordinator's own failed: `what`, and why."""
+    """Log an internal failure: one line if it is transient, else a traceback."""
     if told := as_transient(error):
         log.error("%s: %s", what, told)
     else:
@@ -38,6 +38,6 @@ def log_error(log: logging.Logger, what: str, error: Exception) -> None:
 
 
 def _beneath(error: Exception) -> MoonfedError | None:
-    """What passes by itself if it is the disk's or a server's; None if it is about the caller, such as its quota."""
+    """Return a transient error of a disk or server; None if the error concerns the caller, such as its quota."""
     told = as_transient(error)
     return told if told is not error or error.__cause__ else None

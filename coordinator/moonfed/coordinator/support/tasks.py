@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs blocking work; whoever is cancelled meanwhile still leaves after its end, with nothing left under way."""
+    """Run blocking work in a thread; a cancelled caller still waits until it ends."""
     thread = start_in_thread(work, *args, **kwargs)
     try:
         return await asyncio.shield(thread)
@@ -27,7 +27,7 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def start_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-    """Begins blocking work; without a task and a context of its own, which cost as much as a small piece of work."""
+    """Start blocking work in a thread, without the cost of a task and a context of its own."""
     return asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
 
 
@@ -38,18 +38,18 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Starts work that goes on by itself."""
+        """Start a task."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Waits for work that goes on even if the waiting caller is cancelled."""
+        """Await work that continues even if the caller is cancelled."""
         return await asyncio.shield(self.spawn(work))
 
     async def close(self) -> None:
-        """Cancels what still runs and waits for it."""
+        """Cancel all tasks and wait for them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -13,31 +13,31 @@ class BlobStore(Protocol):
     """Immutable bytes by their sha256, durable when put, checked when read. Blocking, from any thread."""
 
     def incoming(self, ref: BlobRef) -> Path:
-        """The file of this machine that a blob is received into; `put_file` it when it is whole."""
+        """Return the local file that a blob is received into; call `put_file` once it is complete."""
 
     def has(self, ref: BlobRef) -> bool:
-        """Whether the whole blob is stored."""
+        """Return True if the complete blob is stored."""
 
     def find(self, sha256: str) -> BlobRef:
-        """The blob of that name; raises NotFound."""
+        """Look up a blob by its sha256; raises NotFound."""
 
     def put_bytes(self, content: bytes) -> BlobRef:
-        """Stores some bytes; storing them again changes nothing."""
+        """Store some bytes; idempotent."""
 
     def put_file(self, path: Path, ref: BlobRef) -> None:
-        """Takes over a file that was already checked and fsynced."""
+        """Move a checked and fsynced file into the store."""
 
     def read(self, ref: BlobRef) -> bytes:
-        """The bytes of a small blob; raises NotFound, or Corrupt if they are not what their name says."""
+        """Read a small blob; raises NotFound, or Corrupt if the bytes do not match their sha256."""
 
     def local(self, ref: BlobRef) -> Path:
-        """A file of this machine with the blob's bytes, to be opened soon, not hashed once more; raises NotFound."""
+        """Return a local file with the blob's bytes without hashing them again; open it soon. Raises NotFound."""
 
     def verified_path(self, ref: BlobRef) -> Path:
-        """The same after its bytes were checked; raises NotFound, or Corrupt."""
+        """Return a local file with the blob's bytes after checking them; raises NotFound or Corrupt."""
 
     def delete(self, sha256: str) -> None:
-        """Deletes a blob; it is no matter if it is not there."""
+        """Delete a blob if it exists."""
 
     def unused_since(self, seconds: float) -> Iterator[BlobRef]:
-        """The blobs that were stored longer ago; what was left of receiving others goes."""
+        """Yield the blobs stored longer ago, and delete the remains of older incomplete uploads."""

@@ -31,33 +31,33 @@ class ObjectClient:
             self.write(b"what moonfed's coordinators keep\n", MARKER)
 
     def put(self, path: Path, key: str) -> None:
-        """Stores a whole file; it is durable when this returns."""
+        """Store a whole file; durable on return."""
         with self._explained():
             self._files.put_file(str(path), self._key(key))
 
     def write(self, content: bytes, key: str) -> None:
-        """Stores some bytes; they are durable when this returns."""
+        """Store some bytes; durable on return."""
         with self._explained():
             self._files.pipe_file(self._key(key), content)
 
     def get(self, key: str, path: Path) -> None:
-        """Fetches an object into a file; NotFound."""
+        """Fetch an object into a file; raises NotFound."""
         with self._explained():
             self._files.get_file(self._key(key), str(path))
 
     def read(self, key: str) -> bytes:
-        """A small object's bytes; NotFound."""
+        """Read a small object; raises NotFound."""
         with self._explained():
             content: bytes = self._files.cat_file(self._key(key))
         return content
 
     def size(self, key: str) -> int:
-        """An object's length in bytes; NotFound."""
+        """Return an object's size in bytes; raises NotFound."""
         with self._explained():
             return int(self._files.info(self._key(key))["size"])
 
     def delete(self, key: str) -> None:
-        """Deletes an object; it is no matter if it is not there."""
+        """Delete an object if it exists."""
         try:
             with self._explained():
                 self._files.rm_file(self._key(key))
@@ -65,7 +65,7 @@ class ObjectClient:
             pass
 
     def listed(self, prefix: str) -> Iterator[tuple[str, int, float | None]]:
-        """The objects whose key begins with a folder: key, size, and when it was stored, if the store tells."""
+        """Yield (key, size, time stored) of the objects below a prefix; the time is None if unknown."""
         with self._explained():
             found: dict[str, dict[str, Any]] = self._files.find(self._key(prefix), detail=True)
         for name, entry in found.items():
@@ -77,7 +77,7 @@ class ObjectClient:
 
     @contextmanager
     def _found(self) -> Iterator[None]:
-        """Where nothing is looked for, it is the place itself that is not there."""
+        """Report a missing bucket: these calls look for no object, so NotFound means that the bucket does not exist."""
         try:
             yield
         except NotFound as error:

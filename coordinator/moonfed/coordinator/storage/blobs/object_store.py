@@ -30,18 +30,18 @@ class ObjectBlobStore:
         self._checked: set[str] = set()  # copies from before the start are checked when they are used first
 
     def incoming(self, ref: BlobRef) -> Path:
-        """The file of this machine that a blob is received into; `put_file` it when it is whole."""
+        """Return the local file that a blob is received into; call `put_file` once it is complete."""
         return self._incoming / ref.sha256
 
     def has(self, ref: BlobRef) -> bool:
-        """Whether the whole blob is stored."""
+        """Return True if the complete blob is stored."""
         try:
             return self._objects.size(_key(ref.sha256)) == ref.size
         except NotFound:
             return False
 
     def find(self, sha256: str) -> BlobRef:
-        """The blob of that name; raises NotFound."""
+        """Look up a blob by its sha256; raises NotFound."""
         try:
             if DIGEST.fullmatch(sha256):
                 return BlobRef(sha256, self._objects.size(_key(sha256)))
@@ -50,7 +50,7 @@ class ObjectBlobStore:
         raise NotFound(f"there is no blob {sha256!r}")
 
     def put_bytes(self, content: bytes) -> BlobRef:
-        """Stores some bytes; storing them again changes nothing."""
+        """Store some bytes; idempotent."""
         ref = ref_of_bytes(content)
         if not self.has(ref):
             path = self._incoming / f"{ref.sha256}.{threading.get_ident()}"
@@ -59,7 +59,7 @@ class ObjectBlobStore:
         return ref
 
     def put_file(self, path: Path, ref: BlobRef) -> None:
-        """Takes over a file that was already checked; it becomes the copy of this machine."""
+        """Store a checked file; it becomes the local copy."""
         self._objects.put(path, _key(ref.sha256))
         with self._busy[ref.sha256]:
             os.replace(path, self._copies / ref.sha256)
@@ -67,7 +67,7 @@ class ObjectBlobStore:
         self._trim()
 
     def read(self, ref: BlobRef) -> bytes:
-        """The bytes of a small blob; raises NotFound, or Corrupt if they are not what their name says."""
+        """Read a small blob; raises NotFound, or Corrupt if the bytes do not match their sha256."""
         try:
             content = self._objects.read(_key(ref.sha256))
         except NotFound:
@@ -77,20 +77,20 @@ class ObjectBlobStore:
         return content
 
     def local(self, ref: BlobRef) -> Path:
-        """A file of this machine with the blob's bytes, to be opened soon; raises NotFound, or Corrupt."""
+        """Return a local file with the blob's bytes; open it soon. Raises NotFound or Corrupt."""
         return self._copy(ref, anew=False)
 
     def verified_path(self, ref: BlobRef) -> Path:
-        """The same after its bytes were checked; a damaged copy is fetched once more."""
+        """Return a local file with the blob's bytes after checking them; a damaged copy is fetched again."""
         return self._copy(ref, anew=True)
 
     def delete(self, sha256: str) -> None:
-        """Deletes a blob and its copy; it is no matter if it is not there."""
+        """Delete a blob and its local copy, if they exist."""
         self._objects.delete(_key(sha256))
         (self._copies / sha256).unlink(missing_ok=True)
 
     def unused_since(self, seconds: float) -> Iterator[BlobRef]:
-        """The blobs that were stored longer ago; what was left of receiving others goes."""
+        """Yield the blobs stored longer ago, and delete the remains of older incomplete uploads."""
         newest = time.time() - seconds
         for path in self._incoming.iterdir():
             if path.stat().st_mtime < newest:
@@ -123,7 +123,7 @@ class ObjectBlobStore:
             temporary.unlink(missing_ok=True)
 
     def _trim(self) -> None:
-        """Deletes the copies that were used longest ago, as long as there are too many bytes of them."""
+        """Delete the least recently used copies while they exceed the limit."""
         entries = sorted((entry.stat().st_mtime, entry) for entry in self._copies.iterdir())
         total = sum(entry.stat().st_size for _, entry in entries)
         newest = time.time() - COPY_SECONDS

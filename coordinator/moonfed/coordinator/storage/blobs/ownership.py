@@ -27,10 +27,10 @@ class Place(Protocol):
     where: str  # to tell people
 
     def read(self) -> str | None:
-        """What was written; None: nothing yet."""
+        """Return what was written; None if nothing was."""
 
     def write(self, text: str) -> None:
-        """Writes it durably."""
+        """Write durably."""
 
 
 class DirectoryLocation:
@@ -40,11 +40,11 @@ class DirectoryLocation:
         self.where, self._file = f"the directory {directory}", directory / _NAME
 
     def read(self) -> str | None:
-        """What was written; None: nothing yet."""
+        """Return what was written; None if nothing was."""
         return self._file.read_text() if self._file.is_file() else None
 
     def write(self, text: str) -> None:
-        """Writes it durably."""
+        """Write durably."""
         write_durably(self._file, text.encode())
 
 
@@ -55,24 +55,24 @@ class ObjectLocation:
         self.where, self._objects = objects.url, objects
 
     def read(self) -> str | None:
-        """What was written; None: nothing yet."""
+        """Return what was written; None if nothing was."""
         try:
             return self._objects.read(_NAME).decode(errors="replace")
         except NotFound:
             return None
 
     def write(self, text: str) -> None:
-        """Writes it durably."""
+        """Write durably."""
         self._objects.write(text.encode(), _NAME)
 
 
 def name_database(connection: sql.Connection) -> None:
-    """Gives a new database a name that no other has, as a part of a transaction."""
+    """Give a new database a unique name, within the caller's transaction."""
     connection.execute(sql.insert(tables.blob_ownership).values(database=uuid4().hex, claimed=False))
 
 
 def claim(transactions: Transactions, place: Place) -> None:
-    """Sees to it that the database and the place for its blobs belong together; the first place is taken.
+    """Claim the blob location for the database on first use, and check on later starts that the two belong together.
 
     Raises WrongState if the database's blobs are elsewhere, or the place is another database's.
     """

@@ -26,7 +26,7 @@ class SharedPins:
         self._transactions, self._replica = transactions, replica
 
     def add(self, digests: Collection[str]) -> None:
-        """Pins blobs here; waits for the end of whatever is being done to one of them, wherever."""
+        """Pin blobs for this replica, after any deletion of one of them that is in progress on any replica."""
         with self._transactions.write() as connection:
             for sha256 in sorted(digests):
                 connection.execute(sql.select(sql.func.pg_advisory_xact_lock_shared(_lock_of(sha256))))
@@ -36,7 +36,7 @@ class SharedPins:
             insert_or_replace(connection, tables.pins, rows)
 
     def drop(self, digests: Collection[str]) -> None:
-        """Nobody here needs these pins any more; if that cannot be said, they end by themselves."""
+        """Remove this replica's pins; if the database is unreachable, they expire."""
         ours = sql.and_(_columns.replica == self._replica, _columns.sha256.in_(sorted(digests)))
         try:
             with self._transactions.write() as connection:
@@ -45,7 +45,7 @@ class SharedPins:
             _log.warning("blobs stay for up to %g s longer than needed: %s", PIN_SECONDS, error.orig)
 
     def unless_pinned(self, sha256: str, work: Callable[[], None]) -> None:
-        """Does something to a blob that nobody has pinned, while nobody can."""
+        """Call `work` unless the blob is pinned, and prevent pinning meanwhile."""
         pinned = sql.select(_columns.sha256).where(_columns.sha256 == sha256, _columns.until > NOW)
         with self._transactions.write() as connection:
             connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_lock_of(sha256))))
@@ -61,7 +61,7 @@ class Pins:
         self._pinned: dict[Hashable, set[str]] = {}
 
     def add(self, owner: Hashable, digests: Collection[str]) -> None:
-        """Pins blobs; to be called before they are put, or found to be there."""
+        """Pin blobs; call this before storing them or checking that they exist."""
         named = {sha256 for sha256 in digests if DIGEST.fullmatch(sha256)}  # a caller's other words name no blob
         with self._lock:
             self._pinned.setdefault(owner, set()).update(named)
@@ -69,14 +69,14 @@ class Pins:
                 self._shared.add(named)
 
     def drop(self, owner: Hashable) -> None:
-        """The owner refers to its blobs now, or never will."""
+        """Remove an owner's pins, once it refers to its blobs or never will."""
         with self._lock:
             ended = self._pinned.pop(owner, set()).difference(*self._pinned.values())
             if self._shared and ended:
                 self._shared.drop(ended)
 
     def unless_pinned(self, sha256: str, work: Callable[[], None]) -> None:
-        """Does something to a blob that nobody has pinned, while nobody can."""
+        """Call `work` unless the blob is pinned, and prevent pinning meanwhile."""
         with self._lock:
             if any(sha256 in digests for digests in self._pinned.values()):
                 return
@@ -87,5 +87,5 @@ class Pins:
 
 
 def _lock_of(sha256: str) -> int:
-    """A lock of the server's for that blob: it takes 63 bits, which may be another's too at the cost of waiting."""
+    """Return the advisory lock's number for a blob: 60 bits of its sha256; a collision only costs waiting."""
     return int(sha256[:15], 16)

@@ -15,7 +15,7 @@ _columns = tables.blob_references.c
 
 
 def add(connection: sql.Connection, run: str, round_: int, blobs: Mapping[str, BlobRef]) -> None:
-    """A run's round, its bundle or its beginning refers to these blobs, by role."""
+    """Record that a run's round, bundle or initial state refers to these blobs, by role."""
     values = [
         {"run": run, "round": round_, "role": role, "sha256": ref.sha256, "size": ref.size}
         for role, ref in blobs.items()
@@ -25,7 +25,7 @@ def add(connection: sql.Connection, run: str, round_: int, blobs: Mapping[str, B
 
 
 def by_round(connection: sql.Connection, run: str, first: int, last: int) -> dict[int, dict[str, BlobRef]]:
-    """What is kept of the global states from one round to another, by round and role."""
+    """Return the blobs of the global states of rounds `first` to `last`, by round and role."""
     query = sql.select(tables.blob_references).where(_columns.run == run, _columns.round.between(first, last))
     found: dict[int, dict[str, BlobRef]] = {}
     for row in connection.execute(query):
@@ -34,12 +34,12 @@ def by_round(connection: sql.Connection, run: str, first: int, last: int) -> dic
 
 
 def any_to(connection: sql.Connection, sha256: str) -> bool:
-    """Whether anything refers to the blob of that name."""
+    """Return True if anything refers to the blob."""
     return connection.execute(sql.select(_columns.run).where(_columns.sha256 == sha256).limit(1)).first() is not None
 
 
 def prune(connection: sql.Connection, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
-    """Forgets the older global states of a run: how many models, and the blobs that nothing refers to any more.
+    """Drop a run's older global states; return the number of models and the unreferenced blobs.
 
     The `needed` newest ones stay whole; of others nothing stays beside the model (what server rules remember,
     prototypes, the encoded model).
@@ -57,7 +57,7 @@ def prune(connection: sql.Connection, run: str, retention: Retention, needed: in
 def replace(
     connection: sql.Connection, run: str, round_: int, roles: Collection[str], blobs: Mapping[str, BlobRef]
 ) -> list[BlobRef]:
-    """Other blobs take the place of these roles' in a round's global state; those that nothing refers to any more."""
+    """Replace these roles' blobs in a round's global state; return the unreferenced ones."""
     which = sql.and_(_columns.run == run, _columns.round == round_, _columns.role.in_(sorted(roles)))
     released = release(connection, which)
     add(connection, run, round_, blobs)
@@ -65,7 +65,7 @@ def replace(
 
 
 def release(connection: sql.Connection, which: sql.ColumnElement[bool]) -> list[BlobRef]:
-    """Deletes these rows; the blobs that nothing refers to any more."""
+    """Delete these rows; return the blobs that nothing refers to any longer."""
     query = sql.select(_columns.sha256, _columns.size).where(which).distinct()
     blobs = [BlobRef(row.sha256, row.size) for row in connection.execute(query)]
     if blobs:

@@ -24,7 +24,7 @@ _DURABLE = (  # an acknowledged update survives a power loss, whatever the serve
 
 
 def open_store(url: str, *, used_before: bool) -> Store:
-    """The store in that database, with its tables made if there are none.
+    """Open the store in a PostgreSQL database, creating the tables in an empty one.
 
     `used_before`: whether they must be there. Raises InvalidInput for a URL of something else, Unavailable if the
     server cannot be reached, Corrupt if the tables have gone, and VersionMismatch for another release's schema. No
@@ -54,7 +54,7 @@ def open_store(url: str, *, used_before: bool) -> Store:
 
 
 def parse_url(url: str) -> sql.URL:
-    """The address of a PostgreSQL database; InvalidInput, which does not repeat a password."""
+    """Parse the URL of a PostgreSQL database; raises InvalidInput, which never contains a password."""
     try:
         address = sql.make_url(url)
     except sql.exc.ArgumentError:
@@ -73,6 +73,6 @@ def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DB
 
 
 def _holder() -> str:
-    """What this process calls itself in leases: for people, and different for every start."""
+    """Return a readable lease holder name, unique to this start."""
     tail = f"-{os.getpid()}-{secrets.token_hex(4)}"
     return socket.gethostname()[: NAME - len(tail)] + tail

@@ -14,17 +14,17 @@ from moonfed.coordinator.rounds.settings import RunSettings
 
 
 def key(attempt: AttemptId) -> dict[str, Any]:
-    """The columns that name an attempt."""
+    """Return the key columns of an attempt."""
     return {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
 
 
 def same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
-    """Whether a table's row is about that attempt."""
+    """Return the condition that a table's row belongs to the attempt."""
     return sql.and_(*(table.c[name] == value for name, value in key(attempt).items()))
 
 
 def ref_columns(name: str, ref: BlobRef) -> dict[str, Any]:
-    """A blob as two columns."""
+    """Return the two columns of a blob reference."""
     return {f"{name}_sha256": ref.sha256, f"{name}_size": ref.size}
 
 
@@ -33,17 +33,17 @@ def _ref(row: sql.RowMapping, name: str) -> BlobRef:
 
 
 def blobs_document(blobs: Mapping[str, BlobRef]) -> dict[str, list[Any]]:
-    """Blobs by role as JSON values."""
+    """Return blobs by role as JSON values."""
     return {role: [ref.sha256, ref.size] for role, ref in blobs.items()}
 
 
 def read_blobs(document: Mapping[str, Any]) -> dict[str, BlobRef]:
-    """Reads what `blobs_document` wrote."""
+    """Read what `blobs_document` wrote."""
     return {role: BlobRef(sha256, size) for role, (sha256, size) in document.items()}
 
 
 def run_record(row: sql.RowMapping) -> RunRecord:
-    """A row of runs."""
+    """Read a row of runs."""
     return RunRecord(
         run=row["run"],
         created=row["created"],
@@ -60,7 +60,7 @@ def _attempt(row: sql.RowMapping) -> AttemptId:
 
 
 def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Mapping[str, float]) -> RoundRecord:
-    """A row of rounds, with what is kept of its global state and the metrics of its model."""
+    """Read a row of rounds; add the blobs of its global state and its model's metrics."""
     committed = row["status"] == "committed"
     return RoundRecord(
         id=_attempt(row),
@@ -77,7 +77,7 @@ def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Map
 
 
 def report_row(report: DeviceReport) -> dict[str, Any]:
-    """An answer as a row."""
+    """Return a device report as a row."""
     return {
         **key(report.id),
         "device": report.device,
@@ -92,7 +92,7 @@ def report_row(report: DeviceReport) -> dict[str, Any]:
 
 
 def report(row: sql.RowMapping) -> DeviceReport:
-    """A row of answers."""
+    """Read a row of device reports."""
     return DeviceReport(
         id=_attempt(row),
         device=row["device"],
@@ -107,7 +107,7 @@ def report(row: sql.RowMapping) -> DeviceReport:
 
 
 def device_record(row: sql.RowMapping) -> DeviceRecord:
-    """A row of devices."""
+    """Read a row of devices."""
     return DeviceRecord(
         device=row["device"],
         enrolled=row["enrolled"],

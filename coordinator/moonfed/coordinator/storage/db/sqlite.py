@@ -15,7 +15,7 @@ DATABASE_FILE = "coordinator.db"
 
 
 def open_store(path: Path) -> Store:
-    """The store in that file, created if there is none. One process uses it at a time.
+    """Open the store in a file, creating it if needed. Only one process may use it at a time.
 
     Raises Corrupt, with instructions, for a damaged database, and VersionMismatch for another release's schema.
     """

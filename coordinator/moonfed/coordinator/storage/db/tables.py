@@ -26,7 +26,7 @@ metadata = MetaData()
 
 
 def name() -> String:
-    """Names are in the order of their bytes, whatever the database's locale."""
+    """Return the column type of names, sorted by their bytes whatever the database's locale."""
     return String(NAME).with_variant(String(NAME, collation="C"), "postgresql")
 
 

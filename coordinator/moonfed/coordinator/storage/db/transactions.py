@@ -23,15 +23,15 @@ class Transactions:
         self._writing: AbstractContextManager[object] = nullcontext() if shared else threading.Lock()
 
     def read(self) -> AbstractContextManager[sql.Connection]:
-        """A transaction that sees one state of the database."""
+        """Begin a transaction that reads one snapshot of the database."""
         return self._reading.connect()
 
     @contextmanager
     def write(self) -> Iterator[sql.Connection]:
-        """A transaction that is durable when the context ends, or that never was."""
+        """Begin a transaction that is durable when the context ends, or rolled back on an error."""
         with self._writing, self._engine.begin() as connection:
             yield connection
 
     def close(self) -> None:
-        """Gives the database's files or connections back."""
+        """Close the database's files or connections."""
         self._engine.dispose()

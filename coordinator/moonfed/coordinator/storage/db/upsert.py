@@ -10,13 +10,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 
 def insert_or_ignore(connection: sql.Connection, table: sql.Table, values: Sequence[Mapping[str, Any]]) -> None:
-    """Inserts rows; where the key is taken, the row that stands there stays."""
+    """Insert rows; keep the existing row where the key is taken."""
     if values:
         connection.execute(_insert(connection, table).on_conflict_do_nothing(), values)
 
 
 def insert_or_replace(connection: sql.Connection, table: sql.Table, values: Sequence[Mapping[str, Any]]) -> None:
-    """Inserts rows; where the key is taken, they take the place of the row that stands there."""
+    """Insert rows; replace the existing row where the key is taken."""
     if values:
         connection.execute(_replacing(connection, table, None), values)
 
@@ -24,7 +24,7 @@ def insert_or_replace(connection: sql.Connection, table: sql.Table, values: Sequ
 def insert_or_replace_if(
     connection: sql.Connection, table: sql.Table, row: Mapping[str, Any], where: sql.ColumnElement[bool]
 ) -> bool:
-    """Inserts a row; where the key is taken, it takes the place of a row of that kind only. Whether it is there."""
+    """Insert a row; replace an existing row only if it matches `where`. Return True if the row was written."""
     statement = _replacing(connection, table, where).values(row).returning(*table.primary_key)
     return connection.execute(statement).first() is not None
 
