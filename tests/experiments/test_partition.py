@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from moonfed.errors import InvalidInput
@@ -43,28 +44,41 @@ def test_a_smaller_beta_is_more_uneven() -> None:
     assert spread(0.1) > 1.5 * spread(1.0) > 1.5 * 1.5 * spread(10.0)
 
 
-def test_equal_parties_differ_in_their_class_mixes_but_not_in_size() -> None:
-    """FedSSC: sizes within one sample of each other; mixes as uneven as Dir(beta) over ten classes."""
+@pytest.mark.parametrize("kind", ["dirichlet-equal", "dirichlet-mix"])
+def test_equal_parties_are_of_one_size(kind: Kind) -> None:
+    for beta in (0.01, 0.5, 100.0):
+        sizes = [len(part) for part in partition(LABELS, PartitionSettings(kind=kind, devices=7, beta=beta))]
+        assert max(sizes) - min(sizes) <= 1
 
-    def spread(beta: float) -> float:
-        mixes = []
-        for seed in range(20):
-            settings = PartitionSettings(kind="dirichlet-equal", devices=7, beta=beta, seed=seed)
-            parts = partition(LABELS, settings)
-            sizes = [len(part) for part in parts]
-            assert max(sizes) - min(sizes) <= 1
-            mixes.append(class_counts(LABELS, parts, 10) / np.asarray(sizes)[:, None])
-        return float(np.var(mixes))
 
+def mixes(kind: Kind, beta: float, devices: int = 10) -> list[npt.NDArray[np.float64]]:
+    """Each device's shares of the classes, for 20 seeds."""
+    draws = (partition(LABELS, PartitionSettings(kind=kind, devices=devices, beta=beta, seed=n)) for n in range(20))
+    return [class_counts(LABELS, parts, 10) / np.asarray([len(part) for part in parts])[:, None] for parts in draws]
+
+
+def test_equal_parties_are_as_uneven_as_moons_parties() -> None:
+    """The mean total variation from even mixes at beta 0.5: about 0.50; drawing a mix per party is milder."""
+
+    def variation(kind: Kind) -> float:
+        return float(np.mean([abs(mix - 0.1).sum(axis=1) / 2 for mix in mixes(kind, 0.5)]))
+
+    assert variation("dirichlet-moon") == pytest.approx(0.50, abs=0.02)
+    assert variation("dirichlet-equal") == pytest.approx(0.50, abs=0.02)
+    assert variation("dirichlet-mix") == pytest.approx(0.41, abs=0.02)
+
+
+def test_mixes_are_as_uneven_as_dirichlet_draws() -> None:
     # A share of Dir(beta, …) over ten classes has variance 0.1 · 0.9 / (10 beta + 1); drawing adds 0.09 / 714.
     # That classes are used up evens the mixes out.
-    assert 0.5 * 0.015 < spread(0.5) < 0.015
-    assert 0.5 * 0.09 / 1001 < spread(100.0) < 0.09 / 1001 + 0.09 / 714
+    assert 0.5 * 0.015 < np.var(mixes("dirichlet-mix", 0.5, devices=7)) < 0.015
+    assert 0.5 * 0.09 / 1001 < np.var(mixes("dirichlet-mix", 100.0, devices=7)) < 0.09 / 1001 + 0.09 / 714
 
 
-def test_equal_parties_of_a_small_beta_share_out_what_is_left() -> None:
+@pytest.mark.parametrize("kind", ["dirichlet-equal", "dirichlet-mix"])
+def test_equal_parties_of_a_small_beta_share_out_what_is_left(kind: Kind) -> None:
     labels = np.repeat(np.arange(3), [100, 3, 17])
-    parts = partition(labels, PartitionSettings(kind="dirichlet-equal", devices=4, beta=0.01))
+    parts = partition(labels, PartitionSettings(kind=kind, devices=4, beta=0.01))
     assert [len(part) for part in parts] == [30] * 4
     assert sorted(np.concatenate(parts).tolist()) == list(range(120))
 
@@ -102,7 +116,7 @@ def test_a_device_that_holds_its_share_gets_no_more_of_the_next_classes() -> Non
     [
         (
             {"kind": "sorted"},
-            "partition is 'sorted'; it must be one of dirichlet, dirichlet-moon, dirichlet-equal, iid",
+            "partition is 'sorted'; it must be one of dirichlet, dirichlet-moon, dirichlet-equal, dirichlet-mix, iid",
         ),
         ({"devices": 0}, "devices is 0"),
         ({"beta": 0.0}, "beta is 0.0; it must be a number above 0"),

@@ -36,7 +36,7 @@ def partition_command(
     kind: str = typer.Option(
         "dirichlet",
         "--partition",
-        help="dirichlet (label skew), dirichlet-moon (MOON's own draw), dirichlet-equal (parties of one size) or iid.",
+        help="dirichlet (label skew), dirichlet-moon (MOON's own draw), dirichlet-equal or -mix (one size), or iid.",
     ),
     devices: int = typer.Option(10, "--devices", help="Number of devices."),
     beta: float = typer.Option(0.5, "--beta", help="Dirichlet concentration; smaller is more uneven."),

@@ -16,7 +16,7 @@ from moonfed.validate import require_one_of, require_positive, require_whole
 
 Indices = npt.NDArray[np.int64]
 MINIMUM_SAMPLES = 10  # every device gets at least these many (MOON's public code)
-Kind = Literal["dirichlet", "dirichlet-moon", "dirichlet-equal", "iid"]
+Kind = Literal["dirichlet", "dirichlet-moon", "dirichlet-equal", "dirichlet-mix", "iid"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DRAWS = 1000  # give up after these many draws that leave a device too little
 
@@ -26,7 +26,8 @@ class PartitionSettings:
     """How to split. `beta` is the Dirichlet concentration: small means uneven; `iid` does without.
 
     `dirichlet`: a class is shared out unevenly (MOON). `dirichlet-moon`: the same, drawn as MOON's authors draw it, so
-    that a seed gives their very parties. `dirichlet-equal`: devices of one size, of uneven class mixes (FedSSC).
+    that a seed gives their very parties. `dirichlet-equal`: the same among devices of one size (FedSSC).
+    `dirichlet-mix`: devices of one size, each with a class mix drawn from Dir(beta); milder.
     """
 
     kind: Kind = "dirichlet"
@@ -54,6 +55,8 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
         return [np.sort(part) for part in np.array_split(generator.permutation(len(labels)), settings.devices)]
     if settings.kind == "dirichlet-equal":
         return _draw_equal(labels, settings, generator)
+    if settings.kind == "dirichlet-mix":
+        return _draw_mixes(labels, settings, generator)
     legacy = np.random.RandomState(settings.seed % 2**32)  # it takes no larger seed
     for _ in range(DRAWS):
         if settings.kind == "dirichlet-moon":
@@ -114,7 +117,37 @@ def _draw_as_moon(labels: Labels, settings: PartitionSettings, generator: np.ran
 
 
 def _draw_equal(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
-    """Devices of one size (or one sample more), whose class mixes are draws of Dir(beta); FedSSC, experiments.
+    """Draw devices of one size (or one sample more), among whom each class is shared out unevenly.
+
+    FedSSC prints that p ~ Dir(beta) for each class, as in MOON, and that all devices have as many samples. How both can
+    hold is not stated. Our reading: a device that is full takes no more, and the others share the rest of the class in
+    the same proportions. The classes come in random order, since the last ones find many devices full.
+    """
+    left = np.asarray([len(part) for part in np.array_split(labels, settings.devices)])
+    held: list[list[Indices]] = [[] for _ in range(settings.devices)]
+    for label in generator.permutation(np.unique(labels)):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        dealt = _deal(len(members), generator.dirichlet(np.full(settings.devices, settings.beta)), left)
+        for device, piece in enumerate(np.split(members, np.cumsum(dealt)[:-1])):
+            held[device].append(piece)
+        left = left - dealt
+    return [np.sort(np.concatenate(pieces)) for pieces in held]
+
+
+def _deal(samples: int, shares: npt.NDArray[np.float64], left: Indices) -> Indices:
+    """Deal samples to devices by their shares, no device more than it has room left for."""
+    dealt = np.zeros_like(left)
+    while rest := samples - int(dealt.sum()):
+        room = left - dealt
+        weights = shares * (room > 0)
+        weights = weights if weights.sum() > 0 else room.astype(np.float64)
+        ends = np.rint(np.cumsum(weights) / weights.sum() * rest).astype(np.int64)
+        dealt = dealt + np.minimum(np.diff(ends, prepend=0), room)
+    return dealt
+
+
+def _draw_mixes(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
+    """Draw devices of one size (or one sample more), whose class mixes are draws of Dir(beta).
 
     The devices take turns in random order, each turn one sample of a class drawn from the device's mix. A class that is
     used up is left out of the draw; a device whose classes are all used up takes what is left.
