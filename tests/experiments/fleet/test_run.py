@@ -53,11 +53,12 @@ def test_a_simulation_leaves_its_rounds_its_model_and_what_it_was(tmp_path: Path
     found = rows(tmp_path / "a")
     assert [row["round"] for row in found] == [1, 2]
     for row, entry in zip(found, result.rounds, strict=True):
-        measured = {"accuracy": entry.accuracy, "loss": entry.loss, "seconds": entry.seconds, "metrics": entry.metrics}
+        measured = {name: getattr(entry, name) for name in ("accuracy", "loss", "seconds", "metrics", "party_seconds")}
         assert set(entry.metrics) == {"train_loss"}
         about = {"recipe": "mine", "dataset": "digits", "method": "moon", "seed": 1, "round": entry.round}
         assert row == about | measured
         assert entry.seconds > 0
+        assert entry.party_seconds > 0
     data = load_dataset("digits", None)
     assert result.counts.sum() == len(data.train_labels)
     assert result.model is not None

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from moonfed.errors import InvalidInput
+from moonfed.experiments.cli import app
 from moonfed.experiments.papers.catalogue import RECIPES, find_recipe
 from moonfed.experiments.papers.options import Options, choose
 from moonfed.experiments.papers.presets import DATA
@@ -19,9 +21,12 @@ PRINTED = {
         ("tiny-imagenet", ""): "MOON 25.1 0.1; FedAvg 23 0.1; FedProx 23.2 0.2; SCAFFOLD 16 0.2; SOLO 8.6 0.4",
     },
     "moon-table-2": {
-        ("cifar10", ""): "FedAvg 100; FedProx 52; SCAFFOLD 80; MOON 27",
-        ("cifar100", ""): "FedAvg 100; FedProx 75; MOON 43",
-        ("tiny-imagenet", ""): "FedAvg 20; FedProx 17; MOON 11",
+        (
+            "cifar10",
+            "",
+        ): "FedAvg 100; FedProx 52; SCAFFOLD 80; MOON 27; FedAvg 1; FedProx 1.9; SCAFFOLD 1.3; MOON 3.7",
+        ("cifar100", ""): "FedAvg 100; FedProx 75; MOON 43; FedAvg 1; FedProx 1.3; MOON 2.3",
+        ("tiny-imagenet", ""): "FedAvg 20; FedProx 17; MOON 11; FedAvg 1; FedProx 1.2; MOON 1.8",
     },
     "moon-table-3": {
         (
@@ -57,8 +62,16 @@ PRINTED = {
         ("tiny-imagenet", ""): "samples per party 10000 99",
     },
     "moon-table-7": {
-        ("cifar10", ""): "MOON 66.8; FedAvg 66.7; FedProx 67.5; SCAFFOLD 67.1; SOLO 39.8 3.9",
-        ("cifar100", ""): "MOON 66.1; FedAvg 65; FedProx 65.4; SCAFFOLD 49.5; SOLO 22.5 1.1",
+        (
+            "cifar10",
+            "CIFAR-10, with",
+        ): "MOON 69.1 0.4; FedAvg 66.3 0.5; FedProx 66.9 0.2; SCAFFOLD 66.6 0.2; SOLO 46.3 5.1",
+        ("cifar10", "CIFAR-10, without"): "MOON 66.8; FedAvg 66.7; FedProx 67.5; SCAFFOLD 67.1; SOLO 39.8 3.9",
+        (
+            "cifar100",
+            "CIFAR-100, with",
+        ): "MOON 67.5 0.4; FedAvg 64.5 0.4; FedProx 64.6 0.2; SCAFFOLD 52.5 0.3; SOLO 22.3 1",
+        ("cifar100", "CIFAR-100, without"): "MOON 66.1; FedAvg 65; FedProx 65.4; SCAFFOLD 49.5; SOLO 22.5 1.1",
     },
     "moon-table-8": {
         ("cifar10", "IID"): "MOON, mu 0.1 73.6; MOON, mu 1 73.6; MOON, mu 5 73; MOON, mu 10 72.8; FedAvg 73.4",
@@ -74,9 +87,18 @@ PRINTED = {
         ("tiny-imagenet", ""): "FedAvg 23; MOON 25.1; FedAvgM 23.4; MOON + FedAvgM 25.5",
     },
     "moon-table-11": {
-        ("cifar10", ""): "FedAvg 330; FedProx 340; SCAFFOLD 332; MOON 337",
-        ("cifar100", ""): "FedAvg 1200; FedProx 1440; SCAFFOLD 1200; MOON 1860",
-        ("tiny-imagenet", ""): "FedAvg 6180; FedProx 8100; SCAFFOLD 6720; MOON 11820",
+        (
+            "cifar10",
+            "",
+        ): "FedAvg 330; FedProx 340; SCAFFOLD 332; MOON 337; FedAvg 1; FedProx 1.03; SCAFFOLD 1.01; MOON 1.02",
+        (
+            "cifar100",
+            "",
+        ): "FedAvg 1200; FedProx 1440; SCAFFOLD 1200; MOON 1860; FedAvg 1; FedProx 1.2; SCAFFOLD 1; MOON 1.55",
+        (
+            "tiny-imagenet",
+            "",
+        ): "FedAvg 6180; FedProx 8100; SCAFFOLD 6720; MOON 11820; FedAvg 1; FedProx 1.31; SCAFFOLD 1.09; MOON 1.91",
     },
     "moon-table-12": {
         ("cifar10", ""): "k = 1 69.1; k = 2 67.2; k = 5 67.7; k = 100 63.5",
@@ -95,9 +117,9 @@ PRINTED = {
         ("tiny-imagenet", ""): "MOON 24.5 0.1; FedAvg 22.3 0.1; FedProx 22.4 0.1",
     },
     "shi-table-2": {
-        ("cifar10", ""): "FedAvg 100; FedProx 56; MOON 28",
-        ("cifar100", ""): "FedAvg 100; FedProx 77; MOON 46",
-        ("tiny-imagenet", ""): "FedAvg 20; FedProx 17; MOON 10",
+        ("cifar10", ""): "FedAvg 100; FedProx 56; MOON 28; FedAvg 1; FedProx 1.8; MOON 3.6",
+        ("cifar100", ""): "FedAvg 100; FedProx 77; MOON 46; FedAvg 1; FedProx 1.3; MOON 2.2",
+        ("tiny-imagenet", ""): "FedAvg 20; FedProx 17; MOON 10; FedAvg 1; FedProx 1.2; MOON 2",
     },
     "shi-table-3": {
         ("cifar100", "beta 0.1"): "MOON 62.8; FedAvg 61.9; FedProx 62.2",
@@ -105,12 +127,39 @@ PRINTED = {
         ("cifar100", "beta 5"): "MOON 66.3; FedAvg 64.9; FedProx 64.3",
     },
 }
+# Every table and figure of an experiment in the three papers; figures 1, 3 and 4 of MOON's, and 1 to 5 of Shi's, show
+# the idea.
+THREE = ("cifar10", "cifar100", "tiny-imagenet")
 EVERY_TABLE_AND_FIGURE = {
-    *(f"moon-table-{number}" for number in range(1, 13)),
+    *(f"moon-table-{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)),
     *(f"moon-figure-{number}" for number in (2, 5, 6, 7, 8, 9, 10, 11)),
     *("fedssc-table-1", "fedssc-figure-1", "fedssc-figure-2"),
-    *("shi-table-1", "shi-table-2", "shi-table-3"),
-    *("tabular", "views"),
+    *("shi-table-1", "shi-table-2", "shi-table-3", "shi-figure-6", "shi-figure-7"),
+}
+OF_OUR_OWN = {"tabular", "views"}
+ROWS = {  # of figures, panel by panel, for each panel's data set
+    "moon-figure-2": [("cifar10", "pooled data; SOLO; FedAvg")],
+    "moon-figure-6": [(dataset, "MOON; FedAvg; FedProx; FedProx, mu 1; SCAFFOLD") for dataset in THREE],
+    "moon-figure-8": [("cifar100", "FedAvg; FedProx; SCAFFOLD; MOON, mu 1; MOON, mu 10")] * 2,
+    "fedssc-figure-1": [("cifar10", "FedAvg; MOON; FedSSC")] * 4,
+    "fedssc-figure-2": [
+        ("cifar10", "FedSSC; two-stage; local contrast"),
+        ("cifar10", "FedSSC; mu_moon = 0; FedProc"),
+        ("cifar10", "FedSSC; k = 1; k = 2; k = 5; k = 10; none"),
+    ],
+    "shi-figure-6": [(dataset, "MOON; FedAvg; FedProx") for dataset in THREE],
+    "shi-figure-7": [(dataset, "MOON; FedAvg; FedProx") for dataset in THREE],
+    **{f"moon-figure-{number}": [(dataset, "samples per party") for dataset in THREE] for number in (5, 9, 10)},
+}
+TUNED = {  # what a paper tuned for the very cells of a table or figure: method and grid
+    "moon-table-1": {("MOON", "mu", (0.1, 1, 5, 10)), ("FedProx", "mu", (0.001, 0.01, 0.1, 1))},
+    "moon-table-5": {("L2", "mu", (0.001, 0.01, 0.1, 1, 5, 10))},
+    "moon-table-10": {
+        ("FedAvgM", "server_momentum", (0.1, 0.7, 0.9)),
+        ("MOON + FedAvgM", "server_momentum", (0.1, 0.7, 0.9)),
+    },
+    "moon-table-12": {(f"k = {k}", "mu", (0.1, 1, 5, 10)) for k in (1, 2, 5, 100)},
+    "shi-table-1": {("MOON", "mu", (0.01, 0.1, 1, 5, 10)), ("FedProx", "mu", (0.001, 0.01, 0.1, 1))},
 }
 PAPER = Options(output=Path("unused"), data=Path("unused"))
 QUICK = Options(output=Path("unused"), quick=True)
@@ -127,11 +176,46 @@ def text_of(cell: Cell) -> str:
     return f"{cell.row} {cell.paper.value:g}{deviation}"
 
 
-def test_every_table_and_figure_of_the_papers_has_a_recipe() -> None:
-    assert set(RECIPES) == EVERY_TABLE_AND_FIGURE
+def test_every_table_and_figure_of_the_papers_is_listed() -> None:
+    printed = CliRunner().invoke(app, ["reproduce", "--list"], catch_exceptions=False).stdout
+    assert {line.split()[0] for line in printed.splitlines()} == EVERY_TABLE_AND_FIGURE | OF_OUR_OWN
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_every_figure_has_the_papers_panels_and_methods(name: str) -> None:
+    found = []
+    for panel in RECIPES[name].panels:
+        (dataset,) = {entry.dataset for entry in panel.cells}
+        found.append((dataset, "; ".join(dict.fromkeys(entry.row for entry in panel.cells))))
+    assert found == ROWS[name]
 
 
 @pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE))
+def test_what_is_tuned_is_what_the_paper_tuned(name: str) -> None:
+    tuned = {(entry.row, entry.tuned, entry.grid) for entry in RECIPES[name].cells if entry.grid}
+    assert tuned == TUNED.get(name, set())
+
+
+def test_the_values_of_fedssc_and_of_many_parties_are_the_papers() -> None:
+    by_beta = [panel.cells[0].keys["beta"] for panel in RECIPES["fedssc-figure-1"].panels]
+    assert by_beta == [0.2, 0.5, 1.0, 5.0]
+    assert {entry.keys["partition"] for entry in RECIPES["fedssc-figure-2"].cells} == {"dirichlet-equal"}
+    shared = {entry.row: entry for entry in RECIPES["fedssc-figure-2"].panels[2].cells}
+    assert shared["k = 5"].settings == {"mu_moon": 0.0, "prototype_devices": 5}
+    assert shared["none"].method == "fedavg"
+    sizes = [simulation_of(panel.cells[0], PAPER, seed=0) for panel in RECIPES["moon-figure-8"].panels]
+    assert [(found.parties, found.rounds, found.cohort) for found in sizes] == [(50, 200, "all"), (100, 500, "20%")]
+    assert [entry.keys.get("beta") for entry in RECIPES["moon-figure-9"].cells] == [0.1] * 3
+    assert [entry.keys.get("beta") for entry in RECIPES["moon-figure-10"].cells] == [5.0] * 3
+
+
+def test_the_papers_parties_are_the_same_in_every_trial() -> None:
+    splits = [simulation_of(cell("moon-table-1", "MOON"), PAPER, seed=seed).partition_settings for seed in (0, 1, 2)]
+    assert {(split.kind, split.seed) for split in splits} == {("dirichlet-moon", 0)}
+    assert simulation_of(cell("moon-table-8", "FedAvg", column="IID"), PAPER, seed=0).partition == "iid"
+
+
+@pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE | OF_OUR_OWN))
 def test_the_papers_numbers_stand_at_the_right_row_column_and_data_set(name: str) -> None:
     found: dict[tuple[str, str], list[str]] = {}
     for entry in RECIPES[name].cells:
@@ -158,7 +242,7 @@ def test_a_papers_number_is_read_with_deviation_thousands_and_minutes() -> None:
 
 
 @pytest.mark.parametrize("options", [PAPER, QUICK], ids=["paper", "quick"])
-@pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE - {"views"}))
+@pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE | {"tabular"}))
 def test_every_cell_can_be_simulated(name: str, options: Options) -> None:
     chosen = choose(RECIPES[name], options)
     assert chosen.panels
@@ -209,6 +293,7 @@ def test_tables_share_the_simulations_that_they_have_in_common() -> None:
     assert first == digest("moon-figure-11", "MOON", column="0.5") == digest("moon-figure-11", "MOON", column="256")
     assert digest("moon-table-1", "SOLO", "cifar100") == digest("moon-table-4", "SOLO", "cifar100", "beta 0.5")
     assert digest("moon-table-1", "FedAvg", "cifar100") == digest("moon-table-9", "mu 0", "cifar100")
+    assert digest("moon-table-1", "SCAFFOLD") == digest("moon-table-7", "SCAFFOLD", column="CIFAR-10, with")
     assert first != digest("fedssc-table-1", "MOON") != digest("moon-table-8", "MOON, mu 5", column="IID")
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.app import Coordinator
@@ -18,38 +19,52 @@ from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.results import RoundResult, write_rows
 from moonfed.experiments.simulation import Simulation
 
-SCORES = ("accuracy", "loss", "seconds")  # what we add to a round's metrics
+SCORES = ("accuracy", "loss", "seconds", "party_seconds")  # what we add to a round's metrics
 FAILURES = ("round_abandoned", "update_refused", "device_declined", "device_lost")  # none of them may pass unnoticed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTimes:
+    """The wall time of a round, and its parties' training together."""
+
+    seconds: float
+    party_seconds: float = 0.0
+
+
 class Clock:
-    """Times the open round over all starts of the simulation: what it took before a kill counts too."""
+    """Times the open round over all starts of the simulation, including what it took before a kill."""
 
     def __init__(self, layout: Layout) -> None:
         self._file = layout.clock
         self._round, self._before, self._started = 0, 0.0, time.monotonic()
+        self._party_seconds = 0.0
 
     def start(self, round_: int) -> None:
-        """The round is under way, or goes on."""
+        """Begin, or resume, a round."""
         if round_ != self._round:
-            self._round, self._before, self._started = round_, self._kept(round_), time.monotonic()
+            self._before, self._party_seconds = self._kept(round_)
+            self._round, self._started = round_, time.monotonic()
 
-    def seconds(self) -> float:
+    @property
+    def times(self) -> RoundTimes:
         """The open round's so far."""
-        return self._before + time.monotonic() - self._started
+        return RoundTimes(seconds=self._before + time.monotonic() - self._started, party_seconds=self._party_seconds)
 
-    def keep(self) -> None:
-        """Notes the time for a later start; not durably, since it is but a time."""
+    def keep(self, party_seconds: float) -> None:
+        """Add a party's training, and note the times for a later start; not durably, since they are but times."""
+        self._party_seconds += party_seconds
         temporary = self._file.with_suffix(".new")
-        temporary.write_text(json.dumps({"round": self._round, "seconds": self.seconds()}))
+        temporary.write_text(json.dumps({"round": self._round, **asdict(self.times)}))
         temporary.replace(self._file)
 
-    def _kept(self, round_: int) -> float:
+    def _kept(self, round_: int) -> tuple[float, float]:
         try:
             kept = json.loads(self._file.read_text())
-            return float(kept["seconds"]) if kept["round"] == round_ else 0.0
+            if kept["round"] == round_:
+                return float(kept["seconds"]), float(kept["party_seconds"])
         except (OSError, ValueError, KeyError, TypeError):
-            return 0.0
+            pass
+        return 0.0, 0.0
 
 
 class Scorer:
@@ -83,23 +98,23 @@ class Scorer:
         self._write()
 
     def _recover(self, record: RoundRecord) -> None:
-        if all(name in record.metrics for name in SCORES):  # the model itself may be gone
-            scores = {name: record.metrics[name] for name in SCORES}
+        if "accuracy" in record.metrics:  # the model itself may be gone
+            scores = {name: record.metrics[name] for name in SCORES if name in record.metrics}
             metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
             self._results[record.id.round] = RoundResult(round=record.id.round, metrics=metrics, **scores)
         elif record.model:
-            self.score(record.id.round, record.model, record.seconds)
+            self.score(record.id.round, record.model, RoundTimes(seconds=record.seconds))
 
-    def score(self, round_: int, model: BlobRef, seconds: float) -> None:
+    def score(self, round_: int, model: BlobRef, times: RoundTimes) -> None:
         """Scores a round's global model in the background."""
         if round_ not in self._results and round_ not in self._tasks:
-            self._tasks[round_] = asyncio.create_task(self._score(round_, model, seconds))
+            self._tasks[round_] = asyncio.create_task(self._score(round_, model, times))
 
-    async def _score(self, round_: int, model: BlobRef, seconds: float) -> None:
+    async def _score(self, round_: int, model: BlobRef, times: RoundTimes) -> None:
         score = await self._engine.evaluate(self._directory.blobs.local(model))
         known = await asyncio.to_thread(self._directory.store.metrics, RUN, round_)
         metrics = {name: value for name, value in known.items() if name not in SCORES}
-        scores = {"accuracy": score["accuracy"], "loss": score["loss"], "seconds": seconds}
+        scores = {"accuracy": score["accuracy"], "loss": score["loss"], **asdict(times)}
         await self._federation.operators.record_metrics(RUN, round_, scores)
         result = RoundResult(round=round_, metrics=metrics, **scores)
         self._results[round_] = result
@@ -143,7 +158,7 @@ async def follow(federation: Coordinator, scorer: Scorer, clock: Clock, opened: 
             clock.start(event.round)
             opened(event.round, len(event.devices))
         elif event.kind == "round_committed" and event.model:
-            scorer.score(event.round, event.model, clock.seconds())
+            scorer.score(event.round, event.model, clock.times)
         elif event.kind in FAILURES:
             who = f"{event.device}: " if event.device else f"round {event.round}: "
             raise MoonfedError(f"{who}{event.reason or event.kind.replace('_', ' ')}")

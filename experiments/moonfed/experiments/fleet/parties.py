@@ -38,7 +38,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What all parties share. `delivered` is called with each party whose update was counted."""
+    """What all parties share. `delivered` is called for each update, with the seconds of its training."""
 
     federation: Coordinator
     directory: Storage
@@ -46,7 +46,7 @@ class Fleet:
     layout: Layout
     stragglers: float
     seed: int
-    delivered: Callable[[Party], None]
+    delivered: Callable[[float], None]
 
     async def play(self, party: Party) -> None:
         """Attends for as long as the coordinator is there; raises what kept the party from delivering an update."""
@@ -65,7 +65,7 @@ class Fleet:
     async def _deliver(self, party: Party, assignment: Assignment) -> None:
         files = {role: self.directory.blobs.local(ref) for role, ref in assignment.blobs.items()}
         budget = self._max_steps(party, assignment)
-        stored, _ = await trained(self.engine, self.layout, party, assignment, files, budget)
+        stored, seconds = await trained(self.engine, self.layout, party, assignment, files, budget)
         update = stored.update
         header = UpdateHeader(
             id=assignment.id,
@@ -77,7 +77,7 @@ class Fleet:
             encoding=assignment.encodings.up,
         )
         await self.federation.devices.submit_files(header, {role: file for role, (_, file) in stored.outgoing.items()})
-        self.delivered(party)
+        self.delivered(seconds)
 
     def _max_steps(self, party: Party, assignment: Assignment) -> int | None:
         """A straggler's work budget in this round."""

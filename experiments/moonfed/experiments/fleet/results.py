@@ -20,6 +20,7 @@ from moonfed.files import write_durably
 class RoundResult:
     """One round's global model on the whole test set; `seconds`: the round's wall time.
 
+    `party_seconds`: of its parties' training together; 0 in results of before it was measured.
     `metrics`: means of what the cohort measured while training, such as `train_loss` or FedProx's `inexactness`.
     """
 
@@ -28,6 +29,7 @@ class RoundResult:
     loss: float
     seconds: float
     metrics: Mapping[str, float]
+    party_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,8 @@ def read_rows(layout: Layout) -> tuple[tuple[RoundResult, ...], tuple[PartyResul
 
 def _round(row: Mapping[str, Any]) -> RoundResult:
     metrics = {str(name): float(value) for name, value in row["metrics"].items()}
-    return RoundResult(round=row["round"], metrics=metrics, **_measured(row))
+    party_seconds = float(row.get("party_seconds", 0.0))
+    return RoundResult(round=row["round"], metrics=metrics, party_seconds=party_seconds, **_measured(row))
 
 
 def _measured(row: Mapping[str, Any]) -> dict[str, float]:

@@ -157,8 +157,8 @@ async def _federated(
 ) -> tuple[RoundResult, ...]:
     federation, teller, clock = Coordinator(directory), Teller(progress, simulation.rounds), Clock(layout)
 
-    def delivered(_: Party) -> None:
-        clock.keep()
+    def delivered(seconds: float) -> None:
+        clock.keep(seconds)
         teller.delivered()
 
     def scored(result: RoundResult) -> None:

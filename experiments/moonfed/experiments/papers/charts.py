@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from moonfed.experiments.papers.labels import column_label, panel_label
+from moonfed.experiments.papers.labels import column_label, panel_label, stands_in
 from moonfed.experiments.papers.recipe import Recipe
 from moonfed.experiments.papers.results import CellResult, PanelResult, summarise
 from moonfed.experiments.plots import (
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ACROSS = 3  # parts of a picture in one row
-UNITS = {"accuracy": "accuracy, %", "rounds": "rounds", "seconds": "seconds per round", "spread": "samples per party"}
+UNITS = {
+    "accuracy": "accuracy, %",
+    "rounds": "rounds",
+    "speed-up": "speed-up",
+    "seconds": "seconds per round",
+    "ratio": "ratio to FedAvg",
+    "spread": "samples per party",
+}
 Part = tuple[str, Callable[["Axes"], None]]  # a title, and what draws below it
 
 
@@ -50,9 +57,9 @@ def draw_recipe(path: Path, recipe: Recipe, results: Sequence[PanelResult], *, d
 
 def _parts(result: PanelResult, data: str, *, several: bool) -> list[Part]:
     chart = result.panel.chart
-    if chart in ("beside", "bars"):
+    if chart in ("beside", "bars") or _is_a_point(result):
         prefix = f"{result.panel.title}; " if several else ""
-        return [_pairs(result, cells, prefix + column_label(cells[0].cell, data)) for cells in _columns(result)]
+        return [_pairs(result, cells, prefix + column_label(cells[0].cell, data), data) for cells in _columns(result)]
     title = panel_label(result.panel, data)
     if chart == "curves":
         lines = [_curve(cell) for cell in result.cells if cell.trials[0].accuracy]
@@ -64,6 +71,13 @@ def _parts(result: PanelResult, data: str, *, several: bool) -> list[Part]:
     return [_heat_map(title, cell) for cell in result.cells]
 
 
+def _is_a_point(result: PanelResult) -> bool:
+    """Whether every line of a chart would be a single point."""
+    if result.panel.chart == "curves":
+        return all(len(trial.accuracy) < 2 for cell in result.cells for trial in cell.trials)
+    return result.panel.chart == "lines" and len({cell.cell.column for cell in result.cells}) < 2
+
+
 def _columns(result: PanelResult) -> list[list[CellResult]]:
     """The cells column by column."""
     columns: dict[tuple[str, str], list[CellResult]] = {}
@@ -72,10 +86,12 @@ def _columns(result: PanelResult) -> list[list[CellResult]]:
     return list(columns.values())
 
 
-def _pairs(result: PanelResult, cells: Sequence[CellResult], title: str) -> Part:
+def _pairs(result: PanelResult, cells: Sequence[CellResult], title: str, data: str) -> Part:
     pairs = []
     for cell in cells:
         ours, paper = summarise(result, cell), cell.cell.paper
+        if stands_in(cell.cell.dataset, data):  # no two data sets on one axis
+            paper = None
         pairs.append(
             Pair(
                 label=cell.cell.row,

@@ -1,4 +1,4 @@
-"""In what a reproduction departs from the paper's experiment: never a matter of small print."""
+"""Deviations of a reproduction from the paper's experiment: never a matter of small print."""
 
 from __future__ import annotations
 
@@ -6,42 +6,62 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from moonfed.experiments.papers.options import PAPER_SEEDS, Options
-from moonfed.experiments.papers.presets import DATA
-from moonfed.experiments.papers.recipe import Cell
+from moonfed.experiments.papers.presets import AUGMENTATION, DATA, EPOCHS, OUR_CHOICE, TRIALS
+from moonfed.experiments.papers.recipe import Cell, Recipe
 from moonfed.experiments.papers.to_simulation import simulation_of
 from moonfed.experiments.simulation import SOLO, Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What was run, and what the paper ran; several values where cells differ."""
+    """A condition of the runs, and the same of a full run; several values where cells differ.
+
+    `source`: where a full run's comes from, if the paper does not state it.
+    """
 
     name: str
     ours: str
-    paper: str
+    full: str
+    source: str = ""
 
     @property
-    def departs(self) -> bool:
-        """Whether the two differ, where the paper has the like."""
-        return bool(self.paper) and self.ours != self.paper
+    def deviates(self) -> bool:
+        """Whether the runs differ from what the paper states, or from what its authors' code does."""
+        return self.ours != self.full and self.source != OUR_CHOICE
+
+    @property
+    def paper(self) -> str:
+        """What can be said of the paper."""
+        return f"not stated; {self.source}: {self.full}" if self.source else self.full
 
 
-def conditions(cells: Sequence[Cell], options: Options) -> list[Condition]:
-    """The conditions of trained cells, ours beside the paper's; splits alone have none."""
+def conditions(recipe: Recipe, cells: Sequence[Cell], options: Options) -> list[Condition]:
+    """The conditions of a recipe's trained cells; splits alone have none."""
     if not cells:
         return []
-    paper = Options(output=options.output, seeds=PAPER_SEEDS)
-    ours_and_theirs = [[simulation_of(cell, asked, seed=0) for cell in cells] for asked in (options, paper)]
-    found = []
-    for name, describe in DESCRIPTIONS.items():
-        ours, theirs = (
-            ", ".join(dict.fromkeys(text for simulation in simulations if (text := describe(simulation))))
-            for simulations in ours_and_theirs
-        )
-        if ours or theirs:
-            found.append(Condition(name=name, ours=ours or "none", paper=theirs or "none"))
-    trials = [str(len(asked.seed_numbers)) for asked in (options, paper)]
-    return [*found, Condition(name="trials (seeds)", ours=trials[0], paper=trials[1])]
+    full = Options(output=options.output, seeds=PAPER_SEEDS)
+    ours_and_full = [[simulation_of(cell, asked, seed=0) for cell in cells] for asked in (options, full)]
+    values = {
+        name: [_joined(describe, simulations) for simulations in ours_and_full]
+        for name, describe in DESCRIPTIONS.items()
+    }
+    values[TRIALS] = [str(len(asked.seed_numbers)) for asked in (options, full)]
+    return [
+        Condition(name=name, ours=ours or "none", full=theirs or "none", source=recipe.unstated.get(name, ""))
+        for name, (ours, theirs) in values.items()
+        if ours or theirs
+    ]
+
+
+def _joined(describe: Callable[[Simulation], str], simulations: Sequence[Simulation]) -> str:
+    return ", ".join(dict.fromkeys(text for simulation in simulations if (text := describe(simulation))))
+
+
+def untuned(cells: Sequence[Cell], options: Options) -> list[str]:
+    """The settings that the paper tuned without printing the best value, and that stand at a value of our choice."""
+    if options.tune:
+        return []
+    return list(dict.fromkeys(f"{cell.tuned} of {cell.row}" for cell in cells if cell.grid and not cell.printed))
 
 
 def _federated(simulation: Simulation, text: str) -> str:
@@ -59,12 +79,12 @@ DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
     "samples": _samples,
     "network": lambda simulation: simulation.model,
     "rounds": lambda simulation: _federated(simulation, str(simulation.rounds)),
-    "local epochs": lambda simulation: _federated(simulation, str(simulation.method_settings.training.epochs)),
+    EPOCHS: lambda simulation: _federated(simulation, str(simulation.method_settings.training.epochs)),
     "epochs of SOLO": lambda simulation: (
         str(simulation.method_settings.training.epochs) if simulation.method == SOLO else ""
     ),
     "batch size": lambda simulation: str(simulation.method_settings.training.batch_size),
     "parties": lambda simulation: str(simulation.parties),
     "parties in a round": lambda simulation: _federated(simulation, simulation.cohort),
-    "augmentation": lambda simulation: simulation.augmentation_name,
+    AUGMENTATION: lambda simulation: simulation.augmentation_name,
 }

@@ -10,45 +10,45 @@ import numpy.typing as npt
 import torch
 
 from moonfed.bundle import read_bundle
-from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import DataSet, load_dataset
 from moonfed.experiments.fleet.preparation import bundle_recipe
 from moonfed.experiments.fleet.results import SimulationResult
 from moonfed.experiments.fleet.run import party_model
 from moonfed.experiments.plots import draw_points, picture, share_legend
+from moonfed.experiments.simulation import POOLED
 from moonfed.experiments.subsets import subset
 from moonfed.export.model_zoo import build_network
 from moonfed.tensors import open_model, split
 
-LOCAL_MODELS = 3  # parties whose models are shown beside the global one
 BATCH = 250
 
 
 def draw_vectors(
     path: Path, title: str, results: Sequence[tuple[str, SimulationResult]], data: Path | None, *, samples: int
 ) -> None:
-    """A row for each labelled simulation: the global model, then the first parties' own models of the last round.
+    """Draw the vectors of the models that each labelled simulation has to show.
 
     `samples`: how many of the test set, the same for all models. `data`: the folder that holds the data set's files.
     """
-    shown = [(label, result, _models(result)) for label, result in results]
-    loaded = _test_samples(shown[0][1], data, samples)
-    columns = max(len(models) for _, _, models in shown)
-    with picture(path, len(shown), columns, width=3.1, height=3.1, title=f"{title}: t-SNE, marked by class") as grid:
-        for place, axes in enumerate(grid):
-            label, result, models = shown[place // columns]
-            name, file = models[place % columns]
+    shown = [(f"{label}, {name}", result, file) for label, result in results for name, file in _models(result)]
+    loaded = _test_samples(results[0][1], data, samples)
+    columns = 2 if len(shown) % 2 == 0 else len(shown)
+    rows = len(shown) // columns
+    with picture(path, rows, columns, width=3.4, height=3.4, title=f"{title}: t-SNE, marked by class") as grid:
+        for axes, (label, result, file) in zip(grid, shown, strict=True):
             points = to_plane(hidden_vectors(result, file, loaded))
             draw_points(axes, points, loaded.test_labels, len(loaded.classes))
-            axes.set_title(f"{label}, {name}", fontsize=9)
+            axes.set_title(label, fontsize=9)
         share_legend(grid, title="class")
 
 
 def _models(result: SimulationResult) -> list[tuple[str, Path]]:
-    if result.model is None:
-        raise InvalidInput(f"method is {result.simulation.method!r}; its parties share no global model to show")
-    parties = result.simulation.names[:LOCAL_MODELS]
-    return [("global model", result.model), *((name, party_model(result.output, name)) for name in parties)]
+    """The one model of pooled data; else the global model, if there is one, and the first party's own."""
+    first = result.simulation.names[0]
+    own = party_model(result.output, first)
+    if result.simulation.method == POOLED and result.model:
+        return [("all samples", result.model)]
+    return [("global model", result.model), (f"{first}'s model", own)] if result.model else [(first, own)]
 
 
 def _test_samples(result: SimulationResult, data: Path | None, samples: int) -> DataSet:
@@ -81,6 +81,8 @@ def hidden_vectors(result: SimulationResult, model_file: Path, data: DataSet) ->
 def to_plane(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Points [N, 2] whose neighbourhoods are those of the vectors [N, D]; the same vectors give the same points."""
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
-    points: npt.NDArray[np.float32] = TSNE(n_components=2, init="pca", random_state=0).fit_transform(vectors)
+    with threadpool_limits(1, user_api="openmp"):  # more threads than idle cores wait for each other, for minutes
+        points: npt.NDArray[np.float32] = TSNE(n_components=2, init="pca", random_state=0).fit_transform(vectors)
     return points

@@ -1,4 +1,4 @@
-"""What columns and panels are called where they are shown, also when another data set stands in for the paper's."""
+"""Labels of columns and panels, also when another data set stands in for the paper's."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from moonfed.experiments.papers.presets import DATA
 from moonfed.experiments.papers.recipe import Cell, Panel
 
 
+def stands_in(dataset: str, data: str) -> bool:
+    """Whether `data` is another data set that stands in for the paper's."""
+    return bool(data) and data != dataset
+
+
 def dataset_label(dataset: str, data: str = "") -> str:
     """A data set's title; `data`: the one that stands in for it."""
     title = DATA[dataset].title
-    return f"{DATA[data].title} for {title}" if data and data != dataset else title
+    return f"{DATA[data].title} for {title}" if stands_in(dataset, data) else title
 
 
 def column_label(cell: Cell, data: str = "") -> str:

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from moonfed.experiments.papers.moon_tables import FEDERATED, NO_TRAINING, PAPER, PARTIES_50, PARTIES_100
-from moonfed.experiments.papers.presets import CIFAR10, FEDAVG, FEDPROX, MOON, SCAFFOLD, THREE, with_mu
-from moonfed.experiments.papers.recipe import Column, Panel, Recipe, cross
+from moonfed.experiments.papers.moon_tables import (
+    FEDERATED,
+    FIRST_CONTRAST,
+    NO_SCAFFOLD_CODE,
+    NO_TRAINING,
+    PAPER,
+    PARTIES_50,
+    PARTIES_100,
+    SAME_MU,
+)
+from moonfed.experiments.papers.presets import (
+    CIFAR10,
+    EPOCHS,
+    FEDAVG,
+    FEDPROX,
+    MOON,
+    ONE_TRIAL,
+    OUR_CHOICE,
+    POOLED,
+    SCAFFOLD,
+    SOLO,
+    THREE,
+    with_mu,
+)
+from moonfed.experiments.papers.recipe import Column, Panel, Recipe, Row, cross
 
 
 def _heat_map(column: Column) -> Panel:
@@ -14,27 +37,33 @@ def _heat_map(column: Column) -> Panel:
     return Panel(title=column.label, measure="spread", chart="heat-map", cells=cells)
 
 
-def _curves(title: str, column: Column, *, quick: bool = True) -> Panel:
-    """`quick`: whether a quick look has the last two methods as well."""
-    rows = [
-        (row, "") for row in (MOON, FEDAVG, FEDPROX, with_mu(FEDPROX, 1.0, quick=quick), replace(SCAFFOLD, quick=quick))
-    ]
+def _curves(column: Column) -> Panel:
+    rows = [(row, "") for row in (MOON, FEDAVG, FEDPROX, with_mu(FEDPROX, 1.0), SCAFFOLD)]
+    return Panel(title="", chart="curves", cells=cross([column], rows))
+
+
+def _many_parties(title: str, column: Column) -> Panel:
+    moons = (with_mu(MOON, 1.0), with_mu(MOON, 10.0))
+    rows = [(row, "") for row in (FEDAVG, FEDPROX, replace(SCAFFOLD, quick=False), *moons)]
     return Panel(title=title, chart="curves", cells=cross([column], rows))
 
 
-def _by_epochs(column: Column) -> Panel:
+PRINTED_AT_ONE_EPOCH = {  # the text says what the figure's points at one epoch are
+    ("SCAFFOLD", "cifar10"): "45.3",
+    ("SCAFFOLD", "cifar100"): "20.4",
+    ("SCAFFOLD", "tiny-imagenet"): "2.6",
+    ("FedProx", "tiny-imagenet"): "1.2",
+}
+
+
+def by_epochs(column: Column, rows: Sequence[Row], printed: Mapping[tuple[str, str], str]) -> Panel:
+    """Accuracy by local epochs; which numbers of them the figures have is not known, so these are our choice."""
     columns = [
         replace(column, label=str(epochs), settings={"epochs": epochs}, quick=epochs in (1, 5))
         for epochs in (1, 5, 10, 20, 40)
     ]
-    printed = {  # the text says what the figure's points at one epoch are
-        ("SCAFFOLD", "cifar10"): "45.3",
-        ("SCAFFOLD", "cifar100"): "20.4",
-        ("SCAFFOLD", "tiny-imagenet"): "2.6",
-        ("FedProx", "tiny-imagenet"): "1.2",
-    }
-    rows = [(row, f"{printed.get((row.label, column.dataset), '')}||||") for row in FEDERATED]
-    return Panel(title="", chart="lines", x="local epochs", cells=cross(columns, rows))
+    texts = [(row, f"{printed.get((row.label, column.dataset), '')}||||") for row in rows]
+    return Panel(title="", chart="lines", x="local epochs", cells=cross(columns, texts))
 
 
 def _by_temperature(column: Column) -> Panel:
@@ -49,56 +78,65 @@ def _by_width(column: Column) -> Panel:
     return Panel(title="", chart="lines", x="width of the head's output", cells=cross(columns, [(MOON, "")]))
 
 
+def _heat_maps(number: int, beta: float) -> Recipe:
+    columns = [replace(column, keys={"beta": beta}) for column in THREE]
+    return Recipe(
+        name=f"moon-figure-{number}",
+        title=f"Samples by class and party, beta {beta:g}",
+        source=f"{PAPER}, figure {number}",
+        panels=tuple(_heat_map(column) for column in columns),
+        notes=(NO_TRAINING, "The split is drawn as the authors' code draws it, with their seed."),
+    )
+
+
 RECIPES = (
     Recipe(
         name="moon-figure-2",
-        title="Hidden vectors of global and local models",
+        title="Hidden vectors of the test pictures",
         source=f"{PAPER}, figure 2",
-        panels=(Panel(title="", chart="t-sne", cells=cross([CIFAR10], [(FEDAVG, ""), (MOON, "")])),),
+        panels=(Panel(title="", chart="t-sne", cells=cross([CIFAR10], [(POOLED, ""), (SOLO, ""), (FEDAVG, "")])),),
+        notes=(
+            "In the paper's order: a model trained on all data in one place, one trained on a party's part alone,"
+            " FedAvg's global model, and a local model trained from it.",
+            "How long the first two were trained is not stated. Pooled data are trained for as many epochs as FedAvg"
+            " has in all rounds, the party alone for SOLO's 300: our choice.",
+        ),
+        unstated=ONE_TRIAL,
     ),
-    Recipe(
-        name="moon-figure-5",
-        title="Samples by class and party, beta 0.5",
-        source=f"{PAPER}, figure 5",
-        panels=tuple(_heat_map(column) for column in THREE),
-        notes=(NO_TRAINING,),
-    ),
+    _heat_maps(5, 0.5),
     Recipe(
         name="moon-figure-6",
         title="Accuracy by round",
         source=f"{PAPER}, figure 6",
-        panels=tuple(_curves("", column) for column in THREE),
+        panels=tuple(_curves(column) for column in THREE),
+        notes=(NO_SCAFFOLD_CODE,),
+        unstated=ONE_TRIAL,
     ),
     Recipe(
         name="moon-figure-7",
         title="Accuracy by local epochs",
         source=f"{PAPER}, figure 7",
-        panels=tuple(_by_epochs(column) for column in THREE),
-        notes=("The paper prints four of the figure's numbers in its text.",),
+        panels=tuple(by_epochs(column, FEDERATED, PRINTED_AT_ONE_EPOCH) for column in THREE),
+        notes=("The paper prints four of the figure's numbers in its text.", SAME_MU, NO_SCAFFOLD_CODE),
+        unstated={**ONE_TRIAL, EPOCHS: OUR_CHOICE},
     ),
     Recipe(
         name="moon-figure-8",
         title="Accuracy by round with 50 and 100 parties",
         source=f"{PAPER}, figure 8",
         panels=(
-            _curves("50 parties", Column(dataset="cifar100", keys=PARTIES_50, quick=False)),
-            _curves("100 parties, 20 % in a round", Column(dataset="cifar100", keys=PARTIES_100), quick=False),
+            _many_parties("50 parties", Column(dataset="cifar100", keys=PARTIES_50, quick=False)),
+            _many_parties("100 parties, 20 % in a round", Column(dataset="cifar100", keys=PARTIES_100)),
         ),
+        notes=(
+            "The paper's text: the larger mu is slower at first, and better later.",
+            FIRST_CONTRAST,
+            NO_SCAFFOLD_CODE,
+        ),
+        unstated=ONE_TRIAL,
     ),
-    Recipe(
-        name="moon-figure-9",
-        title="Samples by class and party, beta 0.1",
-        source=f"{PAPER}, figure 9",
-        panels=(_heat_map(Column(dataset="cifar100", keys={"beta": 0.1})),),
-        notes=(NO_TRAINING,),
-    ),
-    Recipe(
-        name="moon-figure-10",
-        title="Samples by class and party, beta 5",
-        source=f"{PAPER}, figure 10",
-        panels=(_heat_map(Column(dataset="cifar100", keys={"beta": 5.0})),),
-        notes=(NO_TRAINING,),
-    ),
+    _heat_maps(9, 0.1),
+    _heat_maps(10, 5.0),
     Recipe(
         name="moon-figure-11",
         title="Accuracy by temperature and by the head's output",
@@ -107,6 +145,8 @@ RECIPES = (
         notes=(
             "The paper's best: tau 0.5, 1.0, 0.5 and an output of 128, 256, 128 numbers, in the order of the data"
             " sets.",
+            SAME_MU,
         ),
+        unstated=ONE_TRIAL,
     ),
 )

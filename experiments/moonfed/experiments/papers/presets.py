@@ -36,24 +36,30 @@ PROXIMAL_GRID = (0.001, 0.01, 0.1, 1.0)
 L2_GRID = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0)
 SERVER_MOMENTUM_GRID = (0.1, 0.7, 0.9)
 
-MOON = Row(label="MOON", method="moon", best={"cifar10": 5.0, "cifar100": 1.0, "tiny-imagenet": 1.0}, grid=MU_GRID)
+MOON = Row(label="MOON", method="moon", best={"cifar10": 5.0, "cifar100": 1.0, "tiny-imagenet": 1.0})
 FEDAVG = Row(label="FedAvg", method="fedavg")
 FEDPROX = Row(
     label="FedProx",
     method="fedprox",
     best={"cifar10": 0.01, "cifar100": 0.001, "tiny-imagenet": 0.001},
-    grid=PROXIMAL_GRID,
 )
 SCAFFOLD = Row(label="SCAFFOLD", method="scaffold")
 SOLO = Row(label="SOLO", method="solo")
+POOLED = Row(label="pooled data", method="pooled")
 FEDSSC = Row(label="FedSSC", method="fedssc")
 
 CIFAR10, CIFAR100, TINY = (Column(dataset=name) for name in ("cifar10", "cifar100", "tiny-imagenet"))
 THREE = (CIFAR10, CIFAR100, TINY)
 
 
+AUTHORS_CODE, OUR_CHOICE = "authors' code", "our choice"
+TRIALS, AUGMENTATION, EPOCHS = "trials (seeds)", "augmentation", "local epochs"  # names of conditions
+UNSTATED: Mapping[str, str] = {AUGMENTATION: AUTHORS_CODE}  # MOON's table 1 states everything else
+ONE_TRIAL: Mapping[str, str] = {**UNSTATED, TRIALS: OUR_CHOICE}  # and of other tables and figures no number of trials
+
+
 def with_mu(row: Row, mu: float, *, quick: bool = True) -> Row:
-    """The row at a given mu, which its label then tells; nothing is tuned."""
+    """Set a row's mu, and name it in the label; nothing is tuned."""
     settings = {**row.settings, "mu": mu}
     return replace(row, label=f"{row.label}, mu {mu:g}", settings=settings, grid=(), quick=quick)
 

@@ -1,4 +1,4 @@
-"""What a table or a figure consists of: cells, each a simulation with the paper's number beside it."""
+"""Tables and figures as data: cells, each a simulation with the paper's number next to it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Measure = Literal["accuracy", "rounds", "seconds", "spread"]
+Measure = Literal["accuracy", "rounds", "speed-up", "seconds", "ratio", "spread"]
 Chart = Literal["beside", "bars", "curves", "lines", "heat-map", "t-sne"]
 Value = float | str | bool
-_NUMBER = re.compile(r"(?P<value>\d[\d,.]*)(?: ± (?P<deviation>[\d.,]+))?(?P<minutes> min)?")
+_NUMBER = re.compile(r"(?P<value>\d[\d,.]*)(?: ± (?P<deviation>[\d.,]+))?(?:x|(?P<minutes> min))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperValue:
-    """A number as a paper prints it; `value` is None where that is none, as in `never`. Minutes become seconds."""
+    """A number as a paper prints it; `value` is None where it prints none, as in `never`. Minutes become seconds."""
 
     text: str
     value: float | None = None
@@ -23,7 +23,7 @@ class PaperValue:
 
     @classmethod
     def read(cls, text: str) -> PaperValue | None:
-        """Reads `69.1 ± 0.4`, `5,000`, `20 min`, `>100` or `never`; nothing for an empty text."""
+        """Reads `69.1 ± 0.4`, `5,000`, `20 min`, `3.7x`, `>100` or `never`; nothing for an empty text."""
         if not text:
             return None
         found = _NUMBER.fullmatch(text)
@@ -38,7 +38,8 @@ class PaperValue:
 class Row:
     """A method with settings, under the name that the paper gives it.
 
-    `best`: the paper's tuned value of the setting `tuned`, by data set; `grid`: what it was tuned over.
+    `best`: the value of mu by data set. `grid`: what the paper tuned the setting `tuned` over for this very row; empty
+    if it did not. `printed`: whether the paper prints which value was best; if not, the one here is our choice.
     `keys` are `Simulation`'s own keys, `settings` and `server` its tables.
     """
 
@@ -50,6 +51,7 @@ class Row:
     tuned: str = "mu"
     best: Mapping[str, float] = field(default_factory=dict)
     grid: tuple[float, ...] = ()
+    printed: bool = True
     quick: bool = True
 
 
@@ -78,6 +80,7 @@ class Cell:
     keys: Mapping[str, Value]
     tuned: str
     grid: tuple[float, ...]
+    printed: bool
     at: float
     quick: bool
     paper: PaperValue | None
@@ -89,9 +92,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Cells that belong into one table, and one part of the picture.
+    """The cells of one table, and of one part of the picture.
 
-    `target`, of the measure `rounds`: an accuracy, or the row whose last accuracy is to be reached.
+    `target`, of the measures `rounds` and `speed-up`: an accuracy, or the row whose last accuracy is to be reached; of
+    `ratio`: the row that others are divided by.
     `x`: what the columns of a chart of `lines` are.
     """
 
@@ -105,13 +109,17 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A table or a figure of a paper."""
+    """A table or a figure of a paper.
+
+    `unstated`: the conditions that the paper does not state for it, each with where ours come from.
+    """
 
     name: str
     title: str
     source: str
     panels: tuple[Panel, ...]
     notes: tuple[str, ...] = ()
+    unstated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cells(self) -> Iterator[Cell]:
@@ -144,7 +152,7 @@ def cross(columns: Sequence[Column], rows: Sequence[tuple[Row, str]]) -> tuple[C
 
 
 def _cell(row: Row, column: Column, text: str) -> Cell:
-    best = {row.tuned: row.best[column.dataset]} if column.dataset in row.best else {}
+    best = {"mu": row.best[column.dataset]} if column.dataset in row.best else {}
     return Cell(
         row=row.label,
         column=column.label,
@@ -155,6 +163,7 @@ def _cell(row: Row, column: Column, text: str) -> Cell:
         keys={**column.keys, **row.keys},
         tuned=row.tuned,
         grid=row.grid,
+        printed=row.printed,
         at=column.at,
         quick=row.quick and column.quick,
         paper=PaperValue.read(text),

@@ -1,4 +1,4 @@
-"""A recipe's report as Markdown: the paper's numbers beside ours, and everything that was done differently. Pure."""
+"""A recipe's report as Markdown: the paper's numbers next to ours, and everything that was done differently. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moonfed.experiments.papers.deviations import Condition
-from moonfed.experiments.papers.labels import column_label, dataset_label, panel_label
+from moonfed.experiments.papers.labels import column_label, dataset_label, panel_label, stands_in
 from moonfed.experiments.papers.recipe import Cell, Recipe
 from moonfed.experiments.papers.results import PanelResult, Summary, summarise
 
@@ -15,11 +15,12 @@ OURS = "ours"  # the source of a recipe that is no paper's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the numbers alone do not tell. `data` stands in for the paper's data set; empty if nothing does."""
+    """Facts that the numbers alone do not tell. `data`: the set that stands in for the paper's; empty if none does."""
 
     conditions: Sequence[Condition]
-    hardware: str
-    seconds: float  # of all the trials' rounds together, also of those that were reused
+    untuned: Sequence[str] = ()  # settings that the paper tuned, and that stand at a value of our choice
+    hardware: str = ""
+    seconds: float = 0.0  # of all the trials' rounds together, also of those that were reused
     data: str = ""
 
 
@@ -45,16 +46,19 @@ def _source(recipe: Recipe) -> str:
 
 
 def _warning(recipe: Recipe, circumstances: Circumstances) -> list[str]:
-    """Said before the first number."""
-    departures = [
-        f"{condition.name} {condition.ours} instead of {condition.paper}"
+    """Say before the first number in what the runs differ."""
+    deviations = [
+        f"{condition.name} {condition.ours} instead of {condition.full}"
+        + (f" ({condition.source})" if condition.source else "")
         for condition in circumstances.conditions
-        if condition.departs
+        if condition.deviates
     ]
-    if not departures:
+    if circumstances.untuned:
+        deviations.append(f"untuned: {', '.join(circumstances.untuned)}")
+    if not deviations:
         return []
     what = "a full run" if recipe.source == OURS else "the paper's experiment"
-    return [f"> **This is not {what}:** {'; '.join(departures)}. The numbers cannot be compared as they stand."]
+    return [f"> **This is not {what}:** {'; '.join(deviations)}. The numbers cannot be compared as they stand."]
 
 
 def _panel(result: PanelResult, data: str) -> list[str]:
@@ -62,7 +66,7 @@ def _panel(result: PanelResult, data: str) -> list[str]:
     columns = list(dict.fromkeys((cell.dataset, cell.column) for cell, _ in summaries))
     rows = list(dict.fromkeys(cell.row for cell, _ in summaries))
     first = {(cell.dataset, cell.column): cell for cell, _ in reversed(summaries)}
-    fields = {(cell.row, cell.dataset, cell.column): _field(cell, summary) for cell, summary in summaries}
+    fields = {(cell.row, cell.dataset, cell.column): _field(cell, summary, data) for cell, summary in summaries}
     table = [
         [result.panel.x, *(column_label(first[column], data) for column in columns)],
         ["---"] * (1 + len(columns)),
@@ -72,11 +76,23 @@ def _panel(result: PanelResult, data: str) -> list[str]:
     datasets = {cell.dataset for cell, _ in summaries}
     if result.panel.title and all(cell.column for cell, _ in summaries):  # no column tells the data set
         heading += f" ({', '.join(dataset_label(dataset, data) for dataset in datasets)})"
-    return [f"## {heading}", "\n".join(f"| {' | '.join(line)} |" for line in table)]
+    return [f"## {heading}", "\n".join(f"| {' | '.join(line)} |" for line in table), *_paper_alone(summaries, data)]
 
 
-def _field(cell: Cell, summary: Summary) -> str:
-    return summary.text + (f" ({cell.paper.text})" if cell.paper else "")
+def _field(cell: Cell, summary: Summary, data: str) -> str:
+    """A number with the paper's in brackets, unless that is of another data set."""
+    paper = f"({cell.paper.text})" if cell.paper and not stands_in(cell.dataset, data) else ""
+    return f"{summary.text} {paper}".strip()
+
+
+def _paper_alone(summaries: Sequence[tuple[Cell, Summary]], data: str) -> list[str]:
+    """The paper's numbers in a sentence of their own, where they are of another data set than ours."""
+    texts: dict[str, list[str]] = {}
+    for cell, _ in summaries:
+        if cell.paper and stands_in(cell.dataset, data):
+            column = f", {cell.column}" if cell.column else ""
+            texts.setdefault(dataset_label(cell.dataset), []).append(f"{cell.row}{column} {cell.paper.text}")
+    return [f"The paper, on {title}: {'; '.join(found)}." for title, found in texts.items()]
 
 
 def _how(recipe: Recipe, circumstances: Circumstances) -> list[str]:
@@ -88,7 +104,7 @@ def _how(recipe: Recipe, circumstances: Circumstances) -> list[str]:
         rows.append(f"| time of all rounds | {_duration(circumstances.seconds)} | |")
     spread = (
         "± is the sample standard deviation over the trials, for SOLO over the parties of all trials; for samples per"
-        " party, over the parties."
+        " party it is the population's, over the parties."
     )
     return ["## How it was run", "\n".join([*head, *rows]), spread]
 

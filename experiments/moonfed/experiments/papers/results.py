@@ -1,4 +1,4 @@
-"""What simulations came to: trials, and the numbers that tables and figures are made of. Pure."""
+"""Results of simulations: trials, and the numbers that tables and figures are made of. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Trial:
     seed: int
     tuned: float | None = None  # the value of the cell's tuned setting that this trial tried
     accuracy: tuple[float, ...] = ()  # of the global model after round 1, 2 and so on
-    seconds: tuple[float, ...] = ()  # wall time of each round
+    seconds: tuple[float, ...] = ()  # of each round, the parties in turn
     parties: tuple[float, ...] = ()  # accuracy of each party that trained alone
     counts: tuple[tuple[int, ...], ...] = ()  # samples by party and class
 
@@ -55,10 +55,13 @@ def summarise(result: PanelResult, cell: CellResult) -> Summary:
     if result.panel.measure == "accuracy":
         values = final_accuracies(cell.cell, cell.trials)
         return _number(100 * mean(values), 100 * stdev(values) if len(values) > 1 else None)
-    if result.panel.measure == "rounds":
-        return _rounds(cell.trials, targets(result, cell))
+    if result.panel.measure in ("rounds", "speed-up"):
+        return _rounds(result, cell)
     if result.panel.measure == "seconds":
-        return _seconds(cell.trials)
+        value = _seconds(cell)
+        return _number(value, None, digits=max(0, 2 - math.floor(math.log10(max(value, 0.01)))))
+    if result.panel.measure == "ratio":
+        return _number(_seconds(cell) / _seconds(_reference(result, cell)), None, digits=2)
     return _spread(cell.trials)
 
 
@@ -78,12 +81,14 @@ def targets(result: PanelResult, cell: CellResult) -> list[float]:
     """The accuracy to reach, for each trial of a cell: a fixed one, or the last of the reference with that seed."""
     if isinstance(result.panel.target, float):
         return [result.panel.target] * len(cell.trials)
-    place = (result.panel.target, cell.cell.dataset, cell.cell.column)
-    reference = next(
-        other for other in result.cells if (other.cell.row, other.cell.dataset, other.cell.column) == place
-    )
-    last = {trial.seed: trial.accuracy[-1] for trial in reference.trials}
+    last = {trial.seed: trial.accuracy[-1] for trial in _reference(result, cell).trials}
     return [last[trial.seed] for trial in cell.trials]
+
+
+def _reference(result: PanelResult, cell: CellResult) -> CellResult:
+    """The cell of the panel's target row in the same column."""
+    place = (result.panel.target, cell.cell.dataset, cell.cell.column)
+    return next(other for other in result.cells if (other.cell.row, other.cell.dataset, other.cell.column) == place)
 
 
 def best_trials(cell: Cell, trials: Sequence[Trial]) -> tuple[Trial, ...]:
@@ -92,23 +97,32 @@ def best_trials(cell: Cell, trials: Sequence[Trial]) -> tuple[Trial, ...]:
     return max(map(tuple, groups), key=lambda group: mean(final_accuracies(cell, group)))
 
 
-def _rounds(trials: Sequence[Trial], wanted: Sequence[float]) -> Summary:
-    """The mean over the trials that reach their target; how many do is said, unless it is all of them."""
-    needed = [rounds_to(trial.accuracy, target) for trial, target in zip(trials, wanted, strict=True)]
-    reached = [float(rounds) for rounds in needed if rounds is not None]
+def _rounds(result: PanelResult, cell: CellResult) -> Summary:
+    """The mean over the trials that reach their target, as rounds or as all rounds by these.
+
+    The reference itself takes all rounds by definition. Blank where no trial reaches a row's accuracy.
+    """
+    rounds = len(cell.trials[0].accuracy)
+    needed: list[int | None] = [rounds] * len(cell.trials)
+    if cell.cell.row != result.panel.target:
+        wanted = targets(result, cell)
+        needed = [rounds_to(trial.accuracy, target) for trial, target in zip(cell.trials, wanted, strict=True)]
+    reached = [number for number in needed if number is not None]
     if not reached:
-        return Summary(text=f"not in {len(trials[0].accuracy)}")
-    found = _number(mean(reached), stdev(reached) if len(reached) > 1 else None, digits=int(len(reached) > 1))
+        return Summary(text=f">{rounds}" if isinstance(result.panel.target, float) else "")
+    if result.panel.measure == "speed-up":
+        found = _number(mean(rounds / number for number in reached), None, unit="x")
+    else:
+        found = _number(mean(reached), stdev(reached) if len(set(reached)) > 1 else None, digits=int(len(reached) > 1))
     if len(reached) == len(needed):
         return found
     text = f"{found.text} ({len(reached)} of {len(needed)} trials)"
     return Summary(text=text, value=found.value, deviation=found.deviation)
 
 
-def _seconds(trials: Sequence[Trial]) -> Summary:
-    """The median over all rounds, to three digits."""
-    value = median(second for trial in trials for second in trial.seconds)
-    return _number(value, None, digits=max(0, 2 - math.floor(math.log10(max(value, 0.01)))))
+def _seconds(cell: CellResult) -> float:
+    """The median over all rounds."""
+    return median(second for trial in cell.trials for second in trial.seconds)
 
 
 def _spread(trials: Sequence[Trial]) -> Summary:
@@ -117,6 +131,6 @@ def _spread(trials: Sequence[Trial]) -> Summary:
     return _number(mean(map(mean, sizes)), mean(map(pstdev, sizes)), digits=0)
 
 
-def _number(value: float, deviation: float | None, *, digits: int = 1) -> Summary:
-    text = f"{value:,.{digits}f}" + ("" if deviation is None else f" ± {deviation:,.{digits}f}")
+def _number(value: float, deviation: float | None, *, digits: int = 1, unit: str = "") -> Summary:
+    text = f"{value:,.{digits}f}{unit}" + ("" if deviation is None else f" ± {deviation:,.{digits}f}")
     return Summary(text=text, value=value, deviation=deviation)

@@ -18,7 +18,7 @@ import numpy as np
 
 from moonfed.experiments.fleet.results import SimulationResult
 from moonfed.experiments.papers.charts import draw_recipe
-from moonfed.experiments.papers.deviations import conditions
+from moonfed.experiments.papers.deviations import conditions, untuned
 from moonfed.experiments.papers.labels import column_label
 from moonfed.experiments.papers.options import Options, choose
 from moonfed.experiments.papers.presets import DATA
@@ -93,7 +93,8 @@ def reproduce(recipe: Recipe, workshop: Workshop) -> Reproduction:
     write_durably(files.rows, "".join(json.dumps(row) + "\n" for row in rows).encode())
     _draw(files.picture, chosen, results, workshop)
     circumstances = Circumstances(
-        conditions=conditions(trained, options),
+        conditions=conditions(recipe, trained, options),
+        untuned=untuned(trained, options),
         hardware=workshop.hardware,
         seconds=sum(row.get("seconds", 0.0) for row in rows),
         data=_stand_in(chosen, options),
@@ -136,7 +137,7 @@ def _trials(cell: Cell, workshop: Workshop) -> Iterator[tuple[Trial, list[dict[s
                 seed=seed,
                 tuned=tuned,
                 accuracy=tuple(entry.accuracy for entry in result.rounds),
-                seconds=tuple(entry.seconds for entry in result.rounds),
+                seconds=tuple(entry.party_seconds or entry.seconds for entry in result.rounds),
                 parties=tuple(entry.accuracy for entry in result.parties),
             )
             tried = "" if tuned is None else f", {cell.tuned} {tuned:g}"

@@ -12,7 +12,7 @@ from typing import Any
 from moonfed.experiments.papers.options import Options
 from moonfed.experiments.papers.presets import AUTHORS_SPLIT, DATA, paper_rounds
 from moonfed.experiments.papers.recipe import Cell
-from moonfed.experiments.simulation import SOLO, Simulation, Value, from_document
+from moonfed.experiments.simulation import POOLED, SOLO, Simulation, Value, from_document
 
 DEFAULTS: Mapping[str, Value] = {
     "beta": 0.5,
@@ -26,6 +26,7 @@ DEFAULTS: Mapping[str, Value] = {
     "first_stage_rounds": 90,
 }
 SOLO_EPOCHS = 300
+OF_PARTIES = ("parties", "cohort", "partition", "partition_seed", "beta")  # nothing to pooled data
 DECAYING = ("fedssc", "fedssc-two-stage", "fedssc-local-contrast", "fedproc")  # mu_glob falls until the last round
 DECAY_START = 5
 TWO_STAGE, FIRST_STAGE = "fedssc-two-stage", 0.9  # of the rounds
@@ -46,6 +47,8 @@ def simulation_of(cell: Cell, options: Options, *, seed: int, tuned: float | Non
         keys |= AUTHORS_SPLIT
     if options.quick:
         _make_quick(keys, settings, cell, options)
+    if cell.method == POOLED:
+        keys = {key: value for key, value in keys.items() if key not in OF_PARTIES}
     if cell.method == SOLO:
         keys = {key: value for key, value in keys.items() if key not in ("rounds", "cohort")}
         settings["epochs"] = _solo_epochs(rounds, settings) if options.rounds or options.quick else SOLO_EPOCHS
