@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.report import Figure, Tables, progress
 from moonfed.encoded_models import decode_model, encode_model
-from moonfed.encodings import KNOWN, parse_encoding
+from moonfed.encodings import known_encodings, parse_encoding
 from moonfed.schema import TensorSpec, model_size
 from moonfed.tensors import write_model
 
@@ -27,7 +27,7 @@ def measure_encodings(values: int = VALUES) -> Tables:
         write_model(files["begun"], specs, [begun])
         write_model(files["trained"], specs, [begun + generator.normal(0, 0.001, size).astype(np.float32)])
         write_model(files["zero"], specs, [np.zeros(size, np.float32)])
-        for name in KNOWN[1:]:
+        for name in known_encodings()[1:]:
             progress(f"encoding and decoding {4 * size / 1e6:.1f} MB, {name}")
             encoding = parse_encoding("encoding", name)
             base = files["begun"] if encoding.lossy else None

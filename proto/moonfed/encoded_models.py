@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
@@ -15,19 +16,21 @@ from typing import BinaryIO
 import numpy as np
 
 from moonfed.compression import compress, decompress, largest_compressed
-from moonfed.encodings import BLOCK, Encoding, blocks, encoded_specs, scales_name, values_name
+from moonfed.encodings import NUMBER_FORMATS, Encoding
+from moonfed.encodings.base import BLOCK, DTYPES, Floats, NumberFormat, Part
+from moonfed.encodings.bfloat16 import Bfloat16
 from moonfed.errors import InvalidInput, SchemaMismatch
-from moonfed.quantisation import DTYPES, NO_SCALES, Floats, Numbers, quantise, restore
-from moonfed.schema import FLOAT32, INT8, ITEM_SIZE, ITEM_SIZES, TensorSpec, model_size
+from moonfed.schema import FLOAT32, ITEM_SIZE, ITEM_SIZES, TensorSpec, model_size
 from moonfed.tensors import HEADER_ALLOWANCE, check_layout, file_size, header_bytes
 
 SLICE = 256 * BLOCK  # values at once; they stay in the processor's cache
+STATISTICS = "values:"  # before a statistic's name, where those of parameters have prefixes, too
 
 Read = Callable[[int], Floats]  # the next so many values
 
 
 def largest_file(specs: Sequence[TensorSpec], encoding: Encoding) -> int:
-    """Bytes that a file with these tensors may have in an encoding, whoever wrote it."""
+    """Return the bytes that a file with these tensors may have in an encoding, whoever wrote it."""
     plain = _largest_plain(specs, encoding)
     return largest_compressed(plain) if encoding.compressed else plain
 
@@ -42,7 +45,7 @@ def encode_model(
     error: Path | None = None,
     new_error: Path | None = None,
 ) -> None:
-    """Writes a checked model, with these tensors, in an encoding.
+    """Write a checked model, with these tensors, in an encoding.
 
     `begun_with`: a model; what is encoded of the parameters is their change from it. `error`: a file of the parameters,
     added to that; `new_error` is written likewise, with what the encoding lost of the sum (error feedback: Seide et al.
@@ -58,16 +61,15 @@ def encode_model(
             values, base = trained(count), before(count)
             if spec.kind == "parameter":
                 values = _change(values, base, kept(count), spec)
-            numbers, scales = quantise(values, encoded.dtype(spec))
-            encoded.write(spec, start, numbers, scales)
+            decoded = encoded.write(spec, start, values)
             if left and spec.kind == "parameter":
-                left.write((values - restore(numbers, scales)).data)
+                left.write((values - decoded).data)
 
 
 def decode_model(
     source: Path, target: Path, specs: Sequence[TensorSpec], encoding: Encoding, *, begun_with: Path | None = None
 ) -> None:
-    """Writes the float32 model that an encoded file stands for; `begun_with`: what its parameters are changes from.
+    """Write the float32 model that an encoded file stands for; `begun_with`: what its parameters are changes from.
 
     Raises SchemaMismatch, naming the tensor, or InvalidInput for a file that is no such model. Values that are not
     finite are left to whoever checks the model.
@@ -78,13 +80,13 @@ def decode_model(
         encoded = _EncodedFile(file, specs, encoding)
         before, writing = _reader(stack, begun_with, specs), _create(stack, target, specs)
         for spec, first, count in _pieces(specs):
-            values, base = restore(*encoded.read(spec, first, count)), before(count)
+            values, base = encoded.read(spec, first, count), before(count)
             with np.errstate(over="ignore", invalid="ignore"):
                 writing.write((values + base if spec.kind == "parameter" else values).data)
 
 
 def _pieces(specs: Sequence[TensorSpec]) -> Iterator[tuple[TensorSpec, int, int]]:
-    """A model's values: of this tensor, from this one on, so many. A piece begins with a block."""
+    """Yield a model's pieces: a tensor, its first value and their number. A piece begins with a block."""
     for spec in specs:
         for start in range(0, spec.size, SLICE):
             yield spec, start, min(SLICE, spec.size - start)
@@ -99,49 +101,77 @@ def _change(values: Floats, base: Floats, error: Floats, spec: TensorSpec) -> Fl
 
 
 class _EncodedFile:
-    """The numbers and scales of an uncompressed encoded file, each at its place."""
+    """The parts of an uncompressed encoded file, each at its offset."""
 
     def __init__(self, file: BinaryIO, specs: Sequence[TensorSpec], encoding: Encoding) -> None:
-        """The values begin where the file stands."""
-        self._file, self._encoding = file, encoding
+        """The values begin at the file's position."""
+        self._file, self._layout = file, _Layout(encoding)
         encoded = encoded_specs(specs, encoding)
         offsets = accumulate((spec.bytes for spec in encoded), initial=file.tell())
-        self._places = {spec.name: (spec.dtype, offset) for spec, offset in zip(encoded, offsets, strict=False)}
+        self._offsets = {spec.name: offset for spec, offset in zip(encoded, offsets, strict=False)}
 
-    def dtype(self, spec: TensorSpec) -> str:
-        """Of a tensor's numbers."""
-        return self._places[values_name(spec, self._encoding)][0]
+    def write(self, spec: TensorSpec, start: int, values: Floats) -> Floats:
+        """Encode values, from the tensor's `start` on; the values that they will be decoded to."""
+        number_format, parts = self._layout.of(spec)
+        numbers = number_format.encode(values)
+        for part, content in zip(parts, numbers, strict=True):
+            self._seek(part, spec, start)
+            self._file.write(np.ascontiguousarray(content, DTYPES[part.dtype]).data)
+        return number_format.decode(numbers)
 
-    def write(self, spec: TensorSpec, start: int, numbers: Numbers, scales: Floats) -> None:
-        """Puts numbers, from the tensor's `start` on, and their scales to their places."""
-        self._seek(values_name(spec, self._encoding), start)
-        self._file.write(numbers.data)
-        if scales.size:
-            self._seek(scales_name(spec), start // BLOCK)
-            self._file.write(scales.data)
+    def read(self, spec: TensorSpec, start: int, count: int) -> Floats:
+        """Decode `count` values, from the tensor's `start` on; SchemaMismatch for senseless content."""
+        number_format, parts = self._layout.of(spec)
+        numbers = []
+        for part in parts:
+            self._seek(part, spec, start)
+            content = self._file.read(ITEM_SIZES[part.dtype] * part.elements(count))
+            numbers.append(np.frombuffer(content, DTYPES[part.dtype]))
+        if problem := number_format.find_problem(numbers):
+            raise SchemaMismatch(f"tensor {spec.name!r} {problem}")
+        return number_format.decode(numbers)
 
-    def read(self, spec: TensorSpec, start: int, count: int) -> tuple[Numbers, Floats]:
-        """So many numbers, from the tensor's `start` on, and their scales; SchemaMismatch for a senseless scale."""
-        numbers = self._read(values_name(spec, self._encoding), start, count)
-        if self.dtype(spec) != INT8:
-            return numbers, NO_SCALES
-        scales = self._read(scales_name(spec), start // BLOCK, blocks(count))
-        if not (np.isfinite(scales) & (scales >= 0)).all():
-            raise SchemaMismatch(f"tensor {spec.name!r} has a scale below 0, NaN or infinite; it must be finite")
-        return numbers, scales
+    def _seek(self, part: Part, spec: TensorSpec, start: int) -> None:
+        self._file.seek(self._offsets[part.prefix + spec.name] + ITEM_SIZES[part.dtype] * (start // part.values))
 
-    def _read(self, name: str, start: int, count: int) -> Numbers:
-        dtype = self._seek(name, start)
-        return np.frombuffer(self._file.read(ITEM_SIZES[dtype] * count), DTYPES[dtype])
 
-    def _seek(self, name: str, start: int) -> str:
-        dtype, offset = self._places[name]
-        self._file.seek(offset + ITEM_SIZES[dtype] * start)
-        return dtype
+class _Layout:
+    """The number format and the parts of every tensor in an encoding."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._parameters = NUMBER_FORMATS.select(encoding.number)()
+        prefix = STATISTICS if any(part.prefix for part in self._parameters.parts) else ""
+        bfloat16 = Bfloat16()
+        self._statistics = (
+            (bfloat16, tuple(replace(part, prefix=prefix) for part in bfloat16.parts))
+            if encoding.lossy
+            else (self._parameters, self._parameters.parts)
+        )
+
+    def of(self, spec: TensorSpec) -> tuple[NumberFormat, tuple[Part, ...]]:
+        """Return the format of a tensor, and its parts."""
+        return self._statistics if spec.kind == "statistic" else (self._parameters, self._parameters.parts)
+
+
+def encoded_specs(specs: Sequence[TensorSpec], encoding: Encoding) -> tuple[TensorSpec, ...]:
+    """Return the tensors of a file that holds these in an encoding, uncompressed, in their order in the file."""
+    layout = _Layout(encoding)
+    found = [
+        TensorSpec(
+            part.prefix + spec.name,
+            spec.shape if part.values == 1 else (part.elements(spec.size),),
+            spec.kind,
+            part.dtype,
+        )
+        for spec in specs
+        for part in layout.of(spec)[1]
+    ]
+    # The widest numbers first, as the safetensors library orders them, so that all lie aligned.
+    return tuple(sorted(found, key=lambda spec: -ITEM_SIZES[spec.dtype]))
 
 
 def _reader(stack: ExitStack, model: Path | None, specs: Sequence[TensorSpec]) -> Read:
-    """Reads a checked float32 file with these tensors from its first value on; none is read as zeros."""
+    """Read a checked float32 file with these tensors from its first value on; none is read as zeros."""
     if model is None:
         return lambda count: np.zeros(count, np.float32)
     file = stack.enter_context(model.open("rb"))
@@ -150,7 +180,7 @@ def _reader(stack: ExitStack, model: Path | None, specs: Sequence[TensorSpec]) -
 
 
 def _create(stack: ExitStack, path: Path, specs: Sequence[TensorSpec]) -> BinaryIO:
-    """A new file with these tensors' header."""
+    """Create a file with these tensors' header."""
     file = stack.enter_context(path.open("wb"))
     file.write(header_bytes(specs))
     return file
@@ -162,7 +192,7 @@ def _largest_plain(specs: Sequence[TensorSpec], encoding: Encoding) -> int:
 
 @contextmanager
 def _to_be_compressed(target: Path, encoding: Encoding) -> Iterator[Path]:
-    """The file to write; what is written becomes `target`, compressed if the encoding says so."""
+    """Open the file to write; its content becomes `target`, compressed if the encoding says so."""
     if not encoding.compressed:
         yield target
         return
@@ -173,7 +203,7 @@ def _to_be_compressed(target: Path, encoding: Encoding) -> Iterator[Path]:
 
 @contextmanager
 def _decompressed(source: Path, target: Path, specs: Sequence[TensorSpec], encoding: Encoding) -> Iterator[Path]:
-    """The file to read; a compressed one lies decompressed beside `target` meanwhile."""
+    """Open the file to read; a compressed one is decompressed next to `target` meanwhile."""
     if not encoding.compressed:
         yield source
         return
@@ -184,7 +214,7 @@ def _decompressed(source: Path, target: Path, specs: Sequence[TensorSpec], encod
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A file that is gone afterwards."""
+    """Name a temporary file next to a path."""
     plain = path.with_name(f"{path.name}.plain")
     try:
         yield plain

@@ -20,9 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from moonfed.encoded_models import SLICE, decode_model, encode_model, largest_file
-from moonfed.encodings import BLOCK, KNOWN, Encoding, Encodings, parse_encoding
+from moonfed.encodings import NUMBER_FORMATS, Encoding, Encodings, known_encodings, parse_encoding
+from moonfed.encodings.base import BLOCK, Floats, NumberFormat, Numbers
+from moonfed.encodings.bfloat16 import Bfloat16
+from moonfed.encodings.int8 import Int8
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
-from moonfed.quantisation import Floats, quantise, restore
+from moonfed.registry import find_problem
 from moonfed.schema import BFLOAT16, INT8
 from moonfed.tensors import TensorSpec, file_size, model_size, open_model, split, write_model
 
@@ -36,6 +39,7 @@ SPECS = (
 )
 PARAMETERS = tuple(spec for spec in SPECS if spec.kind == "parameter")
 SIZE = model_size(SPECS)
+KNOWN = known_encodings()
 LOSSY = [name for name in KNOWN if not name.startswith("float32")]
 LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
 CHANGES = st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), min_size=1, max_size=4)  # place, byte
@@ -50,6 +54,32 @@ def model(path: Path, values: Floats, specs: tuple[TensorSpec, ...] = SPECS) -> 
 def random_model(path: Path, seed: int = 0, deviation: float = 1.0, specs: tuple[TensorSpec, ...] = SPECS) -> Path:
     values = np.random.default_rng(seed).normal(0, deviation, model_size(specs)).astype(np.float32)
     return model(path, values, specs)
+
+
+def quantise(values: Floats, dtype: str) -> tuple[Numbers, Floats]:
+    if dtype == BFLOAT16:
+        return Bfloat16().encode(values)[0], np.zeros(0, np.float32)
+    scales, numbers = Int8().encode(values)
+    return numbers, scales
+
+
+def restore(numbers: Numbers, scales: Floats) -> Floats:
+    return Bfloat16().decode([numbers]) if numbers.dtype == np.uint16 else Int8().decode([scales, numbers])
+
+
+@pytest.mark.parametrize("name", NUMBER_FORMATS)
+def test_a_number_formats_entry_is_complete(name: str) -> None:
+    entry = NUMBER_FORMATS[name]
+    assert find_problem(name, entry, NumberFormat) == ""
+    assert len({part.prefix for part in entry.parts}) == len(entry.parts)
+    assert all(BLOCK % part.values == 0 for part in entry.parts)
+
+
+def test_no_two_number_formats_give_the_same_values() -> None:
+    """One that falls through to float32, or to another, would."""
+    values = np.random.default_rng(1).normal(size=1000).astype(np.float32)
+    found = [entry().decode(entry().encode(values)).tobytes() for entry in NUMBER_FORMATS.values()]
+    assert len(set(found)) == len(found)
 
 
 def int8_by_definition(values: Floats) -> Floats:
@@ -372,7 +402,9 @@ def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
 
 
 def test_a_devices_light_process_names_encodings_without_numpy() -> None:
-    script = "import sys; from moonfed.encodings import KNOWN; print('numpy' in sys.modules, *KNOWN)"
+    script = (
+        "import sys; from moonfed.encodings import known_encodings; print('numpy' in sys.modules, *known_encodings())"
+    )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert told == ["False", "float32", "float32+zstd", "bfloat16", "bfloat16+zstd", "int8", "int8+zstd"]
 

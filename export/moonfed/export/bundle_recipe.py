@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from moonfed.errors import InvalidInput
-from moonfed.export.methods import METHODS, Method
+from moonfed.export.methods import METHODS
+from moonfed.export.methods.base import Method
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.export.optimiser import Sgd
 from moonfed.manifest import InputSpec

@@ -27,7 +27,8 @@ def catalogue() -> dict[str, Any]:
             for name, method in METHODS.items()
         },
         "server_rules": {
-            name: {"about": _about(rule.__doc__), "settings": _defaults(rule)} for name, rule in SERVER_RULES.items()
+            name: {"about": _about(sys.modules[rule.__module__].__doc__), "settings": _defaults(rule)}
+            for name, rule in SERVER_RULES.items()
         },
     }
 

@@ -1,10 +1,10 @@
-"""What a plan does with its lists of tensors, for scripts."""
+"""Lists of tensors in TorchScript, which eager PyTorch calls tuples."""
 
 import torch
 
 
 def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """Copies tensors of the same shapes; a copy alone would broadcast what does not fit."""
+    """Copy tensors of the same shapes; a copy alone would broadcast what does not fit."""
     if len(targets) != len(sources):
         raise ValueError("the model has " + str(len(sources)) + " tensors; the plan has " + str(len(targets)))
     with torch.no_grad():
@@ -15,7 +15,7 @@ def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 
 
 def lie_channels_last(tensors: list[torch.Tensor]) -> bool:
-    """Whether any tensor does; one that lies both ways, such as the weights of a 1x1 convolution, does not count."""
+    """Return whether any tensor does; one that lies both ways, as 1x1 convolutions' weights, does not count."""
     for tensor in tensors:  # noqa: SIM110 - not in scripts
         if tensor.dim() == 4 and not tensor.is_contiguous():
             return True
@@ -23,5 +23,17 @@ def lie_channels_last(tensors: list[torch.Tensor]) -> bool:
 
 
 def pick(tensors: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
-    """The tensors at those places."""
+    """Return the tensors at those places."""
     return [tensors[place] for place in places]
+
+
+def difference(left: list[torch.Tensor], right: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return left − right, one kernel for the whole list on an accelerator."""
+    found: list[torch.Tensor] = torch._foreach_sub(left, right)  # type: ignore[assignment]
+    return found
+
+
+def squared_norm(vector: list[torch.Tensor]) -> torch.Tensor:
+    """Return ‖·‖² of all tensors together, a scalar."""
+    norms: list[torch.Tensor] = torch._foreach_norm(vector)  # type: ignore[assignment]
+    return torch.stack(norms).square().sum()

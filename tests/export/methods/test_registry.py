@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from moonfed.errors import InvalidInput
-from moonfed.export.methods import METHODS, ExchangeShapes
+from moonfed.export.methods import METHODS
+from moonfed.export.methods.base import ExchangeShapes, Method
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.manifest import DEVICE_STATE, DOWNLINK, UPLINK
 from moonfed.plan import load_plan
+from moonfed.registry import find_problem
 from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.support.eager_reference import cross_entropy, descend, distance_term, network_with, weights_of
 from tests.support.plan_rounds import (
@@ -29,17 +31,47 @@ from tests.support.plan_rounds import (
 )
 
 SMOOTH = smooth_network()
-NAMES = [
-    "fedavg", "fedprox", "scaffold", "moon", "l2", "fedssc", "fedproc", "fedssc-two-stage", "fedssc-local-contrast",
-    "solo",
-]  # fmt: skip
 
 
-def test_all_methods_of_the_papers_are_here() -> None:
-    assert list(METHODS) == NAMES
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_entry_is_complete(name: str) -> None:
+    assert find_problem(name, METHODS[name], Method) == ""
 
 
-@pytest.mark.parametrize("name", NAMES)
+def received_roles(method: Method, network: Network) -> dict[str, list[torch.Tensor]]:
+    """Something for every role that a device in mid-run has."""
+    specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")
+    shapes = ExchangeShapes(parameters=specs, classes=10, width=WIDTH)
+    received = {}
+    for seed, (role, tensors) in enumerate({**method.downlink(shapes), **method.device_state(shapes)}.items(), start=2):
+        chance = torch.Generator().manual_seed(seed)
+        received[role] = [0.01 + torch.rand(spec.shape, generator=chance) / 10 for spec in tensors]
+    return received
+
+
+def test_no_two_methods_train_the_same_model(new_plan: NewPlan) -> None:
+    """An objective whose own part is never reached would train FedAvg's. SOLO is FedAvg without a fleet."""
+    found = {}
+    for name, entry in METHODS.items():
+        method = entry()
+        models = other_models(SMOOTH, 1 + method.previous_models)
+        values = hyperparameters(**method.coefficients())
+        found[name] = run_round(
+            new_plan(SMOOTH, name),
+            models[0],
+            batches(SMALL_IMAGE, 3, 20, seed=1),
+            values,
+            previous=models[1:],
+            received=received_roles(method, SMOOTH),
+        ).model
+    assert largest_difference(found.pop("solo"), found["fedavg"]) == 0
+    names = list(found)
+    for number, name in enumerate(names):
+        for other in names[number + 1 :]:
+            assert largest_difference(found[name], found[other]) > 0, (name, other)
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_a_plan_holds_no_weights(name: str, cnn: Network) -> None:
     method = METHODS[name]()
     content = plan_bytes(compile_plan(cnn, method, hyperparameters(**method.coefficients()), model="tested"))
@@ -49,7 +81,7 @@ def test_a_plan_holds_no_weights(name: str, cnn: Network) -> None:
     assert tensors < 1000 < weights / 100
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", METHODS)
 def test_results_are_those_that_the_method_announces(name: str, cnn: Network, new_plan: NewPlan) -> None:
     method = METHODS[name]()
     shapes = ExchangeShapes(parameters=(), classes=10, width=256)
@@ -62,7 +94,7 @@ def test_results_are_those_that_the_method_announces(name: str, cnn: Network, ne
     assert set(method.schedules()) <= set(method.coefficients())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_plan_remembers_nothing_of_the_device_that_it_trained_before(
     name: str, new_plan: NewPlan, tmp_path: Path
 ) -> None:
@@ -72,12 +104,7 @@ def test_a_plan_remembers_nothing_of_the_device_that_it_trained_before(
     for module in network.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = None  # its statistics then depend on how many batches it has seen
-    specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")
-    shapes = ExchangeShapes(parameters=specs, classes=10, width=WIDTH)
-    received = {
-        role: [0.01 + torch.rand(spec.shape, generator=torch.Generator().manual_seed(2)) / 10 for spec in tensors]
-        for role, tensors in {**method.downlink(shapes), **method.device_state(shapes)}.items()
-    }
+    received = received_roles(method, network)
     values = hyperparameters(**method.coefficients())
     values |= {"measure_inexactness": 1.0} if "measure_inexactness" in values else {}
     used = new_plan(network, name)
@@ -94,23 +121,24 @@ def test_a_plan_remembers_nothing_of_the_device_that_it_trained_before(
         assert largest_difference(list(found.results[role]), list(tensors)) == 0, role
 
 
-def test_what_the_rest_of_moonfed_reads_of_a_method() -> None:
-    table = {
-        name: (m.previous_models, m.frozen_encoders, m.exchanges, m.default_epochs, m.prototype_devices)
-        for name, m in ((name, METHODS[name]()) for name in NAMES)
-    }
-    assert table == {
-        "fedavg": (0, 0, True, 10, 0),
-        "fedprox": (0, 0, True, 10, 0),
-        "scaffold": (0, 0, True, 10, 0),
-        "moon": (1, 2, True, 10, 0),
-        "l2": (0, 1, True, 10, 0),
-        "fedssc": (1, 2, True, 10, 1),
-        "fedproc": (0, 0, True, 10, 0),
-        "fedssc-two-stage": (1, 2, True, 10, 1),
-        "fedssc-local-contrast": (1, 2, True, 10, 1),
-        "solo": (0, 0, False, 300, 0),
-    }
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fedavg", (0, 0, True, 10, 0)),
+        ("fedprox", (0, 0, True, 10, 0)),
+        ("scaffold", (0, 0, True, 10, 0)),
+        ("moon", (1, 2, True, 10, 0)),
+        ("l2", (0, 1, True, 10, 0)),
+        ("fedssc", (1, 2, True, 10, 1)),
+        ("fedproc", (0, 0, True, 10, 0)),
+        ("fedssc-two-stage", (1, 2, True, 10, 1)),
+        ("fedssc-local-contrast", (1, 2, True, 10, 1)),
+        ("solo", (0, 0, False, 300, 0)),
+    ],
+)
+def test_the_papers_methods_as_the_rest_of_moonfed_reads_them(name: str, expected: tuple[object, ...]) -> None:
+    m = METHODS[name]()
+    assert (m.previous_models, m.frozen_encoders, m.exchanges, m.default_epochs, m.prototype_devices) == expected
 
 
 def test_twenty_steps_of_l2_equal_eager_training(new_plan: NewPlan) -> None:

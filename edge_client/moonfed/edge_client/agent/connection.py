@@ -18,7 +18,7 @@ from moonfed.edge_client.agent.stream_timeout import while_wanted
 from moonfed.edge_client.agent.throttle import Throttle, slowed
 from moonfed.edge_client.agent.upload import UpdateUpload, submit
 from moonfed.edge_client.state.round_store import StoredRound
-from moonfed.encodings import KNOWN
+from moonfed.encodings import known_encodings
 from moonfed.errors import MoonfedError, TooLate, Unavailable
 from moonfed.identity import Identity, signing_request
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
@@ -99,7 +99,7 @@ class Connection:
             samples=samples,
             runs=runs,
             labels=labels or {},
-            encodings=KNOWN,
+            encodings=known_encodings(),
         )
         try:
             replies = self._method(lambda fleet: fleet.Connect)(request, timeout=seconds)

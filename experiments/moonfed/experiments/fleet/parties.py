@@ -16,7 +16,7 @@ from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.training.rng import steps_per_epoch
 from moonfed.edge_client.worker.messages import Job
-from moonfed.encodings import KNOWN
+from moonfed.encodings import known_encodings
 from moonfed.errors import Corrupt, MoonfedError
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import Layout
@@ -56,7 +56,7 @@ class Fleet:
             plan_interfaces=(PLAN_INTERFACE,),
             platform={},
             samples=party.samples,
-            encodings=KNOWN,
+            encodings=known_encodings(),
         )
         async with self.federation.devices.attend(introduction) as session:
             async for assignment in session.assignments():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line import print_json
+from moonfed.export.methods import METHODS
 from moonfed.operator import JsonOption
 from moonfed.registry import read_pairs
 from moonfed.server_rules import SERVER_RULES, read_server_rule
@@ -28,12 +29,7 @@ def bundle(
     projection: Annotated[
         str, typer.Option(metavar="WIDTH|none", help="The projection head's output; none: no head.")
     ] = "256",
-    method: Annotated[
-        str,
-        typer.Option(
-            help="fedavg, fedprox, scaffold, moon, l2, fedssc, fedproc, fedssc-two-stage or fedssc-local-contrast."
-        ),
-    ] = "fedavg",
+    method: Annotated[str, typer.Option(help=f"The local objective: {', '.join(METHODS)}.")] = "fedavg",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method or of local training; see `methods`."),

@@ -1,12 +1,13 @@
-"""What a learning method is to the rest of `export`: settings, and an objective that TorchScript can compile.
+"""The interface of a learning method: settings, and an objective that TorchScript can compile.
 
 A method is one module of this folder plus one line of the registry in `export.methods`. Its objective is an `Objective`
 that overrides the hooks it needs; those of this base do nothing, and cost nothing once TorchScript has inlined them.
 Legend: B samples, C classes, D width of a representation, R references: the global model's and the previous ones'.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -16,7 +17,7 @@ from moonfed.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class ExchangeShapes:
-    """What the shapes of the things that a method exchanges follow from."""
+    """The sizes that the shapes of a method's exchanged tensors follow from."""
 
     parameters: tuple[TensorSpec, ...]  # the model's trained tensors, in the manifest's order
     classes: int
@@ -24,7 +25,7 @@ class ExchangeShapes:
 
 
 class Objective(torch.nn.Module):
-    """A round's local objective: scripted hooks, in the order in which a round calls them.
+    """A round's local objective: scripted hooks, in the order of their calls.
 
     `parameters`: the model's trained tensors, in the manifest's order. `coefficients`: the round's hyperparameters,
     the optimiser's and the method's. What a hook keeps for a later one is created in `begin`, so that the saved plan
@@ -37,21 +38,21 @@ class Objective(torch.nn.Module):
         received: dict[str, list[torch.Tensor]],
         coefficients: dict[str, float],
     ) -> None:
-        """The round begins: `parameters` hold the global model; an absent role of `received` counts as zeros."""
+        """Begin a round: `parameters` hold the global model; an absent role of `received` counts as zeros."""
 
     def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
-        """References per sample that the loss wants, given the previous models at hand: 0 or 1 + previous."""
+        """Return the references per sample that the loss needs, with the previous models at hand: 0 or 1 + previous."""
         return 0
 
     def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
-        """What the loss wants of the frozen encoders' representations [B, R, D], which a device keeps for a round.
+        """Return what the loss needs of the frozen encoders' representations [B, R, D]; a device keeps it for a round.
 
         Without gradients. By default the representations themselves.
         """
         return representations_BRD
 
     def trains_encoder(self, previous: int, coefficients: dict[str, float]) -> bool:
-        """Whether this round trains encoder and head; if not, they are in eval mode and out of reach of gradients."""
+        """Return whether this round trains encoder and head; if not, they are in eval mode and get no gradients."""
         return True
 
     def forward(
@@ -62,7 +63,7 @@ class Objective(torch.nn.Module):
         references_BRD: torch.Tensor,  # noqa: N803
         coefficients: dict[str, float],
     ) -> torch.Tensor:
-        """The batch's loss, a scalar; without gradients if it depends on no parameter. `references` may be empty."""
+        """Return the batch's loss, a scalar; without gradients if it depends on no parameter."""
         raise NotImplementedError
 
     def regularise(
@@ -72,19 +73,19 @@ class Objective(torch.nn.Module):
         parameters: list[torch.Tensor],
         coefficients: dict[str, float],
     ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
-        """The batch's loss and gradients with what depends on the parameters alone; None where there is none."""
+        """Return the batch's loss and gradients with what depends on the parameters alone; None where there is none."""
         return loss, gradients
 
     def after_step(
         self, parameters: list[torch.Tensor], coefficients: dict[str, float], skip: torch.Tensor | None
     ) -> None:
-        """Changes the parameters in place after each of the optimiser's steps, outside its momentum.
+        """Change the parameters in place after each of the optimiser's steps, outside its momentum.
 
         `skip`: a scalar that is 1 if the optimiser skipped the step and 0 if not; None if it skips none.
         """
 
     def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
-        """Whether `survey` is to see all samples before the first step (False) or after the last (True)."""
+        """Return whether `survey` must see all samples before the first step (False) or after the last (True)."""
         return False
 
     def survey(
@@ -95,22 +96,22 @@ class Objective(torch.nn.Module):
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
-        """Sees a batch in eval mode, without augmentation; `steps` is 0 before training. Gradients can be taken."""
+        """See a batch in eval mode, without augmentation; `steps` is 0 before training. Gradients can be taken."""
 
     def results(
         self, parameters: list[torch.Tensor], steps: int, coefficients: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
-        """What the round leaves beside the model, by role; `steps` is the number that the optimiser took."""
+        """Return the round's results beside the model, by role; `steps` is the number that the optimiser took."""
         nothing: dict[str, list[torch.Tensor]] = {}
         return nothing
 
     def metrics(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> dict[str, float]:
-        """What the objective measured in the round, by name."""
+        """Return the objective's measurements of the round, by name."""
         nothing: dict[str, float] = {}
         return nothing
 
 
-class Method:
+class Method(ABC):
     """A method's settings: a frozen dataclass, checked when it is made, whose defaults are the paper's.
 
     The base is a method that exchanges the model and compares it with none. A setting of the same name replaces a
@@ -123,42 +124,39 @@ class Method:
 
     @property
     def previous_models(self) -> int:
-        """How many previous local models a round begins with, at most."""
+        """The number of previous local models that a round begins with, at most."""
         return 0
 
     @property
     def frozen_encoders(self) -> int:
-        """How many frozen copies of encoder and head the plan holds: memory that a method without references saves."""
+        """The number of frozen copies of encoder and head in the plan, which cost memory."""
         return 0
 
     @property
     def prototype_devices(self) -> int:
-        """Whose class means make a class's prototype, drawn anew each round; 0: all, or there are no prototypes."""
+        """The number of devices drawn each round for a class's prototype; 0: all, or there are no prototypes."""
         return 0
 
     def coefficients(self) -> dict[str, float]:
-        """The hyperparameters that the objective reads, by name; a coordinator may change them from round to round."""
+        """Return the hyperparameters that the objective reads, by name; schedules may change them by the round."""
         return {}
 
     def schedules(self) -> dict[str, Schedule]:
-        """Those of them that change by the round."""
+        """Return the schedules of the hyperparameters that change by the round."""
         return {}
 
     def downlink(self, shapes: ExchangeShapes) -> Roles:
-        """Global state that a round begins with, beside the model."""
+        """Return the global state that a round begins with, beside the model."""
         return {}
 
     def uplink(self, shapes: ExchangeShapes) -> Roles:
-        """What an update consists of, beside the model."""
+        """Return the parts of an update, beside the model."""
         return {}
 
     def device_state(self, shapes: ExchangeShapes) -> Roles:
-        """What a device keeps of a round in which it was counted."""
+        """Return the state that a device keeps of a round in which it was counted."""
         return {}
 
+    @abstractmethod
     def objective(self) -> Objective:
-        """The local objective, new."""
-        raise NotImplementedError
-
-
-MethodClass = type[Any]  # of a Method; mypy cannot know the settings that each takes
+        """Construct the local objective."""

@@ -27,7 +27,7 @@ import torch.nn.functional as F  # noqa: N812
 from moonfed.errors import InvalidInput
 from moonfed.export.methods.base import Method, Objective
 from moonfed.export.methods.fedavg import CrossEntropy
-from moonfed.export.methods.vectors import difference, squared_norm
+from moonfed.export.script_utils import difference, squared_norm
 from moonfed.validate import require_at_least, require_whole
 
 

@@ -1,0 +1,55 @@
+"""The interface of a number format: float32 to fewer bits and back, the same on every machine, to the bit.
+
+A format works on pieces of a tensor, so that memory does not grow with the model. Each of its parts is a tensor of the
+encoded file, one element of which stands for a fixed number of the tensor's values.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.schema import BFLOAT16, FLOAT32, INT8
+
+BLOCK = 256  # values that may share something, such as a scale
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[Any]  # of a part's dtype
+DTYPES: Mapping[str, npt.DTypeLike] = {FLOAT32: "<f4", BFLOAT16: "<u2", INT8: "i1"}  # numpy has no bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of a tensor's tensors in an encoded file, called by the prefix and the tensor's own name."""
+
+    prefix: str
+    dtype: str  # F32, BF16 or I8
+    values: int = 1  # the tensor's, that one element stands for: a power of two up to BLOCK
+
+    def elements(self, size: int) -> int:
+        """Return the elements for so many values; the last one may stand for fewer."""
+        return -(-size // self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberFormat(ABC):
+    """A format of a model's parameters; statistics are bfloat16 wherever parameters are not float32."""
+
+    name: ClassVar[str]  # in the registry, on command lines and in the contract; `+zstd` may follow it
+    parts: ClassVar[tuple[Part, ...]]
+
+    @abstractmethod
+    def encode(self, values: Floats) -> tuple[Numbers, ...]:
+        """Encode finite values [n], which begin with a block; an array for each part, in their order."""
+
+    @abstractmethod
+    def decode(self, numbers: Sequence[Numbers]) -> Floats:
+        """Return the values [n] that encoded parts stand for. Senseless ones may give infinities and NaN."""
+
+    def find_problem(self, numbers: Sequence[Numbers]) -> str:
+        """Return the reason why parts from a stranger are refused, to follow the tensor's name; or nothing."""
+        return ""

@@ -1,0 +1,26 @@
+"""float32: the numbers as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from moonfed.encodings.base import Floats, NumberFormat, Numbers, Part
+from moonfed.schema import FLOAT32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Float32(NumberFormat):
+    """The numbers as they are."""
+
+    name: ClassVar[str] = "float32"
+    parts: ClassVar[tuple[Part, ...]] = (Part("", FLOAT32),)
+
+    def encode(self, values: Floats) -> tuple[Numbers, ...]:
+        """Return the values."""
+        return (values,)
+
+    def decode(self, numbers: Sequence[Numbers]) -> Floats:
+        """Return the values."""
+        return numbers[0]
