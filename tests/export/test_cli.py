@@ -164,7 +164,7 @@ def test_help_names_every_method() -> None:
         (["--projection", "0"], "projection is '0'; it must be a whole number from 1, or none"),
         (["--projection", "²"], "projection is '²'; it must be a whole number"),
         (["--augmentation", "crop-flip"], r"augmentation is 'crop-flip' and input\.kind 'features'; it needs 'image'"),
-        (["--method", "fedmagic"], "it must be one of fedavg, .*; `moonfed-export methods` lists all"),
+        (["--method", "fedmagic"], "it must be one of fedavg, .*; `moonfed-export methods` lists"),
         (["--method", "solo"], "method is 'solo', whose devices exchange nothing.* `moonfed-experiments simulate`"),
         (["--classes", "1"], "at least two names"),
         (["--classes", "a,a"], "names that all differ"),
