@@ -23,7 +23,7 @@ from moonfed.export.binding import read_metadata
 from moonfed.export.cli.program import app
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.run_watcher import watch_run
-from moonfed.release.follow import AccuracyGate, Decision, RunFollower
+from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
 from moonfed.tensors import Vector
 from tests.export.conftest import another_model
@@ -57,8 +57,8 @@ def bad(trained: Trained, seed: int) -> Vector:
 
 def follower(
     runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, decisions: list[Decision], *, kept: int = 5
-) -> RunFollower:
-    return RunFollower(
+) -> ReleaseFollower:
+    return ReleaseFollower(
         runs, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.append, kept=kept
     )
 
@@ -165,7 +165,7 @@ def test_followed_versions_are_signed_with_a_key(
     from tests.release.test_signing import verifies, write_keys
 
     gate = AccuracyGate(data=trained.test_file)
-    following = RunFollower(runs, "r", directory, gate, on_decision=lambda found: None, key=write_keys(tmp_path))
+    following = ReleaseFollower(runs, "r", directory, gate, on_decision=lambda found: None, key=write_keys(tmp_path))
     control.commit(good(trained, 1))
     following.catch_up()
     assert verifies(directory.path / "1", tmp_path / "key.pub")
@@ -179,7 +179,7 @@ def test_a_gate_needs_samples(
     np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     control.commit(good(trained, 1))
     with pytest.raises(InvalidInput, match=r"none.npz holds no samples; at least one is needed"):
-        RunFollower(
+        ReleaseFollower(
             runs, "r", directory, AccuracyGate(data=tmp_path / "none.npz"), on_decision=lambda found: None
         ).catch_up()
 
@@ -260,7 +260,7 @@ def test_following_survives_a_coordinator_restart_and_ends_with_the_run(
 
     def follow() -> None:
         with connect(NOWHERE, insecure=True, address=control.address) as found:
-            following = RunFollower(
+            following = ReleaseFollower(
                 found, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.put
             )
 

@@ -10,7 +10,7 @@ import onnxruntime
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
 from moonfed.export.coordinator_client import connect
-from moonfed.release.follow import AccuracyGate, Decision, RunFollower
+from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
 from moonfed.serving.model_manager import ModelManager, ServingSettings
 from tests.release.conftest import NOWHERE
@@ -46,7 +46,9 @@ def test_a_server_follows_published_versions_and_roll_backs(control: Control, tr
     directory = ModelDirectory(tmp_path / "models", "digits")
     decisions: list[Decision] = []
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
-        follower = RunFollower(runs, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.append)
+        follower = ReleaseFollower(
+            runs, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.append
+        )
         control.commit(good(trained, 1))
         follower.catch_up()
         with closing(ModelManager(tmp_path / "models", ServingSettings(poll_seconds=0))) as models:

@@ -40,25 +40,32 @@ def build_bundle(recipe: BundleRecipe) -> Bundle:
     settings = read_settings(recipe.method, recipe.settings)
     _require_views(recipe, settings)
     augmentation = build_augmentation(recipe.augmentation, recipe.input)
+
+    # The network, which must accept the recipe's samples and batches.
     network = _network(recipe)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
         raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")
     width, specs = check_forward(network, recipe), tensor_specs(network)
+
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
-        weights = _weights(network, specs, Path(directory))
+        # The files: plan, graph and initial weights.
+        plan_path = Path(directory) / PLAN_FILE
         scripted = compile_plan(
             network, settings.method, settings.hyperparameters, augmentation=augmentation, model=recipe.model
         )
-        plan_path = Path(directory) / PLAN_FILE
         plan_path.write_bytes(plan_bytes(scripted))
         files = {
             PLAN_FILE: plan_path.read_bytes(),
             GRAPH_FILE: export_graph(network, recipe.input, model=recipe.model),
-            WEIGHTS_FILE: weights,
+            WEIGHTS_FILE: _weights(network, specs, Path(directory)),
         }
+
+        # The manifest, which describes them.
         activations = activation_bytes(network, torch.from_numpy(random_samples(recipe.input, MORE)))
         manifest = _manifest(recipe, settings, specs, width, _plan_spec(settings, least, activations), files)
+
+        # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
         _check(load_plan(plan_path, "cpu"), network, manifest, files)
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
 

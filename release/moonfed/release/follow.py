@@ -61,7 +61,7 @@ class Decision:
     removed: tuple[int, ...] = ()  # versions deleted to limit their number
 
 
-class RunFollower:
+class ReleaseFollower:
     """A follower of one run that publishes into one model's directory."""
 
     def __init__(

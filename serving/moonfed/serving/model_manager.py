@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSettings:
-    """How the models of a repository are loaded and run."""
+    """The settings for loading and running the models of a repository."""
 
     provider: str = "cpu"  # for models whose config names no kind: "cpu", "cuda" or "tensorrt"
     intra_op_threads: int = 1

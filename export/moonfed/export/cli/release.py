@@ -112,7 +112,7 @@ def follow(
     """
     from moonfed.export.coordinator_client import connect
     from moonfed.export.run_watcher import watch_run
-    from moonfed.release.follow import AccuracyGate, RunFollower
+    from moonfed.release.follow import AccuracyGate, ReleaseFollower
     from moonfed.release.repository import ModelDirectory
 
     directory, gate = ModelDirectory(repository, name), AccuracyGate(data=data, margin=margin)
@@ -121,7 +121,7 @@ def follow(
             f"{PROGRAM}: {directory.path} has version {versions[-1]}; only later rounds are considered", file=sys.stderr
         )
     with connect(identity, insecure=insecure, address=coordinator) as runs:
-        follower = RunFollower(
+        follower = ReleaseFollower(
             runs,
             run,
             directory,
