@@ -20,9 +20,9 @@ from typing import Any
 
 from moonfed.errors import Overloaded, Unavailable
 
-CHECK_SECONDS = 0.05  # between checks while calls are queued or there are extra threads
-SLOW_CALLS = 25  # fewer calls started between two checks: calls block, so double the threads
-IDLE_CHECKS = 20  # checks without growing, after which half of the extra threads end
+CHECK_SECONDS = 0.1  # between checks while calls are queued or there are extra threads
+SLOW_CALLS = 50  # fewer calls started between two checks: calls block, so double the threads
+IDLE_CHECKS = 10  # checks without growing, after which half of the extra threads end
 
 _Call = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
