@@ -124,7 +124,7 @@ class SimulatedDevice:
             self.attendance.cancel()
 
     async def _attend(self, coordinator: Coordinator) -> None:
-        introduction = DeviceInfo(
+        info = DeviceInfo(
             device=self.name,
             contract_version=CONTRACT_VERSION,
             plan_interfaces=(PLAN_INTERFACE,),
@@ -132,7 +132,7 @@ class SimulatedDevice:
             samples=self.samples,
         )
         with suppress(MoonfedError):  # it attends once more, or the coordinator stops
-            async with coordinator.devices.attend(introduction) as session:
+            async with coordinator.devices.connect(info) as session:
                 async for work in session.assignments():
                     self.work[work.id.run] = work
 
@@ -164,22 +164,22 @@ async def handed_in(coordinator: Coordinator, header: UpdateHeader, content: byt
     """A whole update, as a file on this machine or sent in pieces; it has its receipt on return."""
     if path:
         path.write_bytes(content)
-        await coordinator.devices.submit_files(header, {"model": path})
+        await coordinator.updates.submit_files(header, {"model": path})
     else:
         await sent_over(coordinator, header, content)
 
 
 async def sent_over(coordinator: Coordinator, header: UpdateHeader, content: bytes, *, commit: bool = True) -> None:
-    """Return the rest of these bytes that is still missing."""
-    submission = await coordinator.devices.submit(header)
+    """Send the rest of these bytes that is still missing."""
+    session = await coordinator.updates.admit(header)
     try:
-        for sha256, offset in submission.offsets.items():
+        for sha256, offset in session.offsets.items():
             if rest := content[offset:]:
-                await submission.append(sha256, offset, rest)
+                await session.write(sha256, offset, rest)
         if commit:
-            await submission.commit()
+            await session.commit()
     finally:
-        await submission.close()
+        await session.close()
 
 
 async def rubbish_sent(coordinator: Coordinator, header: UpdateHeader) -> None:

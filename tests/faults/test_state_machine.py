@@ -213,7 +213,7 @@ class Life(RuleBasedStateMachine):
         return found[pick % len(found)] if found else None
 
     def answer(self, device: SimulatedDevice, work: Assignment, deed: str) -> None:
-        federation, book = self.coordinator.running, self.books[work.id.run]
+        coordinator, book = self.coordinator.running, self.books[work.id.run]
         header, content, sent = device.trained(work.id, self.before(work), variant=deed == "sends another")
         match deed:
             case "hands in" | "sends" | "sends another":
@@ -221,13 +221,13 @@ class Life(RuleBasedStateMachine):
                 path = None if deed.startswith("sends") else self.root / f"update-{next(self.numbers)}"
                 self.coordinator.begin(accepting(self.hand_in, header, content, path, sent))
             case "breaks off":
-                self.coordinator.begin(accepting(sent_over, federation, header, content[:100], commit=False))
+                self.coordinator.begin(accepting(sent_over, coordinator, header, content[:100], commit=False))
             case "sends rubbish":
-                self.coordinator.begin(accepting(rubbish_sent, federation, header))
+                self.coordinator.begin(accepting(rubbish_sent, coordinator, header))
             case "declines":
-                self.coordinator.begin(accepting(federation.devices.decline, work.id, device.name, "busy"))
+                self.coordinator.begin(accepting(coordinator.devices.decline, work.id, device.name, "busy"))
             case "reports":
-                self.coordinator.begin(accepting(federation.devices.report, work.id, device.name, 0.5))
+                self.coordinator.begin(accepting(coordinator.devices.report, work.id, device.name, 0.5))
 
     async def hand_in(self, header: UpdateHeader, content: bytes, path: Path | None, sent: Sent) -> None:
         await handed_in(self.coordinator.running, header, content, path)

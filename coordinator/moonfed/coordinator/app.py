@@ -1,4 +1,4 @@
-"""The coordinator's domain, put together: a desk for devices and one for operators, over the runs that are served."""
+"""The composition root: a coordinator's runs, devices, updates and APIs over its storage."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from moonfed.coordinator.replicas.replication import Replicated, Replication, St
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
+from moonfed.coordinator.updates.submission import Updates
 from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.errors import Unavailable
 
@@ -20,16 +21,41 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Runs and devices over an opened storage. Lives on one event loop."""
+    """The runs, devices and updates of one opened storage. Lives on one event loop."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self._attendance, self._liveness, self._background = Sessions(), Liveness(), BackgroundTasks()
-        here, uploads = (self._attendance, self._liveness, self._background), Transfers()
-        self._runs = RunManager(storage, *here)
+        self._sessions, self._liveness, self._background = Sessions(), Liveness(), BackgroundTasks()
+        transfers = Transfers()
+        self._runs = RunManager(storage, self._sessions, self._liveness, self._background)
         self._replication = self._choose_replication()
-        self.devices = DeviceApi(storage, self._runs, uploads, *here)
-        self.operators = OperatorApi(storage, self._runs, uploads, self._attendance, self._background)
+        self.devices = DeviceApi(
+            blobs=storage.blobs,
+            registry=storage.store.devices,
+            runs=self._runs,
+            sessions=self._sessions,
+            liveness=self._liveness,
+            background=self._background,
+        )
+        self.updates = Updates(
+            find_run=self._runs.find,
+            reports=storage.store.reports,
+            spool=storage.spool,
+            blobs=storage.blobs,
+            budget=storage.budget,
+            transfers=transfers,
+            background=self._background,
+        )
+        self.operators = OperatorApi(
+            store=storage.store,
+            blobs=storage.blobs,
+            budget=storage.budget,
+            garbage_collector=storage.garbage_collector,
+            runs=self._runs,
+            transfers=transfers,
+            sessions=self._sessions,
+            background=self._background,
+        )
 
     async def open(self) -> None:
         """Resume the runs that were running when the coordinator ended."""
@@ -41,19 +67,19 @@ class Coordinator:
         store = self.storage.store
         if store.leases.holder is None:
             return Standalone(self._runs)
-        presence = Presence(store.online_devices, store.leases.holder, self._attendance, self._liveness)
+        presence = Presence(store.online_devices, store.leases.holder, self._sessions, self._liveness)
         return Replicated(store, self._runs, presence, self._background)
 
     def dismiss(self) -> None:
-        """The coordinator is about to stop: ends attendances and watches; nobody counts as lost for that."""
+        """Prepare to stop: end sessions and subscriptions; no device counts as lost for that."""
         reason = Unavailable("the coordinator is stopping")
         self._runs.dismiss(reason)
-        self._attendance.close(reason)
+        self._sessions.close(reason)
 
     async def close(self) -> None:
-        """Stops driving; what matters is durable already."""
+        """Stop driving runs; everything acknowledged is durable already."""
         await self._background.close()
         try:
             await self._replication.stop()
-        except Exception:  # the database is away: our leases end by themselves
+        except Exception:  # the database is unavailable: the leases expire
             _log.exception("the leases of runs cannot be given back")

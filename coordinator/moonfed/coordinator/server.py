@@ -1,4 +1,4 @@
-"""Serves a state directory: opens the ports, goes on with the runs, and stops cleanly when told to."""
+"""Serves a state directory: opens the ports, resumes the runs, and stops cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from moonfed.validate import require_port
 _log = logging.getLogger(__name__)
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the operator's choice, not our default
 HOST = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")  # the latter for IPv6
-STOP_SECONDS = 2.0  # for calls under way when the coordinator stops; devices simply go on with them later
+STOP_SECONDS = 2.0  # for calls under way when the coordinator stops; devices resume them later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """How a coordinator is reached. Port 0 stands for any free one.
+    """The addresses and storage of a coordinator. Port 0 stands for any free one.
 
     `names` are the server certificate's, besides this machine's own; the first one goes into join tokens.
     """
@@ -75,13 +75,13 @@ class ServeSettings:
 
     @property
     def public_name(self) -> str:
-        """What devices call this machine."""
+        """The name by which devices reach this machine."""
         return self.names[0] if self.names else self.host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where a coordinator listens; there is no enrolment without TLS."""
+    """The ports of a coordinator; there is no enrolment without TLS."""
 
     fleet: int
     enrolment: int | None
@@ -89,14 +89,14 @@ class Ports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A coordinator that serves."""
+    """A coordinator that is serving."""
 
     ports: Ports
     coordinator: Coordinator
 
 
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
-    """Serves until SIGTERM or SIGINT; `ready` is called when devices and operators can call."""
+    """Serve until SIGTERM or SIGINT; `ready` is called once calls are answered."""
     if settings.state.exists() and not settings.state.is_dir():
         raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not be there yet")
     # Outside the event loop: its end waits for the threads that still use the database.
@@ -116,14 +116,14 @@ async def _serve(settings: ServeSettings, storage: Storage, ready: Callable[[Por
 
 @asynccontextmanager
 async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Running]:
-    """A coordinator that serves for as long as the context lasts."""
+    """Serve for as long as the context lasts."""
     coordinator = Coordinator(storage)
     directory = storage.directory
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.authority)
     if authority:
         await asyncio.to_thread(storage.store.devices.require_authority, ref_of_bytes(authority.ca).sha256)
-    gate = RateLimiter()
-    fleet, enrolment = _new_server(gate), _new_server(gate)
+    limiter = RateLimiter()
+    fleet, enrolment = _new_server(limiter), _new_server(limiter)
     try:
         ports = _open_ports(settings, authority, fleet, enrolment)
         if authority is None:
@@ -144,8 +144,8 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
         await coordinator.close()
 
 
-def _new_server(gate: RateLimiter) -> grpc.aio.Server:
-    return grpc.aio.server(interceptors=[ErrorInterceptor(gate)], options=SERVER_OPTIONS)
+def _new_server(limiter: RateLimiter) -> grpc.aio.Server:
+    return grpc.aio.server(interceptors=[ErrorInterceptor(limiter)], options=SERVER_OPTIONS)
 
 
 def _open_ports(
@@ -191,9 +191,11 @@ def _admission(settings: ServeSettings, storage: Storage, authority: Authority, 
 def _add_services(
     server: grpc.aio.Server, coordinator: Coordinator, enrolment: Enrolment | None, *, insecure: bool
 ) -> None:
-    callers = Authenticator(insecure)
-    fleet_pb2_grpc.add_FleetServicer_to_server(FleetService(coordinator.devices, callers, enrolment), server)
-    control_pb2_grpc.add_ControlServicer_to_server(ControlService(coordinator.operators, callers, enrolment), server)
+    authenticator = Authenticator(insecure)
+    fleet = FleetService(coordinator.devices, coordinator.updates, authenticator, enrolment)
+    control = ControlService(coordinator.operators, authenticator, enrolment)
+    fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
+    control_pb2_grpc.add_ControlServicer_to_server(control, server)
 
 
 async def _add_health(server: grpc.aio.Server) -> None:

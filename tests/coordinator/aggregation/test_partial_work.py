@@ -18,7 +18,7 @@ from moonfed.server_rules.fedadam import FedAdam
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.mean import Mean
-from tests.coordinator.updates.test_local_files import NAMES, introduction, opened, play, started, watched
+from tests.coordinator.updates.test_local_files import NAMES, device_info, opened, play, started, watched
 from tests.support.aggregation_rounds import momentum_of
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, make_bundle, model_bytes, model_values
 
@@ -114,13 +114,13 @@ def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
     async def scenario() -> None:
         async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:
             sessions = [
-                await stack.enter_async_context(coordinator.devices.attend(introduction(name))) for name in NAMES
+                await stack.enter_async_context(coordinator.devices.connect(device_info(name))) for name in NAMES
             ]
             await started(coordinator, bundle)
             for round_ in (1, 2):
                 for device, session in enumerate(sessions):
                     work = await anext(session.assignments())
-                    await coordinator.devices.submit_files(*trained(work, device, tmp_path))
+                    await coordinator.updates.submit_files(*trained(work, device, tmp_path))
                 await watched(coordinator, "round_committed", round_)
             reports = coordinator.storage.store.reports.of_attempt(work.id)
             assert [report.steps for report in reports] == STEPS[1]

@@ -17,7 +17,7 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.devices.liveness import RECONNECT_SECONDS
-from moonfed.coordinator.rpc.flow_control import Turns
+from moonfed.coordinator.rpc.flow_control import FlowControl
 from moonfed.coordinator.runs.close_round import close_round
 from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.grpc_status import RETRY_AFTER_KEY
@@ -88,14 +88,14 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
             arrived.set()
             return await super().acquire()
 
-    def closed() -> Turns:
-        turns = Turns()
+    def closed() -> FlowControl:
+        control = FlowControl()
         if len(doors) == ["down", "up"].index(way):
-            turns.free = Door(0)
-        doors.append(turns.free)
-        return turns
+            control.free = Door(0)
+        doors.append(control.free)
+        return control
 
-    monkeypatch.setattr("moonfed.coordinator.rpc.fleet_service.Turns", closed)
+    monkeypatch.setattr("moonfed.coordinator.rpc.fleet_service.FlowControl", closed)
     with fleet_in(tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
         waiting, stuck = fleet.device("cam-1"), fleet.device("cam-2")
         fleet.start(minimum_devices=2, patience_seconds=PATIENCE)

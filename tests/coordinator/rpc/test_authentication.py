@@ -82,7 +82,7 @@ def test_no_call_can_be_made_in_another_devices_name(fleet: Fleet, caplog: pytes
     fleet.device("cam-2")
     for name, call in calls_in_anothers_name(device).items():
         caplog.clear()
-        with pytest.raises(Denied, match="'cam-1'; it may not speak for 'cam-2'"):
+        with pytest.raises(Denied, match="'cam-1'; it may not act for 'cam-2'"):
             call()
         assert any(record.name == "moonfed.coordinator.audit" for record in caplog.records), name
 
@@ -148,7 +148,7 @@ def test_a_device_renews_its_certificate(fleet: Fleet) -> None:
 
 def test_another_major_version_of_the_contract_is_refused_with_both_versions(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
-    with pytest.raises(VersionMismatch, match=f"contract version 9.0; this coordinator speaks {CONTRACT_VERSION}"):
+    with pytest.raises(VersionMismatch, match=f"contract version 9.0; this coordinator uses {CONTRACT_VERSION}"):
         device.attend(version="9.0")
     device.attend(version="1.7").leave()
     credentials = grpc.ssl_channel_credentials(load_identity(fleet.state / "operator").ca)
@@ -181,7 +181,7 @@ def test_a_second_attendance_ends_the_first(fleet: Fleet) -> None:
     first = device.attend()
     work = first.assignment()
     second = device.attend()
-    with pytest.raises(WrongState, match="from another place"):
+    with pytest.raises(WrongState, match="has connected again"):
         first.next()
     assert second.assignment() == work
     assert ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices[0].attending

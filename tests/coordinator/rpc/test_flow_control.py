@@ -18,11 +18,9 @@ from moonfed.blobs import BlobDirectory, BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunEvent
 from moonfed.coordinator.rounds.events import DeadlinePassed, RetryDue, StartTimer, TimedEvent
-from moonfed.coordinator.rpc import flow_control as turns_module
-from moonfed.coordinator.rpc import stream_deadline
+from moonfed.coordinator.rpc import flow_control
 from moonfed.coordinator.rpc.blob_stream import chunks
-from moonfed.coordinator.rpc.flow_control import SLOW_SECONDS, SMALL_PART, Turns
-from moonfed.coordinator.rpc.stream_deadline import paced
+from moonfed.coordinator.rpc.flow_control import SLOW_SECONDS, SMALL_PART, FlowControl, receive
 from moonfed.coordinator.runs.subscribers import PROGRESS_LENGTH, QUEUE_LENGTH, Subscribers
 from moonfed.coordinator.runs.timers import Timers
 from moonfed.coordinator.updates.transfer import Transfers
@@ -43,11 +41,11 @@ async def collect(items: AsyncIterator[T], into: list[T]) -> None:
 
 def test_a_watcher_that_falls_behind_is_cut_off_and_the_others_are_not() -> None:
     async def scenario() -> None:
-        watchers = Subscribers()
-        slow, quick = watchers.add(), watchers.add()
+        subscribers = Subscribers()
+        slow, quick = subscribers.add(), subscribers.add()
         seen = []
         for number in range(QUEUE_LENGTH + 10):
-            watchers.tell(RunEvent(kind="round_opened", round=number))
+            subscribers.publish(RunEvent(kind="round_opened", round=number))
             seen.append((await anext(quick.events())).round)
         assert seen == list(range(QUEUE_LENGTH + 10))
         received: list[RunEvent] = []
@@ -60,19 +58,19 @@ def test_a_watcher_that_falls_behind_is_cut_off_and_the_others_are_not() -> None
 
 def test_progress_is_dropped_first() -> None:
     async def scenario() -> None:
-        watchers = Subscribers()
-        watcher = watchers.add()
+        subscribers = Subscribers()
+        subscriber = subscribers.add()
         for _ in range(2 * QUEUE_LENGTH):
-            watchers.tell(RunEvent(kind="progress"))
-        watchers.tell(RunEvent(kind="ended"))
-        watchers.close()
-        kinds = [event.kind async for event in watcher.events()]
+            subscribers.publish(RunEvent(kind="progress"))
+        subscribers.publish(RunEvent(kind="ended"))
+        subscribers.close()
+        kinds = [event.kind async for event in subscriber.events()]
         assert kinds == ["progress"] * PROGRESS_LENGTH + ["ended"]
 
     asyncio.run(scenario())
 
 
-def introduction(device: str = "cam-1") -> DeviceInfo:
+def device_info(device: str = "cam-1") -> DeviceInfo:
     return DeviceInfo(device=device, contract_version=CONTRACT_VERSION, plan_interfaces=(PLAN_INTERFACE,), platform={})
 
 
@@ -89,10 +87,10 @@ def assignment(attempt: int) -> Assignment:
 
 def test_an_assignment_is_sent_once_in_a_session() -> None:
     async def scenario() -> None:
-        attendance = Sessions()
-        session = attendance.join(introduction())
+        sessions = Sessions()
+        session = sessions.open(device_info())
         for attempt in (1, 1, 2, 1):
-            session.offer(assignment(attempt))
+            session.assign(assignment(attempt))
         session.close(WrongState("over"))
         received: list[Assignment] = []
         with pytest.raises(WrongState, match="over"):
@@ -104,19 +102,19 @@ def test_an_assignment_is_sent_once_in_a_session() -> None:
 
 def test_leaving_late_does_not_end_the_newer_session() -> None:
     async def scenario() -> None:
-        attendance = Sessions()
-        old = attendance.join(introduction())
-        new = attendance.join(introduction())
-        attendance.leave(old)
-        assert attendance.find("cam-1") is new
-        attendance.leave(new)
-        assert attendance.find("cam-1") is None
+        sessions = Sessions()
+        old = sessions.open(device_info())
+        new = sessions.open(device_info())
+        sessions.discard(old)
+        assert sessions.find("cam-1") is new
+        sessions.discard(new)
+        assert sessions.find("cam-1") is None
 
     asyncio.run(scenario())
 
 
 def test_a_device_that_talks_too_much_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="'cam-1' says 200 words"):
+    with pytest.raises(InvalidInput, match="'cam-1' describes itself in 200 words"):
         DeviceInfo(
             device="cam-1",
             contract_version=CONTRACT_VERSION,
@@ -130,19 +128,19 @@ def test_a_device_that_names_too_much_or_no_names_is_refused(runs: tuple[str, ..
     with pytest.raises(
         InvalidInput, match=r"runs names (''|'r{128}'|'a\\nb'|65 runs); it must be (at most 64|1 to 128)"
     ):
-        replace(introduction(), runs=runs)
-    assert replace(introduction(), runs=("r" * 128,) * 64).runs
+        replace(device_info(), runs=runs)
+    assert replace(device_info(), runs=("r" * 128,) * 64).runs
 
 
-def test_a_device_is_told_once_per_session_that_a_run_has_ended() -> None:
+def test_the_end_of_a_run_is_sent_once_in_a_session() -> None:
     async def scenario() -> None:
-        session = Sessions().join(introduction())
+        session = Sessions().open(device_info())
         for run in ("a", "b", "a"):
-            session.tell_ended(RunEnded(run=run))
+            session.notify_ended(RunEnded(run=run))
         session.close(WrongState("over"))
         received: list[Assignment | RunEnded] = []
         with pytest.raises(WrongState, match="over"):
-            await collect(session.replies(), received)
+            await collect(session.messages(), received)
         assert received == [RunEnded(run="a"), RunEnded(run="b")]
 
     asyncio.run(scenario())
@@ -199,26 +197,26 @@ def test_a_stream_that_falls_silent_or_never_ends_is_given_up(monkeypatch: pytes
     async def heard(pauses: list[float]) -> int:
         received: list[float] = []
         with suppress(Unavailable):
-            await collect(paced(messages(pauses), Turns()), received)
+            await collect(receive(messages(pauses), FlowControl()), received)
         return len(received)
 
     assert asyncio.run(heard([0, 0, 0])) == 3
-    monkeypatch.setattr(stream_deadline, "PART_SECONDS", 2.0)
+    monkeypatch.setattr(flow_control, "PART_SECONDS", 2.0)
     assert asyncio.run(heard([0, 0, 60, 0])) == 2
-    monkeypatch.setattr(stream_deadline, "STREAM_SECONDS", 2.0)
+    monkeypatch.setattr(flow_control, "STREAM_SECONDS", 2.0)
     assert 0 < asyncio.run(heard([0.05] * 1000)) < 1000
 
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_streams_take_turns_and_the_slow_ones_keep_nobody_waiting(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> bool:
-        turns = Turns(places=1)
-        first, second = turns.new(), turns.new()
-        await first.next()
-        waiting = asyncio.create_task(second.next())
+        control = FlowControl(slots=1)
+        first, second = control.stream(), control.stream()
+        await first.next_part()
+        waiting = asyncio.create_task(second.next_part())
         done, _ = await asyncio.wait([waiting], timeout=5 * SLOW_SECONDS if busy else 20.0)
         let_in = bool(done)
-        first.end()
+        first.release()
         await waiting
         return let_in
 
@@ -228,23 +226,23 @@ def test_streams_take_turns_and_the_slow_ones_keep_nobody_waiting(busy: bool, mo
 
 def test_slow_streams_have_so_many_bytes_under_way_and_those_beyond_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        turns = Turns(places=1, slow_bytes=PART_SIZE + PART_SIZE // 2)
-        small, large, second, third = turns.new(SMALL_PART), turns.new(), turns.new(), turns.new()
-        assert await small.next() == PART_SIZE // 2
-        assert await large.next() == PART_SIZE, "the first one is slow and made room"
-        assert await second.next() == PART_SIZE, "and so is this one"
-        waiting = asyncio.create_task(third.next())
+        control = FlowControl(slots=1, slow_bytes=PART_SIZE + PART_SIZE // 2)
+        small, large, second, third = control.stream(SMALL_PART), control.stream(), control.stream(), control.stream()
+        assert await small.next_part() == PART_SIZE // 2
+        assert await large.next_part() == PART_SIZE, "the first one is slow and made room"
+        assert await second.next_part() == PART_SIZE, "and so is this one"
+        waiting = asyncio.create_task(third.next_part())
         await asyncio.sleep(5 * SLOW_SECONDS)
         assert not waiting.done(), "slow streams have no bytes left"
-        large.end()
+        large.release()
         await waiting
-        assert turns.slow_bytes == 0
-        third.end()
-        assert await small.next() == SMALL_PART, "as it was slow, and perhaps is"
+        assert control.slow_bytes == 0
+        third.release()
+        assert await small.next_part() == SMALL_PART, "as it was slow, and perhaps is"
         for turn in (small, second):
-            turn.end()
-        assert turns.slow_bytes == PART_SIZE + PART_SIZE // 2
-        assert not turns.free.locked()
+            turn.release()
+        assert control.slow_bytes == PART_SIZE + PART_SIZE // 2
+        assert not control.free.locked()
 
     monkeypatch.setattr(time, "process_time", lambda: 1.0)
     asyncio.run(asyncio.wait_for(scenario(), 20.0))
@@ -256,37 +254,37 @@ def test_a_stream_ends_its_turn_and_itself_with_a_small_part(tmp_path: Path, mon
     async def sizes(content: bytes) -> list[int]:
         blobs = BlobDirectory(tmp_path)
         request = blob_pb2.FetchRequest(sha256=blobs.put_bytes(content).sha256)
-        parts = [blob_pb2.Chunk.FromString(part).data async for part in chunks(blobs, request, Turns())]
+        parts = [blob_pb2.Chunk.FromString(part).data async for part in chunks(blobs, request, FlowControl())]
         assert b"".join(parts) == content
         return [len(part) for part in parts]
 
     half, content = PART_SIZE // 2, bytes(3 * PART_SIZE)
-    monkeypatch.setattr(turns_module, "TURN_SECONDS", 3600.0)
+    monkeypatch.setattr(flow_control, "TURN_SECONDS", 3600.0)
     assert asyncio.run(sizes(content)) == [half, PART_SIZE, PART_SIZE, half - SMALL_PART, SMALL_PART]
     assert asyncio.run(sizes(bytes(half))) == [half]
-    monkeypatch.setattr(turns_module, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(flow_control, "TURN_SECONDS", 0.0)
     assert asyncio.run(sizes(content))[:4] == [half, SMALL_PART, half, SMALL_PART]
 
 
 def test_a_turn_ends_for_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def stream(turns: Turns, name: str, order: list[str]) -> None:
-        turn = turns.new()
+    async def stream(control: FlowControl, name: str, order: list[str]) -> None:
+        turn = control.stream()
         for _ in range(20):
-            await turn.next()
+            await turn.next_part()
             order.append(name)
             await asyncio.sleep(0.01)
-        turn.end()
+        turn.release()
 
     async def scenario() -> str:
         order: list[str] = []
-        turns = Turns(places=1)
-        await asyncio.gather(stream(turns, "a", order), stream(turns, "b", order))
+        control = FlowControl(slots=1)
+        await asyncio.gather(stream(control, "a", order), stream(control, "b", order))
         return "".join(order)
 
     monkeypatch.setattr(time, "process_time", time.monotonic)
-    monkeypatch.setattr(turns_module, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(flow_control, "TURN_SECONDS", 60.0)
     assert asyncio.run(scenario()) == 20 * "a" + 20 * "b"
-    monkeypatch.setattr(turns_module, "TURN_SECONDS", 0.02)
+    monkeypatch.setattr(flow_control, "TURN_SECONDS", 0.02)
     assert "ba" in asyncio.run(scenario())
 
 
@@ -296,9 +294,9 @@ def test_a_stream_that_ends_gives_its_place_back() -> None:
             yield number
 
     async def scenario() -> None:
-        turns = Turns(places=1)
+        control = FlowControl(slots=1)
         for _ in range(3):
-            received = paced(messages(), turns)
+            received = receive(messages(), control)
             assert [await anext(received), await anext(received)] == [0, 1]
             await received.aclose()
 

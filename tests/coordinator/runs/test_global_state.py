@@ -11,16 +11,16 @@ from moonfed.coordinator.runs.global_state import GlobalStates
 from moonfed.errors import WrongState
 
 
-def standing(number: int) -> GlobalState:
+def state(number: int) -> GlobalState:
     return GlobalState(blobs={"model": ref_of_bytes(b"model %d" % number)})
 
 
 @pytest.mark.parametrize("kept", [1, 3])
 def test_as_many_are_kept_as_updates_may_begin_with(kept: int) -> None:
-    standings = GlobalStates({1: standing(0)}, kept)
+    states = GlobalStates({1: state(0)}, kept)
     for round_ in range(1, 10):
-        standings.after(AttemptId(run="r", round=round_, attempt=1), standing(round_))
+        states.add(AttemptId(run="r", round=round_, attempt=1), state(round_))
     for round_ in range(11 - kept, 11):
-        assert standings[round_] == standing(round_ - 1)
+        assert states[round_] == state(round_ - 1)
     with pytest.raises(WrongState, match=f"round {10 - kept} has ended"):
-        standings[10 - kept]
+        states[10 - kept]

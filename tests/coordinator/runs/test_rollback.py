@@ -23,7 +23,7 @@ from moonfed.server_rules.fedavgm import FedAvgM
 from tests.coordinator.updates.test_local_files import (
     ALL,
     NAMES,
-    introduction,
+    device_info,
     opened,
     party,
     play,
@@ -65,8 +65,8 @@ def damage(coordinator: Coordinator, ref: BlobRef) -> Path:
 
 async def assigned(coordinator: Coordinator) -> Assignment:
     """The work that the devices are given next."""
-    async with coordinator.devices.attend(introduction(NAMES[0])) as session:
-        others = [coordinator.devices.attend(introduction(name)) for name in NAMES[1:]]
+    async with coordinator.devices.connect(device_info(NAMES[0])) as session:
+        others = [coordinator.devices.connect(device_info(name)) for name in NAMES[1:]]
         for other in others:
             await other.__aenter__()
         try:
@@ -150,7 +150,7 @@ def test_damage_in_mid_round_makes_no_model_and_the_run_goes_on_without_a_restar
             work = await assigned(coordinator)
             damage(coordinator, newest.blobs["momentum"])
             for name in NAMES:
-                await coordinator.devices.submit_files(*trained(work, name, tmp_path))
+                await coordinator.updates.submit_files(*trained(work, name, tmp_path))
             with suppress(Unavailable):  # a watch ends as the run begins anew
                 await watched(coordinator, "round_abandoned", 3)
             while committed(coordinator).blobs == newest.blobs:

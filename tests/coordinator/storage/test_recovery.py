@@ -17,7 +17,7 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.events import Reduce
 from moonfed.coordinator.rpc.convert_settings import run_settings
-from moonfed.coordinator.runs.close_round import Reduction, reduce_round
+from moonfed.coordinator.runs.close_round import RoundResult, reduce_round
 from moonfed.coordinator.runs.global_state import load_global_states
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
 from moonfed.coordinator.storage.opening import Storage, open_storage
@@ -69,12 +69,12 @@ class Left:
         self.storage.store.reports.replace(report)
 
 
-def reduced(left: Left) -> Reduction:
+def reduced(left: Left) -> RoundResult:
     """Reduce the closed round as a coordinator does before the commit."""
     manifest = coordinator.make_bundle().manifest
     command = Reduce(round=1, attempt=1, devices=("cam-1", "cam-2"))
-    standings = load_global_states(left.storage.store, left.storage.blobs, left.record, manifest)
-    return reduce_round(left.storage, FIRST, command, manifest, left.record.settings, standings=standings)
+    states = load_global_states(left.storage.store, left.storage.blobs, left.record, manifest)
+    return reduce_round(left.storage, FIRST, command, manifest, left.record.settings, global_states=states)
 
 
 @pytest.fixture

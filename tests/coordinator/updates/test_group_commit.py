@@ -12,10 +12,12 @@ import pytest
 from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.runs.admission import Admissions
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
+from moonfed.coordinator.updates.quota import ByteQuota
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState
 
 RUN = RunRecord(
@@ -46,22 +48,26 @@ def checked(state: Storage, name: str, content: bytes) -> Path:
     return path
 
 
-def arrival(state: Storage, device: str, content: bytes = b"one") -> PendingUpdate:
-    report = DeviceReport(
+def open_admissions() -> Admissions:
+    return Admissions(lambda attempt, device: None, ByteQuota(1000))
+
+
+def pending(
+    state: Storage, device: str, content: bytes = b"one", admissions: Admissions | None = None
+) -> PendingUpdate:
+    receipt = DeviceReport(
         id=FIRST, device=device, outcome="accepted", samples=1, steps=1, blobs={"model": ref_of_bytes(content)}
     )
-    return PendingUpdate(report=report, checked={"model": checked(state, device, content)})
+    admission = (admissions or open_admissions()).admit(FIRST, device, may_have_receipt=True)
+    return PendingUpdate(admission=admission, receipt=receipt, files={"model": checked(state, device, content)})
 
 
-def intake(state: Storage) -> GroupCommit:
-    def is_new(report: DeviceReport) -> bool:
-        return not state.store.reports.has_receipt(report.id, report.device, report.blobs)
-
-    return GroupCommit(state.store.reports, state.spool, is_new, late_reports=False)
+def group_commit(state: Storage, *, late_reports: bool = False) -> GroupCommit:
+    return GroupCommit(state.store.reports, state.spool, late_reports=late_reports)
 
 
-def outcome(arrived: PendingUpdate) -> BaseException | None:
-    return arrived.done.exception() if arrived.done.done() else None
+def outcome(update: PendingUpdate) -> BaseException | None:
+    return update.done.exception() if update.done.done() else None
 
 
 def place(state: Storage, device: str) -> Path:
@@ -77,13 +83,13 @@ def test_all_that_wait_are_taken_in_one_transaction(state: Storage, monkeypatch:
         return real(self, given)
 
     async def scenario() -> None:
-        waiting = intake(state)
-        arrivals = [arrival(state, device) for device in DEVICES]
-        for arrived in arrivals:
-            waiting.add(arrived)
-        assert await waiting.keep() == arrivals, "in the order in which they came"
+        waiting = group_commit(state)
+        updates = [pending(state, device) for device in DEVICES]
+        for update in updates:
+            waiting.add(update)
+        assert await waiting.commit() == updates, "in the order in which they came"
         assert not waiting
-        assert await waiting.keep() == []
+        assert await waiting.commit() == []
 
     monkeypatch.setattr(DeviceReports, "record_all", counting)
     asyncio.run(scenario())
@@ -95,20 +101,19 @@ def test_all_that_wait_are_taken_in_one_transaction(state: Storage, monkeypatch:
 def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(state: Storage) -> None:
     wanted = set(DEVICES[:2])
 
-    def is_new(report: DeviceReport) -> bool:
-        if report.device not in wanted:
-            raise WrongState("its round is too long ago")
-        return True
+    def reject(attempt: AttemptId, device: str) -> WrongState | None:
+        return None if device in wanted else WrongState("its round is too long ago")
 
     async def scenario() -> None:
-        waiting = GroupCommit(state.store.reports, state.spool, is_new, late_reports=True)
-        first, second = (arrival(state, device) for device in DEVICES[:2])
+        waiting, admissions = group_commit(state, late_reports=True), Admissions(reject, ByteQuota(1000))
+        first, second = (pending(state, device, admissions=admissions) for device in DEVICES[:2])
         waiting.add(first)
         waiting.add(second)
-        assert await waiting.keep() == [first]
+        assert await waiting.commit() == [first]
         wanted.clear()  # the first one closed the round
+        admissions.review()
         assert waiting
-        assert await waiting.keep() == []
+        assert await waiting.commit() == []
         assert isinstance(outcome(second), WrongState)
 
     asyncio.run(scenario())
@@ -117,27 +122,27 @@ def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(
 
 def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: Storage) -> None:
     async def scenario() -> None:
-        waiting = intake(state)
-        waiting.add(arrival(state, "cam-0"))
-        await waiting.keep()
+        waiting = group_commit(state)
+        waiting.add(pending(state, "cam-0"))
+        await waiting.commit()
         known, different, gone, good, declined = (
-            arrival(state, "cam-0"),
-            arrival(state, "cam-0", b"two"),
-            arrival(state, "cam-1"),
-            arrival(state, "cam-2"),
-            arrival(state, "cam-3"),
+            pending(state, "cam-0"),
+            pending(state, "cam-0", b"two"),
+            pending(state, "cam-1"),
+            pending(state, "cam-2"),
+            pending(state, "cam-3"),
         )
-        gone.checked["model"].unlink()
+        gone.files["model"].unlink()
         state.store.reports.record(DeviceReport(id=FIRST, device="cam-3", outcome="declined", reason="busy"))
-        for arrived in (known, gone, good, declined):
-            waiting.add(arrived)
-        assert await waiting.keep() == [good]
+        for update in (known, gone, good, declined):
+            waiting.add(update)
+        assert await waiting.commit() == [good]
         assert known.done.done()
         assert outcome(known) is None
         assert isinstance(outcome(gone), FileNotFoundError)
         assert isinstance(outcome(declined), WrongState)
         waiting.add(different)
-        assert await waiting.keep() == []
+        assert await waiting.commit() == []
         assert isinstance(outcome(different), AlreadyExists)
 
     asyncio.run(scenario())
@@ -154,19 +159,19 @@ def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again
         raise FULL
 
     async def scenario() -> None:
-        waiting = intake(state)
-        arrivals = [arrival(state, device) for device in DEVICES]
-        for arrived in arrivals:
-            waiting.add(arrived)
+        waiting = group_commit(state)
+        updates = [pending(state, device) for device in DEVICES]
+        for update in updates:
+            waiting.add(update)
         with monkeypatch.context() as full:
             full.setattr(place_, name, fail)
-            assert await waiting.keep() == []
-        assert [outcome(arrived) for arrived in arrivals] == [FULL] * len(DEVICES)
+            assert await waiting.commit() == []
+        assert [outcome(update) for update in updates] == [FULL] * len(DEVICES)
         assert state.store.reports.of_attempt(FIRST) == []
-        again = [arrival(state, device) for device in DEVICES]
-        for arrived in again:
-            waiting.add(arrived)
-        assert await waiting.keep() == again
+        again = [pending(state, device) for device in DEVICES]
+        for update in again:
+            waiting.add(update)
+        assert await waiting.commit() == again
 
     asyncio.run(scenario())
     assert [report.device for report in state.store.reports.of_attempt(FIRST)] == DEVICES
@@ -174,13 +179,13 @@ def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again
 
 def test_two_updates_of_one_device_are_not_taken_together_and_the_first_stands(state: Storage) -> None:
     async def scenario() -> None:
-        waiting = intake(state)
-        first, second, other = arrival(state, "cam-0"), arrival(state, "cam-0", b"two"), arrival(state, "cam-1")
-        for arrived in (first, second, other):
-            waiting.add(arrived)
-        assert await waiting.keep() == [first, other]
+        waiting = group_commit(state)
+        first, second, other = pending(state, "cam-0"), pending(state, "cam-0", b"two"), pending(state, "cam-1")
+        for update in (first, second, other):
+            waiting.add(update)
+        assert await waiting.commit() == [first, other]
         assert waiting, "the second one waits for the next time"
-        assert await waiting.keep() == []
+        assert await waiting.commit() == []
         assert isinstance(outcome(second), AlreadyExists)
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""A coordinator's Coordinator in this process, without gRPC, whose devices hand in files that lie on this machine."""
+"""A coordinator in this process, without gRPC, whose devices submit files that are on this machine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def started(coordinator: Coordinator, bundle: Bundle, settings: RunSetting
     await coordinator.operators.start_run("run", bundle.ref.sha256, "", settings)
 
 
-def introduction(name: str) -> DeviceInfo:
+def device_info(name: str) -> DeviceInfo:
     return DeviceInfo(
         device=name, contract_version=CONTRACT_VERSION, plan_interfaces=(PLAN_INTERFACE,), platform={}, samples=10
     )
@@ -84,9 +84,9 @@ def trained(work: Assignment, name: str, directory: Path) -> tuple[UpdateHeader,
 
 
 async def party(coordinator: Coordinator, name: str, directory: Path, rounds: int) -> None:
-    async with coordinator.devices.attend(introduction(name)) as session:
+    async with coordinator.devices.connect(device_info(name)) as session:
         async for work in session.assignments():
-            await coordinator.devices.submit_files(*trained(work, name, directory))
+            await coordinator.updates.submit_files(*trained(work, name, directory))
             if work.id.round == rounds:
                 return
 
@@ -143,13 +143,13 @@ def test_a_coordinator_that_was_restarted_knows_when_each_device_counted_last(tm
     told: dict[tuple[int, str], AttemptId | None] = {}
 
     async def deliver(coordinator: Coordinator, name: str) -> None:
-        async with coordinator.devices.attend(introduction(name)) as session:
+        async with coordinator.devices.connect(device_info(name)) as session:
             work = await anext(aiter(session.assignments()))
             told[work.id.round, name] = work.counted
             if (work.id.round, name) == (2, "party-2"):
                 await coordinator.devices.decline(work.id, name, "busy")
             else:
-                await coordinator.devices.submit_files(*trained(work, name, tmp_path))
+                await coordinator.updates.submit_files(*trained(work, name, tmp_path))
             await watched(coordinator, "round_committed", work.id.round)
 
     async def scenario() -> None:
@@ -175,25 +175,25 @@ def test_files_are_taken_once_and_stay_their_owners(tmp_path: Path, monkeypatch:
         async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:
             await started(coordinator, make_bundle(**SCAFFOLD))
             sessions = [
-                await stack.enter_async_context(coordinator.devices.attend(introduction(name))) for name in NAMES
+                await stack.enter_async_context(coordinator.devices.connect(device_info(name))) for name in NAMES
             ]
             work = [await anext(session.assignments()) for session in sessions]
             header, files = trained(work[0], NAMES[0], tmp_path)
             before = {role: path.read_bytes() for role, path in files.items()}
             for _ in range(2):
-                await coordinator.devices.submit_files(header, files)
+                await coordinator.updates.submit_files(header, files)
             assert {role: path.read_bytes() for role, path in files.items()} == before
             with monkeypatch.context() as patched:
                 patched.setattr(os, "link", no_links)
-                await coordinator.devices.submit_files(*trained(work[1], NAMES[1], tmp_path))
+                await coordinator.updates.submit_files(*trained(work[1], NAMES[1], tmp_path))
             other, its_files = trained(replace(work[0], id=replace(work[0].id, round=9)), NAMES[0], tmp_path)
             with pytest.raises(AlreadyExists, match="a different update of 'party-0' already stands"):
-                await coordinator.devices.submit_files(replace(other, id=header.id), its_files)
+                await coordinator.updates.submit_files(replace(other, id=header.id), its_files)
             with pytest.raises(WrongState, match="round 9, attempt 1 is not open"):
-                await coordinator.devices.submit_files(other, its_files)
+                await coordinator.updates.submit_files(other, its_files)
             for path in files.values():
                 path.unlink()  # what was taken stays
-            await coordinator.devices.submit_files(*trained(work[2], NAMES[2], tmp_path))
+            await coordinator.updates.submit_files(*trained(work[2], NAMES[2], tmp_path))
             await watched(coordinator, "round_committed", 1)
             (done,) = [found async for found in coordinator.operators.rounds("run")]
             assert done.counted == NAMES
@@ -209,19 +209,19 @@ def test_what_is_handed_in_is_checked_as_if_it_had_been_sent(tmp_path: Path) -> 
         async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:
             await started(coordinator, make_bundle(**SCAFFOLD))
             sessions = [
-                await stack.enter_async_context(coordinator.devices.attend(introduction(name))) for name in NAMES
+                await stack.enter_async_context(coordinator.devices.connect(device_info(name))) for name in NAMES
             ]
             work = await anext(sessions[0].assignments())
             header, files = trained(work, NAMES[0], tmp_path)
             wrong = {**header.blobs, "variate_change": ref_of_bytes(b"something else")}
             with pytest.raises(Corrupt, match="the update's variate_change, has another sha256"):
-                await coordinator.devices.submit_files(replace(header, blobs=wrong), files)
+                await coordinator.updates.submit_files(replace(header, blobs=wrong), files)
             with pytest.raises(NotFound, match=r"there is no file .*nothing"):
-                await coordinator.devices.submit_files(header, {**files, "model": tmp_path / "nothing"})
+                await coordinator.updates.submit_files(header, {**files, "model": tmp_path / "nothing"})
             bad = tmp_path / "bad"
             bad.write_bytes(model_bytes(float("nan"), PARAMETERS))
             with pytest.raises(SchemaMismatch, match=r"variate_change: tensor 'head\.bias' holds NaN"):
-                await coordinator.devices.submit_files(
+                await coordinator.updates.submit_files(
                     replace(header, blobs={**header.blobs, "variate_change": ref_of_file(bad)}),
                     {**files, "variate_change": bad},
                 )
@@ -229,10 +229,10 @@ def test_what_is_handed_in_is_checked_as_if_it_had_been_sent(tmp_path: Path) -> 
             assert view.open_round
             assert view.open_round.refused == {NAMES[0]}
             assert not view.open_round.reported
-            await coordinator.devices.submit_files(header, files)
+            await coordinator.updates.submit_files(header, files)
             await coordinator.operators.stop_run("run")
             with pytest.raises(WrongState, match="has ended"):
-                await coordinator.devices.submit_files(header, files)
+                await coordinator.updates.submit_files(header, files)
             assert not list((tmp_path / "state" / "spool").glob("*/*"))
 
     play(scenario())

@@ -21,11 +21,10 @@ from sqlalchemy.exc import OperationalError
 
 from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.rpc import stream_deadline
+from moonfed.coordinator.rpc import flow_control
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.updates import submission
 from moonfed.coordinator.updates.quota import TRIES
 from moonfed.coordinator.updates.submission import CHECKED_AT_ONCE
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
@@ -235,14 +234,14 @@ def test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again(
 ) -> None:
     devices, attending = two_devices(fleet)
     work, content = attending[0].assignment(), model_bytes(1.0)
-    monkeypatch.setattr(stream_deadline, "PART_SECONDS", 3.0)  # in which the part arrives
+    monkeypatch.setattr(flow_control, "PART_SECONDS", 3.0)  # in which the part arrives
     call, more = begun(devices[0], work, content, 70)
     with pytest.raises(grpc.RpcError) as caught:
         list(call)
     more.put(None)
     error = from_rpc_error(caught.value)
     assert isinstance(error, Unavailable)
-    assert str(error) == "the upload took too long; send it again, it goes on where it broke off"
+    assert str(error) == "the upload took too long; it resumes when it is sent again"
     monkeypatch.undo()
     assert devices[0].submit(work, content)[0].resume.offsets[ref_of_bytes(content).sha256] == 70
 
@@ -468,9 +467,10 @@ def test_what_could_not_be_kept_does_not_count_against_its_device(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the object store is away each try moves the received files and fails, so the next one sends all again."""
+    content = model_bytes(1.0)
+    monkeypatch.setattr("moonfed.coordinator.runs.driver.largest_files", lambda *_: {"model": len(content)})
     devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
-    monkeypatch.setattr(submission, "largest_files", lambda *_: {"model": len(content)})
+    work = attending[0].assignment()
     put = Spool.put
 
     def away(*arguments: Any) -> None:  # noqa: ANN401

@@ -1,118 +1,103 @@
-"""What devices want of the coordinator, over all runs. The Fleet service calls this, and nothing below it."""
+"""The calls of devices, over all runs and independent of the transport. The Fleet service calls this."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
-from pathlib import Path
 
 from moonfed.assignment import RunEnded
 from moonfed.coordinator.devices.liveness import Liveness
-from moonfed.coordinator.devices.notifications import ending
+from moonfed.coordinator.devices.notifications import run_ended
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, Sessions, require_contract
 from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport
 from moonfed.coordinator.runs.manager import RunManager
-from moonfed.coordinator.storage.opening import Storage
+from moonfed.coordinator.storage.blobs.blob_store import BlobStore
+from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.coordinator.support.tasks import BackgroundTasks
-from moonfed.coordinator.updates.submission import Updates, UpdateSession
-from moonfed.coordinator.updates.transfer import Transfers
-from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import InvalidInput, NotFound, WrongState
 
 
 class DeviceApi:
-    """Takes devices in, and what they say and hand in to the runs that it is about. Lives on one event loop."""
+    """Sessions of devices, and what they report. Lives on one event loop."""
 
     def __init__(
         self,
-        storage: Storage,
+        *,
+        blobs: BlobStore,
+        registry: DeviceRegistry,
         runs: RunManager,
-        uploads: Transfers,
-        attendance: Sessions,
+        sessions: Sessions,
         liveness: Liveness,
         background: BackgroundTasks,
     ) -> None:
-        self.blobs, self._registry, self._runs = storage.blobs, storage.store.devices, runs
-        self._attendance, self._liveness, self._background = attendance, liveness, background
-        self._submissions = Updates(storage, uploads, background)
+        self.blobs, self._registry, self._runs = blobs, registry, runs
+        self._sessions, self._liveness, self._background = sessions, liveness, background
 
     @asynccontextmanager
-    async def attend(self, introduction: DeviceInfo) -> AsyncIterator[DeviceSession]:
-        """A device is here for as long as the context lasts."""
-        require_contract(introduction.contract_version, f"device {introduction.device!r}")
-        if problem := self._runs.misfit(introduction):
+    async def connect(self, info: DeviceInfo) -> AsyncIterator[DeviceSession]:
+        """Keep a device online for as long as the context lasts."""
+        require_contract(info.contract_version, f"device {info.device!r}")
+        if problem := self._runs.incompatibility(info):
             raise problem
-        session = self._attendance.join(introduction)
-        self._liveness.sign(introduction.device)
-        self._background.spawn(self._noticed(introduction.device, introduction.platform))
-        self._background.spawn(self._tell_ended(session))
+        session = self._sessions.open(info)
+        self._liveness.heartbeat(info.device)
+        self._background.spawn(self._refresh(info.device, info.platform))
+        self._background.spawn(self._notify_ended(session))
         try:
             yield session
         finally:
-            self._attendance.leave(session)
-            self._background.spawn(self._noticed(introduction.device, None))
+            self._sessions.discard(session)
+            self._background.spawn(self._refresh(info.device, None))
 
-    async def submit(self, header: UpdateHeader) -> UpdateSession:
-        """Starts, or goes on with, handing in an update."""
-        return await self._submissions.begin(await self._runs.find(header.id.run, header.id), header)
+    def suspended(self, device: str) -> AbstractContextManager[None]:
+        """Exempt a device from stall detection while it waits for the coordinator."""
+        return self._liveness.suspended(device)
 
-    async def submit_files(self, header: UpdateHeader, files: Mapping[str, Path]) -> None:
-        """Hands in an update whose files, by role, lie on this machine; nothing is sent, the checks are the same.
-
-        Returns when the update is durable and counts; taking the same one again changes nothing. The files stay the
-        caller's, who may delete them afterwards. Raises what `submit` and its commit raise.
-        """
-        await self._submissions.take(await self._runs.find(header.id.run, header.id), header, files)
-
-    def held(self, device: str) -> AbstractContextManager[None]:
-        """For as long as the context lasts the device waits for us, which is no silence of its own."""
-        return self._liveness.held(device)
-
-    def moved_bytes(self, device: str) -> None:
-        """A device has fetched or sent a part of something, which is a sign of progress."""
-        self._liveness.sign(device)
+    def heartbeat(self, device: str) -> None:
+        """Note that a device has fetched or sent a part, which is progress."""
+        self._liveness.heartbeat(device)
 
     async def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
-        """Takes notice of progress; the reason if the device may stop."""
+        """Publish a device's progress; returns why its update is no longer needed, if so."""
         if not 0 <= fraction <= 1:
             raise InvalidInput(f"fraction is {fraction}; it must be from 0 to 1")
-        served = await self._runs.find(attempt.run, attempt)
-        return served.report(attempt, device, fraction) if served else WrongState(f"run {attempt.run!r} has ended")
+        run = await self._runs.find(attempt.run, attempt)
+        return run.report(attempt, device, fraction) if run else WrongState(f"run {attempt.run!r} has ended")
 
     async def decline(self, attempt: AttemptId, device: str, reason: str) -> None:
-        """A device will deliver no update for an assignment."""
-        served = await self._runs.find(attempt.run, attempt)
-        if served is None:
+        """Record that a device will deliver no update for an assignment."""
+        run = await self._runs.find(attempt.run, attempt)
+        if run is None:
             raise WrongState(f"run {attempt.run!r} has ended")
         report = DeviceReport(id=attempt, device=device, outcome="declined", reason=printable(reason[:MAX_REASON]))
-        await self._background.finish(served.decline(report))
+        await self._background.finish(run.decline(report))
 
-    async def _noticed(self, device: str, platform: Mapping[str, str] | None) -> None:
-        """Lets every run know whether the device is here now."""
+    async def _refresh(self, device: str, platform: Mapping[str, str] | None) -> None:
+        """Tell every run whether a device is online now."""
         if self._runs.dismissed:
             return
-        try:  # known first, since a round may begin with it: SCAFFOLD counts the devices that there are
+        try:  # registered first, since a round may begin with it: SCAFFOLD counts the known devices
             await asyncio.to_thread(self._registry.seen, device, platform)
         finally:
-            for served in list(self._runs.served.values()):
-                await served.refresh(device)
+            for run in list(self._runs.served.values()):
+                await run.refresh(device)
 
-    async def _tell_ended(self, session: DeviceSession) -> None:
-        """Lets a device know which of the runs that it keeps state of are over."""
-        for run in session.introduction.runs:
-            if ended := await self._ending(run):
-                session.tell_ended(ended)
+    async def _notify_ended(self, session: DeviceSession) -> None:
+        """Notify a device of the end of runs whose state it keeps."""
+        for run in session.info.runs:
+            if ended := await self._find_ended(run):
+                session.notify_ended(ended)
 
-    async def _ending(self, run: str) -> RunEnded | None:
-        """None while the run goes on, or is suspended and may go on after a restart."""
+    async def _find_ended(self, run: str) -> RunEnded | None:
+        """Return a run's end; None while it is running, or suspended and may resume after a restart."""
         try:
             view = await self._runs.view(run)
-            return None if view.record.status == "running" else ending(view)
-        except NotFound:  # of a coordinator that was here before; unless one of that name has just started
+            return None if view.record.status == "running" else run_ended(view)
+        except NotFound:  # a run of an earlier coordinator, unless one of that name has just started
             return None if run in self._runs.served else RunEnded(run=run)
 
 
 def printable(text: str) -> str:
-    """A device's own words without line breaks and the like, which could forge lines of the log."""
+    """Replace line breaks and the like in a device's text, which could forge lines of the log."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,7 +1,8 @@
-"""Who shows signs of progress, by the loop's monotonic clock, and who of a round's devices has shown none for long.
+"""Liveness of devices: heartbeats, and detection of devices that a round waits for and that have stalled.
 
-Signs are: to attend, to fetch or send bytes, to report a larger fraction. A sign for one run counts in all: a device
-works on one thing after the other. While it waits for us, for its turn or for its receipt, it is not silent.
+A device has a heartbeat when it connects, fetches or sends bytes, or reports a larger fraction. A heartbeat for one run
+counts in all of them: a device works on one assignment after the other. While the device waits for the coordinator,
+for a slot to transfer or for its receipt, it is not silent. All times are the event loop's monotonic clock.
 """
 
 from __future__ import annotations
@@ -15,130 +16,130 @@ from moonfed.coordinator.rounds.events import Progressed, Stalled
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound
 
 RECONNECT_SECONDS = 90.0  # devices wait up to a minute between their attempts to reach a restarted coordinator
-LEAST_LOOK_SECONDS = 0.05  # between two looks at a round's devices
+SHORTEST_CHECK_SECONDS = 0.05  # between two checks of a round's devices
 
 
 class Liveness:
-    """Each device's newest sign of progress."""
+    """Each device's last heartbeat."""
 
     def __init__(self) -> None:
-        self._signs: dict[str, float] = {}
-        self._held: Counter[str] = Counter()
-        self._patiences: set[StallDetector] = set()
+        self._heartbeats: dict[str, float] = {}
+        self._suspended: Counter[str] = Counter()
+        self._detectors: set[StallDetector] = set()
 
-    def sign(self, device: str) -> None:
-        """The device makes progress, with whatever."""
-        self._signs[device] = _now()
-        for patience in self._patiences:
-            patience.noticed(device)
+    def heartbeat(self, device: str) -> None:
+        """Note that a device makes progress."""
+        self._heartbeats[device] = _now()
+        for detector in self._detectors:
+            detector.on_heartbeat(device)
 
     @contextmanager
-    def held(self, device: str) -> Iterator[None]:
-        """For as long as the context lasts the device waits for us, which is no silence of its own."""
-        self._held[device] += 1
+    def suspended(self, device: str) -> Iterator[None]:
+        """Exempt a device from stall detection while it waits for the coordinator."""
+        self._suspended[device] += 1
         try:
             yield
         finally:
-            self._held -= Counter([device])
-            self._signs[device] = _now()
+            self._suspended -= Counter([device])
+            self._heartbeats[device] = _now()
 
-    def newest(self, device: str) -> float:
-        """When that was, by the loop's clock; long ago if there was none since the coordinator started."""
-        if device in self._held:
+    def last_heartbeat(self, device: str) -> float:
+        """The loop's time of a device's last heartbeat; minus infinity if there was none since the start."""
+        if device in self._suspended:
             return _now()
-        return self._signs.get(device, -float("inf"))
+        return self._heartbeats.get(device, -float("inf"))
 
-    def follow(self, patience: StallDetector) -> None:
-        """A run wants to know."""
-        self._patiences.add(patience)
+    def subscribe(self, detector: StallDetector) -> None:
+        """Pass heartbeats on to a run's detector."""
+        self._detectors.add(detector)
 
-    def leave(self, patience: StallDetector) -> None:
-        """It does no more."""
-        self._patiences.discard(patience)
+    def unsubscribe(self, detector: StallDetector) -> None:
+        """Stop passing heartbeats on to a run's detector."""
+        self._detectors.discard(detector)
 
 
 class StallDetector:
-    """One run's patience with the devices that its open round waits for.
+    """Detects the devices that one run's open round waits for and that have been silent for `seconds`.
 
-    `tell` gets a Stalled for each whose time is over, and a Progressed for each that was lost and shows a sign again.
+    `deliver` gets a Stalled for each of them, and a Progressed for each lost device that has a heartbeat again.
     """
 
-    def __init__(self, liveness: Liveness, seconds: float, tell: Callable[[Stalled | Progressed], object]) -> None:
-        self._liveness, self._seconds, self._tell = liveness, seconds, tell
+    def __init__(self, liveness: Liveness, seconds: float, deliver: Callable[[Stalled | Progressed], object]) -> None:
+        self._liveness, self._seconds, self._deliver = liveness, seconds, deliver
         self._round: OpenRound | None = None
-        self._since = 0.0  # nobody's silence counts from before, by the loop's clock
-        self._asked: dict[str, float] = {}  # when each device got the assignment that its silence counts from
+        self._since = 0.0  # no silence counts from before, by the loop's clock
+        self._assigned: dict[str, float] = {}  # when each device got the assignment that its silence counts from
         self._fractions: dict[str, float] = {}  # the largest that each device has reported
-        self._woken: set[str] = set()  # lost devices of whose progress the run is about to hear
+        self._recovered: set[str] = set()  # lost devices of whose progress the run is about to learn
         self._timer: asyncio.TimerHandle | None = None
-        liveness.follow(self)
+        liveness.subscribe(self)
 
-    def wait_for(self, current: OpenRound | None, *, resumed: bool = False) -> None:
-        """Where the run stands now; `resumed`: after the coordinator started, so that devices must find it again."""
+    def watch_round(self, current: OpenRound | None, *, resumed: bool = False) -> None:
+        """Watch the open round, if any; `resumed`: after a restart, which devices need time to notice."""
         lost_before = self._round.lost if self._round else NOBODY
         self._round = current
-        self._woken.clear()
+        self._recovered.clear()
         for device in current.lost - lost_before if current else ():
-            if self._liveness.newest(device) + self._seconds > _now():  # a sign just before it counted as lost
-                self.noticed(device)
+            if self._liveness.last_heartbeat(device) + self._seconds > _now():  # just before it counted as lost
+                self.on_heartbeat(device)
         if resumed and current:
             self._since = _now() + max(0.0, RECONNECT_SECONDS - self._seconds)
         if current and self._timer is None:
-            self._look_at(max(self._since, _now()) + self._seconds)
+            self._check_at(max(self._since, _now()) + self._seconds)
 
-    def asked(self, device: str) -> None:
-        """The device gets an assignment. One that has shown no sign since an earlier one has no more time for it."""
-        if self._liveness.newest(device) >= self._asked.get(device, -float("inf")):
-            self._asked[device] = _now()
+    def assigned(self, device: str) -> None:
+        """Note that a device gets an assignment; one without a heartbeat since its last one gets no more time."""
+        if self._liveness.last_heartbeat(device) >= self._assigned.get(device, -float("inf")):
+            self._assigned[device] = _now()
         self._fractions.pop(device, None)
 
-    def reported(self, device: str, fraction: float) -> None:
-        """A device of the round said how far it is, which is a sign if it is further than before."""
+    def progressed(self, device: str, fraction: float) -> None:
+        """Note a device's reported fraction, which is a heartbeat if it is larger than before."""
         if fraction > self._fractions.get(device, -1.0):
             self._fractions[device] = fraction
-            self._liveness.sign(device)
+            self._liveness.heartbeat(device)
 
-    def freed(self, device: str) -> None:
-        """A device heard that what it works on is not wanted any more: it is about to take up something else."""
-        self._liveness.sign(device)
+    def released(self, device: str) -> None:
+        """Note that a device was told to stop its work, and is about to begin something else."""
+        self._liveness.heartbeat(device)
 
-    def noticed(self, device: str) -> None:
-        """A device has shown a sign."""
+    def on_heartbeat(self, device: str) -> None:
+        """Recover a lost device of the open round."""
         current = self._round
-        if current and device in current.lost and device not in self._woken:
-            self._woken.add(device)
-            self._tell(Progressed(round=current.round, attempt=current.attempt, device=device))
+        if current and device in current.lost and device not in self._recovered:
+            self._recovered.add(device)
+            self._deliver(Progressed(round=current.round, attempt=current.attempt, device=device))
 
     def silence(self) -> dict[str, float]:
-        """For how many seconds each device that the round waits for has shown no sign."""
+        """The seconds since the last heartbeat of each device that the round waits for."""
         now = _now()
-        waited_for = self._round.outstanding if self._round else ()
-        return {device: max(0.0, now - self._counted_from(device)) for device in waited_for}
+        outstanding = self._round.outstanding if self._round else ()
+        return {device: max(0.0, now - self._silent_since(device)) for device in outstanding}
 
     def close(self) -> None:
-        """The run tells nobody any more."""
-        self._liveness.leave(self)
+        """Stop detecting."""
+        self._liveness.unsubscribe(self)
         self._round = None
         if self._timer:
             self._timer.cancel()
 
-    def _counted_from(self, device: str) -> float:
-        return max(self._since, self._asked.get(device, 0.0), self._liveness.newest(device))
+    def _silent_since(self, device: str) -> float:
+        return max(self._since, self._assigned.get(device, 0.0), self._liveness.last_heartbeat(device))
 
-    def _look_at(self, moment: float) -> None:
-        self._timer = asyncio.get_running_loop().call_at(moment, self._look)
+    def _check_at(self, moment: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(moment, self._check)
 
-    def _look(self) -> None:
-        """Tells of whoever's time is over, and looks again when the next one's may be."""
+    def _check(self) -> None:
+        """Deliver the devices that have stalled, and check again when the next one may have."""
         current, now, self._timer = self._round, _now(), None
         if current is None:
             return
-        ends = {device: self._counted_from(device) + self._seconds for device in current.outstanding}
+        ends = {device: self._silent_since(device) + self._seconds for device in current.outstanding}
         for device in [device for device, end in ends.items() if end <= now]:
-            self._asked.pop(device, None)  # asked again later, it has all its time
-            self._tell(Stalled(round=current.round, attempt=current.attempt, device=device))
+            self._assigned.pop(device, None)  # assigned again later, it has all its time
+            self._deliver(Stalled(round=current.round, attempt=current.attempt, device=device))
         later = min((end for end in ends.values() if end > now), default=now + self._seconds)
-        self._look_at(max(later, now + LEAST_LOOK_SECONDS))
+        self._check_at(max(later, now + SHORTEST_CHECK_SECONDS))
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""Tells the devices that took part in a run that it is over."""
+"""Notifies the devices that took part in a run of its end."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from moonfed.coordinator.records import RunView
 from moonfed.coordinator.storage.store import Store
 
 
-def ending(view: RunView) -> RunEnded:
-    """What devices are told of a run that has ended. Only a finished one leaves a model that is meant to be used."""
+def run_ended(view: RunView) -> RunEnded:
+    """Build the message for a run that has ended; only a finished one has a model to use."""
     record = view.record
     if record.status != "finished":
         return RunEnded(run=record.run)
     return RunEnded(run=record.run, manifest=record.manifest, model=view.model, rounds=view.committed)
 
 
-async def announce(view: RunView, store: Store, attendance: Sessions) -> None:
-    """Tells the attending devices that took part in a run, or keep state under its name, that it has ended.
+async def notify_participants(view: RunView, store: Store, sessions: Sessions) -> None:
+    """Notify the online devices that took part in a run, or keep state under its name, of its end.
 
-    The end is durable before, so whoever attends from now on is told when it names the run.
+    The end is durable before that, so a device that connects from now on learns it when it names the run.
     """
     run = view.record.run
-    took_part = await asyncio.to_thread(store.participants, run)
-    for session in attendance.sessions():
-        if session.device in took_part or run in session.introduction.runs:
-            session.tell_ended(ending(view))
+    participants = await asyncio.to_thread(store.participants, run)
+    for session in sessions.all():
+        if session.device in participants or run in session.info.runs:
+            session.notify_ended(run_ended(view))

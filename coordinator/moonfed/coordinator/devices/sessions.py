@@ -1,4 +1,4 @@
-"""Which devices are here now: one session for each attending device, with all that it has yet to be told."""
+"""Sessions of the devices that are online, with the messages that wait for each."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from moonfed.labels import check_labels
 from moonfed.validate import require_whole
 from moonfed.version import CONTRACT_VERSION
 
-MAX_WORDS, MAX_WORD = 64, 200  # that a device may say of itself when it attends
-MAX_RUNS, MAX_RUN = 64, 128  # that it may name then, and characters of each
+MAX_WORDS, MAX_WORD = 64, 200  # of a device's description
+MAX_RUNS, MAX_RUN = 64, 128  # that a device may name, and characters of each name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """What a device says of itself when it attends."""
+    """A device's description of itself."""
 
     device: str
     contract_version: str
     plan_interfaces: tuple[str, ...]
     platform: Mapping[str, str]
-    samples: int = 0  # that it trains on; 0: not known yet
-    runs: tuple[str, ...] = ()  # of which it keeps state, and has not heard that they ended
-    labels: Mapping[str, str] = field(default_factory=dict)  # that runs pick devices by
-    encodings: tuple[str, ...] = ()  # of models, that it knows beside float32
+    samples: int = 0  # in its training data; 0: not known yet
+    runs: tuple[str, ...] = ()  # whose state it keeps, not knowing of their end
+    labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
+    encodings: tuple[str, ...] = ()  # of models that it supports, besides float32
 
     def __post_init__(self) -> None:
-        told = [*self.plan_interfaces, *self.encodings, *self.platform, *self.platform.values()]
-        if len(told) > MAX_WORDS or any(len(word) > MAX_WORD or not word.isprintable() for word in told):
+        words = [*self.plan_interfaces, *self.encodings, *self.platform, *self.platform.values()]
+        if len(words) > MAX_WORDS or any(len(word) > MAX_WORD or not word.isprintable() for word in words):
             raise InvalidInput(
-                f"device {self.device!r} says {len(told)} words of itself; "
+                f"device {self.device!r} describes itself in {len(words)} words; "
                 f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters"
             )
         check_labels(self.labels)
@@ -48,36 +48,36 @@ class DeviceInfo:
 
 @dataclass(slots=True, eq=False)
 class DeviceSession:
-    """One attendance of one device."""
+    """One device's time online, with the messages that wait for it."""
 
-    introduction: DeviceInfo
+    info: DeviceInfo
     _queue: asyncio.Queue[Assignment | RunEnded | MoonfedError] = field(default_factory=asyncio.Queue)
-    _told: set[AttemptId | str] = field(default_factory=set)  # attempts assigned, and runs that ended
+    _sent: set[AttemptId | str] = field(default_factory=set)  # attempts assigned, and runs that ended
 
     @property
     def device(self) -> str:
         """The device's name."""
-        return self.introduction.device
+        return self.info.device
 
-    def offer(self, assignment: Assignment) -> None:
-        """Queues an assignment, once in a session."""
-        self._tell(assignment.id, assignment)
+    def assign(self, assignment: Assignment) -> None:
+        """Queue an assignment, once in a session."""
+        self._send(assignment.id, assignment)
 
-    def tell_ended(self, ended: RunEnded) -> None:
-        """Queue the end of a run, once per session."""
-        self._tell(ended.run, ended)
+    def notify_ended(self, ended: RunEnded) -> None:
+        """Queue the end of a run, once in a session."""
+        self._send(ended.run, ended)
 
-    def _tell(self, key: AttemptId | str, reply: Assignment | RunEnded) -> None:
-        if key not in self._told:
-            self._told.add(key)
-            self._queue.put_nowait(reply)
+    def _send(self, key: AttemptId | str, message: Assignment | RunEnded) -> None:
+        if key not in self._sent:
+            self._sent.add(key)
+            self._queue.put_nowait(message)
 
     def close(self, reason: MoonfedError) -> None:
-        """Ends the attendance."""
+        """End the session with this error."""
         self._queue.put_nowait(reason)
 
-    async def replies(self) -> AsyncIterator[Assignment | RunEnded]:
-        """All that the device is told; raises the reason when the session is closed."""
+    async def messages(self) -> AsyncIterator[Assignment | RunEnded]:
+        """Yield the device's messages; raises the reason when the session is closed."""
         while True:
             item = await self._queue.get()
             if isinstance(item, MoonfedError):
@@ -85,68 +85,67 @@ class DeviceSession:
             yield item
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Only what the device is to do, for one that keeps nothing of a run beyond its end."""
-        async for reply in self.replies():
-            if isinstance(reply, Assignment):
-                yield reply
+        """Yield assignments only, for a device that keeps nothing of a run beyond its end."""
+        async for message in self.messages():
+            if isinstance(message, Assignment):
+                yield message
 
 
 class RemoteSession(DeviceSession):
-    """An attendance at another replica, which tells the device what there is to tell."""
+    """A session at another replica, which sends the device its messages."""
 
-    def _tell(self, key: AttemptId | str, reply: Assignment | RunEnded) -> None:
+    def _send(self, key: AttemptId | str, message: Assignment | RunEnded) -> None:
         pass
 
     def close(self, reason: MoonfedError) -> None:
-        """Nothing: it is not ours."""
+        """Do nothing: the session belongs to the other replica."""
 
 
 class Sessions:
-    """The sessions by device. A device attends once: the newer session ends the older."""
+    """The sessions by device. A device has one session: a newer one ends the older."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, DeviceSession] = {}
-        self._distant: dict[str, RemoteSession] = {}
+        self._local: dict[str, DeviceSession] = {}
+        self._remote: dict[str, RemoteSession] = {}
 
-    def join(self, introduction: DeviceInfo) -> DeviceSession:
-        """A new session."""
-        session = DeviceSession(introduction)
-        earlier = self._sessions.get(session.device)
-        if earlier:
-            earlier.close(WrongState(f"device {session.device!r} attends from another place; this attendance ends"))
-        self._sessions[session.device] = session
+    def open(self, info: DeviceInfo) -> DeviceSession:
+        """Open a session."""
+        session = DeviceSession(info)
+        if earlier := self._local.get(session.device):
+            earlier.close(WrongState(f"device {session.device!r} has connected again; this session ends"))
+        self._local[session.device] = session
         return session
 
-    def leave(self, session: DeviceSession) -> None:
-        """The session is over, unless a newer one has replaced it."""
-        if self._sessions.get(session.device) is session:
-            del self._sessions[session.device]
+    def discard(self, session: DeviceSession) -> None:
+        """Forget a session that is over, unless a newer one has replaced it."""
+        if self._local.get(session.device) is session:
+            del self._local[session.device]
 
     def find(self, device: str) -> DeviceSession | None:
-        """The device's present session."""
-        return self._sessions.get(device) or self._distant.get(device)
+        """Return the device's session, if it is online."""
+        return self._local.get(device) or self._remote.get(device)
 
-    def sessions(self) -> list[DeviceSession]:
-        """All present sessions, those at other replicas among them."""
-        return list({**self._distant, **self._sessions}.values())
+    def all(self) -> list[DeviceSession]:
+        """Return all sessions, at other replicas too."""
+        return list({**self._remote, **self._local}.values())
 
-    def here(self) -> dict[str, DeviceSession]:
-        """The sessions at this replica, by device."""
-        return dict(self._sessions)
+    def local(self) -> dict[str, DeviceSession]:
+        """Return the sessions at this replica, by device."""
+        return dict(self._local)
 
-    def note_distant(self, sessions: Mapping[str, RemoteSession]) -> None:
-        """Who attends at other replicas now, by device."""
-        self._distant = dict(sessions)
+    def set_remote(self, sessions: Mapping[str, RemoteSession]) -> None:
+        """Replace the sessions at other replicas, by device."""
+        self._remote = dict(sessions)
 
     def close(self, reason: MoonfedError) -> None:
-        """Ends all sessions."""
-        for session in self.sessions():
+        """End all sessions with this error."""
+        for session in self.all():
             session.close(reason)
 
 
 def require_contract(version: str, who: str) -> None:
-    """Raises VersionMismatch unless the caller speaks our major version of the contract."""
+    """Raise VersionMismatch unless the caller uses our major version of the contract."""
     if version.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
         raise VersionMismatch(
-            f"{who} speaks contract version {version or 'unknown'}; this coordinator speaks {CONTRACT_VERSION}"
+            f"{who} uses contract version {version or 'unknown'}; this coordinator uses {CONTRACT_VERSION}"
         )

@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.devices.eligibility import misfit
+from moonfed.coordinator.devices.eligibility import ineligibility
 from moonfed.coordinator.devices.liveness import Liveness
-from moonfed.coordinator.devices.notifications import announce
+from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunEvent, RunRecord, RunView, attempt_id
 from moonfed.coordinator.replicas.snapshot import RunSnapshot, events_between, look
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import OpenRound, State
-from moonfed.coordinator.runs.admission import needed_attempts, objection
+from moonfed.coordinator.runs.admission import Admission, Admissions, needed_attempts, rejection_reason
 from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, load_global_state
 from moonfed.coordinator.runs.round_eta import RoundEta
 from moonfed.coordinator.runs.subscribers import Subscriber, Subscribers
@@ -29,6 +29,8 @@ from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
+from moonfed.coordinator.updates.quota import ByteQuota
+from moonfed.coordinator.updates.validation import largest_files
 from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
 from moonfed.manifest import MODEL, Manifest
 
@@ -44,20 +46,22 @@ class RunFollower:
         record: RunRecord,
         manifest: Manifest,
         storage: Storage,
-        attendance: Sessions,
+        sessions: Sessions,
         liveness: Liveness,
         background: BackgroundTasks,
     ) -> None:
         self.record, self.manifest, self.state = record, manifest, round_protocol(record.settings).first
         self._store, self._blobs, self._spool = storage.store, storage.blobs, storage.spool
-        self._attendance, self.background = attendance, background
+        self._sessions, self._background = sessions, background
         self._liveness, self._protocol = liveness, round_protocol(record.settings)
         self._lock = asyncio.Lock()
         self._seen: RunSnapshot | None = None
         self._standing: GlobalState | None = None
         self._standing_after = -1  # that so many committed rounds led to
         self._standing_attempt = 0  # the one that it was loaded for: the one before may have found it damaged
-        self._watchers, self._tempo = Subscribers(), RoundEta()
+        self._subscribers, self._eta = Subscribers(), RoundEta()
+        largest_update = sum(largest_files(manifest, record.settings.encodings.up).values())
+        self._admissions = Admissions(self._rejection_here, ByteQuota(largest_update))
         self._fractions: dict[str, float] = {}  # the largest that each device has reported in the open round
         self._ended = asyncio.Event()
 
@@ -90,8 +94,9 @@ class RunFollower:
         if state.open is None or self._protocol.holder_only:
             return
         if (self._standing_after, self._standing_attempt) != (state.committed, state.open.attempt):
-            work = (self._store, self._blobs, self.record, self.manifest, state.committed)
-            self._standing = await in_thread(_standing_after, *work)
+            self._standing = await in_thread(
+                _standing_after, self._store, self._blobs, self.record, self.manifest, state.committed
+            )
             self._standing_after = state.committed if self._standing else -1
             self._standing_attempt = state.open.attempt
 
@@ -103,31 +108,33 @@ class RunFollower:
         if self._opens(seen.state.open):
             self._fractions.clear()
         self.state = seen.state
-        self._tempo.follow(self.state.open)
+        self._eta.observe(self.state.open)
+        self._admissions.review()
         self._tell(before, seen)
         self._offer(self.state.open.outstanding if self.state.open else ())
 
     def _tell(self, before: RunSnapshot | None, seen: RunSnapshot) -> None:
         for event in events_between(before, seen) if before else ():
-            self._watchers.tell(event)
+            self._subscribers.publish(event)
 
     async def _end(self, record: RunRecord, before: RunSnapshot | None = None) -> None:
         if before and self._seen:
             self._tell(before, self._seen)
         self.record, self.state = record, replace(self.state, open=None, status=record.status)
+        self._admissions.review()
         self._ended.set()
         with suppress(NotFound):
             view = await self.view()
-            self._watchers.tell(RunEvent(kind="ended", run=view))
-            await announce(view, self._store, self._attendance)
-        self._watchers.close()
+            self._subscribers.publish(RunEvent(kind="ended", run=view))
+            await notify_participants(view, self._store, self._sessions)
+        self._subscribers.close()
 
     def _opens(self, current: OpenRound | None) -> bool:
         past = self.state.open
         return current is not None and (past is None or (past.round, past.attempt) != (current.round, current.attempt))
 
     def _offer(self, devices: tuple[str, ...] | list[str]) -> None:
-        current, here = self.state.open, self._attendance.here()
+        current, here = self.state.open, self._sessions.local()
         if (
             current is None
             or current.overdue
@@ -139,38 +146,42 @@ class RunFollower:
         id_ = attempt_id(self.record.run, current)
         for device in devices:
             session = here.get(device)
-            if session and device in current.outstanding and self._misfit(session) is None:
-                session.offer(build_assignment(id_, device, self.record, self.manifest, self._standing))
+            if session and device in current.outstanding and self._ineligibility(session) is None:
+                session.assign(build_assignment(id_, device, self.record, self.manifest, self._standing))
 
-    async def accept(self, report: DeviceReport, checked: Mapping[str, Path]) -> None:
-        """Count an update whose files, by role, are checked and durable; idempotent.
+    def admit(self, attempt: AttemptId, device: str) -> Admission:
+        """Admit a device's update; other coordinators may have recorded its receipt."""
+        return self._admissions.admit(attempt, device, may_have_receipt=True)
 
-        Raises AlreadyExists if a different one stands, WrongState if the round does not want it any more.
+    async def count(self, admission: Admission, receipt: DeviceReport, files: Mapping[str, Path]) -> None:
+        """Count a checked update, whose files, by role, are durable; counting it again changes nothing.
+
+        Raises AlreadyExists if another update of the device counts, or the admission's rejection.
         """
-        if not await asyncio.to_thread(self._store.reports.has_receipt, report.id, report.device, report.blobs):
-            self.require_wanted(report.id, report.device)
-            await asyncio.to_thread(self._put_update, report, checked)
-            await self._take(report)
+        if not await asyncio.to_thread(self._store.reports.has_receipt, receipt.id, receipt.device, receipt.blobs):
+            admission.require()
+            await asyncio.to_thread(self._put_update, receipt, files)
+            await self._record(receipt)
 
-    def _put_update(self, report: DeviceReport, checked: Mapping[str, Path]) -> None:
-        self._spool.put(report.id, report.device, checked)
-        self._spool.sync([(report.id, report.device)])
+    def _put_update(self, receipt: DeviceReport, files: Mapping[str, Path]) -> None:
+        self._spool.put(receipt.id, receipt.device, files)
+        self._spool.sync([(receipt.id, receipt.device)])
 
     async def refuse(self, report: DeviceReport) -> None:
-        """Record that a device's update failed the checks."""
-        self.require_wanted(report.id, report.device)
-        with suppress(WrongState):  # an earlier update of this device stands
-            await self._take(report)
+        """Record that a device's update failed its checks."""
+        self._require_admissible(report)
+        with suppress(WrongState):  # an earlier update of this device counts
+            await self._record(report)
 
     async def decline(self, report: DeviceReport) -> None:
-        """Record that a device declined its assignment; idempotent."""
+        """Record that a device will deliver no update; repeating it changes nothing."""
         current = self.state.open
-        if current and not self.is_over(report.id) and report.device in current.declined:
+        if current and self.needs(report.id) and report.device in current.declined:
             return
-        self.require_wanted(report.id, report.device)
-        await self._take(report)
+        self._require_admissible(report)
+        await self._record(report)
 
-    async def _take(self, report: DeviceReport) -> None:
+    async def _record(self, report: DeviceReport) -> None:
         """Record a report in a transaction that sees the round open, and read the result at once."""
         try:
             await asyncio.to_thread(self._store.reports.record, report)
@@ -179,15 +190,15 @@ class RunFollower:
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
         """Publish a device's progress; return the reason if its update is no longer accepted."""
-        problem = self._objection(attempt, device)
+        problem = self._rejection_reason(attempt, device)
         if problem is None:
             if fraction > self._fractions.get(device, -1.0):
                 self._fractions[device] = fraction
-                self._liveness.sign(device)
+                self._liveness.heartbeat(device)
             event = RunEvent(
                 kind="progress", round=attempt.round, attempt=attempt.attempt, device=device, fraction=fraction
             )
-            self._watchers.tell(event)
+            self._subscribers.publish(event)
         return problem
 
     async def stop(self) -> None:
@@ -196,64 +207,63 @@ class RunFollower:
         with suppress(asyncio.TimeoutError):  # it will, or whoever takes the run over
             await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
 
-    def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics to subscribers."""
-        self._watchers.tell(RunEvent(kind="metrics", round=round_, metrics=metrics))
+        self._subscribers.publish(RunEvent(kind="metrics", round=round_, metrics=metrics))
 
     # What others ask
 
-    def begun_with(self, attempt: AttemptId) -> BlobRef:
+    def base_model(self, attempt: AttemptId) -> BlobRef:
         """Return the global model that the open attempt's devices were given."""
         if self._standing is None or self._standing_after != attempt.round - 1:
             raise WrongState(f"{attempt} is not open any more")
         return self._standing.blobs[MODEL]
 
-    def _misfit(self, session: DeviceSession) -> str | None:
-        return misfit(session.introduction, self.manifest, self.record.settings)
+    def _ineligibility(self, session: DeviceSession) -> str | None:
+        return ineligibility(session.info, self.manifest, self.record.settings)
 
-    def _objection(self, attempt: AttemptId, device: str) -> WrongState | None:
-        return objection(self.record, self.state, self._tempo, attempt, device)
+    def _rejection_reason(self, attempt: AttemptId, device: str) -> WrongState | None:
+        return rejection_reason(self.record, self.state, self._eta, attempt, device)
 
-    def is_over(self, attempt: AttemptId) -> bool:
-        """Return True if no update of that attempt is accepted any longer."""
-        return attempt not in needed_attempts(self.record, self.state)
-
-    def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
-        """Return True: other coordinators' receipts are in the database."""
-        return True
-
-    def require_wanted(self, attempt: AttemptId, device: str) -> None:
-        """Raise WrongState, naming the run's current round, if an update is not accepted now."""
+    def _rejection_here(self, attempt: AttemptId, device: str) -> MoonfedError | None:
+        """Return why this coordinator does not count a device's update at present, or None."""
         if self._protocol.holder_only:
-            raise Unavailable(
+            return Unavailable(
                 f"run {self.record.run!r} is asynchronous: only the coordinator that drives it takes updates"
             )
-        if problem := self._objection(attempt, device):
+        return self._rejection_reason(attempt, device)
+
+    def _require_admissible(self, report: DeviceReport) -> None:
+        if problem := self._rejection_here(report.id, report.device):
             raise problem
+
+    def needs(self, attempt: AttemptId) -> bool:
+        """Return whether updates of that attempt may still arrive, or wait to be reduced."""
+        return attempt in needed_attempts(self.record, self.state)
 
     async def view(self) -> RunView:
         """Return the operator's view of the run."""
-        problems = {session.device: self._misfit(session) for session in self._attendance.sessions()}
+        problems = {session.device: self._ineligibility(session) for session in self._sessions.all()}
         attending = frozenset(device for device, problem in problems.items() if problem is None)
-        misfits = {device: problem for device, problem in problems.items() if problem}
+        ineligible = {device: problem for device, problem in problems.items() if problem}
         state = replace(self.state, attending=attending)
-        return await asyncio.to_thread(run_view, self._store, self.record, state, misfits)
+        return await asyncio.to_thread(run_view, self._store, self.record, state, ineligible)
 
     async def watch(self) -> tuple[RunView, Subscriber]:
         """Return a snapshot, and a subscriber that receives later events."""
         async with self._lock:
-            watcher = self._watchers.add()
+            subscriber = self._subscribers.add()
             if self.state.status != "running":
-                watcher.close()
-            return await self.view(), watcher
+                subscriber.close()
+            return await self.view(), subscriber
 
-    def unwatch(self, watcher: Subscriber) -> None:
+    def unwatch(self, subscriber: Subscriber) -> None:
         """Remove a subscriber."""
-        self._watchers.remove(watcher)
+        self._subscribers.remove(subscriber)
 
     def close(self, reason: MoonfedError) -> None:
         """Stop following: the coordinator stops, or drives the run from now on."""
-        self._watchers.close(reason)
+        self._subscribers.close(reason)
         self._ended.set()
 
 

@@ -20,9 +20,9 @@ from moonfed.errors import WrongState
 class Presence:
     """The attendances of one replica beside those of the others. Lives on one event loop."""
 
-    def __init__(self, store: OnlineDevices, replica: str, attendance: Sessions, liveness: Liveness) -> None:
+    def __init__(self, store: OnlineDevices, replica: str, sessions: Sessions, liveness: Liveness) -> None:
         self._store, self._replica = store, replica
-        self._attendance, self._liveness = attendance, liveness
+        self._sessions, self._liveness = sessions, liveness
         self._told: dict[str, tuple[DeviceSession, int]] = {}  # what the others know of us, by device, and since when
         self._stamp: tuple[int, int] | None = None  # of what we know of them
         self._places: Places = {}
@@ -45,20 +45,20 @@ class Presence:
     async def exchange_signs(self) -> None:
         """Publish heartbeats received here, and apply those received elsewhere."""
         now = asyncio.get_running_loop().time()
-        signed = {name for name in self._told if self._liveness.newest(name) > self._signed_until}
+        signed = {name for name in self._told if self._liveness.last_heartbeat(name) > self._signed_until}
         if signed:
             await in_thread(self._store.sign, signed)
         self._signed_until = now
         devices, self._heard_until = await in_thread(self._store.signed_after, self._heard_until)
         for device in devices:
-            self._liveness.sign(device)
+            self._liveness.heartbeat(device)
 
     async def _tell(self) -> None:
-        here = self._attendance.here()
+        here = self._sessions.local()
         arrived = {name: session for name, session in here.items() if self._told_of(name) is not session}
         left = {name: since for name, (_, since) in self._told.items() if name not in here}
         if arrived or left:
-            documents = {name: to_document(session.introduction) for name, session in arrived.items()}
+            documents = {name: to_document(session.info) for name, session in arrived.items()}
             since = await in_thread(self._store.tell, documents, left)
             for name in left:
                 self._told.pop(name, None)
@@ -76,15 +76,15 @@ class Presence:
             del self._told[name]
         changed = {name for name in {*elsewhere, *self._places} if elsewhere.get(name) != self._places.get(name)}
         self._places = elsewhere
-        self._attendance.note_distant({name: _session(name, place) for name, place in elsewhere.items()})
+        self._sessions.set_remote({name: _session(name, place) for name, place in elsewhere.items()})
         return changed
 
     def _give_up(self, device: str, place: Place) -> None:
         """Close a session here that a newer one at another replica has replaced."""
         told = self._told.get(device)
         if told and told[1] < place.since:
-            told[0].close(WrongState(f"device {device!r} attends from another place; this attendance ends"))
-            self._attendance.leave(told[0])
+            told[0].close(WrongState(f"device {device!r} has connected again; this session ends"))
+            self._sessions.discard(told[0])
             del self._told[device]
 
 

@@ -1,4 +1,4 @@
-"""Who calls: the name in the TLS certificate, never the one in the message."""
+"""Authentication of callers: by the name in the TLS certificate, never by the one in the message."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _audit = logging.getLogger("moonfed.coordinator.audit")
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
-    """Tells callers apart. Without TLS (`insecure`) there is no certificate, and the name is taken as said."""
+    """Identifies callers. Without TLS (`insecure`) there is no certificate, and the claimed name is trusted."""
 
     insecure: bool
 
-    def device(self, context: grpc.ServicerContext, said: str) -> str:
-        """The calling device; Denied if it is none, or if the message names another one."""
-        name = require_name("device", said) if self.insecure else self._certified(context, "device")
-        if name != said:
-            _audit.warning("%r, calling from %s, gave itself out as device %r", name, context.peer(), said)
-            raise Denied(f"the certificate is that of device {name!r}; it may not speak for {said!r}")
+    def device(self, context: grpc.ServicerContext, claimed: str) -> str:
+        """Return the calling device; raises Denied for an operator, or if the message names another device."""
+        name = require_name("device", claimed) if self.insecure else self._certified(context, "device")
+        if name != claimed:
+            _audit.warning("%r, calling from %s, claimed to be device %r", name, context.peer(), claimed)
+            raise Denied(f"the certificate is that of device {name!r}; it may not act for {claimed!r}")
         return name
 
     def operator(self, context: grpc.ServicerContext) -> str:
-        """The calling operator; Denied if the certificate is a device's."""
+        """Return the calling operator; raises Denied if the certificate is a device's."""
         return OPERATOR if self.insecure else self._certified(context, "operator")
 
     def _certified(self, context: grpc.ServicerContext, role: Role) -> str:
@@ -42,6 +42,6 @@ class Authenticator:
             raise Untrusted("this call needs a certificate of this coordinator's authority")
         found, name = subject_of(certificates[0])
         if found != role:
-            _audit.warning("%s %r called from %s what only %ss may call", found, name, context.peer(), role)
+            _audit.warning("%s %r at %s made a call that is only for %ss", found, name, context.peer(), role)
             raise Denied(f"{name!r} is {_ARTICLED[found]}; this call is for {role}s")
         return name

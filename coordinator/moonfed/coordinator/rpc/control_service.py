@@ -1,4 +1,4 @@
-"""The Control service: what operators and evaluators call."""
+"""The Control service, which operators and evaluators call."""
 
 from __future__ import annotations
 
@@ -14,47 +14,46 @@ from moonfed.coordinator.rpc import convert_control as convert
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.convert_settings import retention, run_settings
-from moonfed.coordinator.rpc.flow_control import Turns
-from moonfed.coordinator.rpc.stream_deadline import paced
+from moonfed.coordinator.rpc.flow_control import FlowControl, receive
 from moonfed.coordinator.updates.transfer import Transfer
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
 
 class ControlService(control_pb2_grpc.ControlServicer):
-    """Every call needs an operator's certificate."""
+    """Serves operators; every call needs an operator's certificate."""
 
-    def __init__(self, operators: OperatorApi, callers: Authenticator, enrolment: Enrolment | None) -> None:
-        self._operators, self._callers, self._enrolment = operators, callers, enrolment
-        self._down, self._up = Turns(), Turns()
+    def __init__(self, operators: OperatorApi, authenticator: Authenticator, enrolment: Enrolment | None) -> None:
+        self._operators, self._authenticator, self._enrolment = operators, authenticator, enrolment
+        self._downlink, self._uplink = FlowControl(), FlowControl()
 
     async def Upload(  # noqa: N802, D102 - named and described in the .proto
         self, request_iterator: AsyncIterator[control_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.UploadReply]:
-        self._callers.operator(context)
-        requests = paced(request_iterator, self._up)
+        self._authenticator.operator(context)
+        requests = receive(request_iterator, self._uplink)
         refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
-        upload, offsets = await self._operators.upload(refs)
+        transfer, offsets = await self._operators.upload(refs)
         try:
             yield convert.resume(offsets)
-            await _receive(requests, upload)
-            await self._operators.store(upload, refs)
+            await _receive_parts(requests, transfer)
+            await self._operators.store(transfer, refs)
             yield convert.stored(refs)
         finally:
-            await upload.close()
+            await transfer.close()
 
     async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[bytes]:
-        self._callers.operator(context)
-        async with aclosing(chunks(self._operators.blobs, request, self._down)) as parts:
+        self._authenticator.operator(context)
+        async with aclosing(chunks(self._operators.blobs, request, self._downlink)) as parts:
             async for part in parts:
                 yield part
 
     async def StartRun(  # noqa: N802, D102
         self, request: control_pb2.StartRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         settings = run_settings(request.settings)
         return convert.run(
             await self._operators.start_run(request.name, request.manifest, request.model, settings),
@@ -63,20 +62,20 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def ListRuns(  # noqa: N802, D102
         self, request: control_pb2.ListRunsRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListRunsReply:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         views = await self._operators.runs()
         return control_pb2.ListRunsReply(runs=[convert.run(view) for view in views])
 
     async def GetRun(  # noqa: N802, D102
         self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         return convert.run(await self._operators.run(request.run))
 
     async def ListRounds(  # noqa: N802, D102
         self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Round]:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         async with aclosing(self._operators.rounds(request.run)) as rounds:
             async for found in rounds:
                 yield convert.round_message(found)
@@ -84,26 +83,26 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def StopRun(  # noqa: N802, D102
         self, request: control_pb2.StopRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         return convert.run(await self._operators.stop_run(request.run))
 
     async def DeleteRun(  # noqa: N802, D102
         self, request: control_pb2.DeleteRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.DeleteRunReply:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         return control_pb2.DeleteRunReply(bytes=await self._operators.delete_run(request.run))
 
     async def PruneRun(  # noqa: N802, D102
         self, request: control_pb2.PruneRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.PruneRunReply:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         models, freed = await self._operators.prune_run(request.run, retention(request.retention))
         return control_pb2.PruneRunReply(models=models, bytes=freed)
 
     async def WatchRun(  # noqa: N802, D102
         self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.RunEvent]:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         async with aclosing(self._operators.watch(request.run)) as events:
             async for event in events:
                 yield convert.event(event)
@@ -111,32 +110,32 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def RecordMetrics(  # noqa: N802, D102
         self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordMetricsReply:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         await self._operators.record_metrics(request.run, request.round, dict(request.metrics))
         return control_pb2.RecordMetricsReply()
 
     async def ListDevices(  # noqa: N802, D102
         self, request: control_pb2.ListDevicesRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListDevicesReply:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         devices = await self._operators.devices()
         return control_pb2.ListDevicesReply(devices=[convert.device(device) for device in devices])
 
     async def CreateToken(  # noqa: N802, D102
         self, request: control_pb2.CreateTokenRequest, context: grpc.ServicerContext
     ) -> control_pb2.CreateTokenReply:
-        self._callers.operator(context)
+        self._authenticator.operator(context)
         if self._enrolment is None:
             raise WrongState("this coordinator runs with --insecure: devices need no join token")
         token, expires = await asyncio.to_thread(self._enrolment.create_token, request.uses, request.valid_seconds)
         return control_pb2.CreateTokenReply(token=str(token), expires=expires)
 
 
-async def _receive(requests: AsyncGenerator[control_pb2.UploadRequest, None], upload: Transfer) -> None:
-    """Takes parts until the commit; without one nothing counts."""
+async def _receive_parts(requests: AsyncGenerator[control_pb2.UploadRequest, None], transfer: Transfer) -> None:
+    """Write parts until the commit, without which nothing counts."""
     async for request in requests:
         if request.HasField("commit"):
-            await requests.aclose()  # its turn is over
+            await requests.aclose()  # releases its slot
             return
-        await upload.append(request.part.sha256, request.part.offset, request.part.data)
+        await transfer.append(request.part.sha256, request.part.offset, request.part.data)
     raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")

@@ -1,4 +1,4 @@
-"""The Control service's messages: what operators and evaluators say and are told."""
+"""Conversion of the Control service's messages."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ _EVENT_KINDS = {
 
 
 def upload_header(message: control_pb2.UploadRequest) -> list[BlobRef]:
-    """The blobs that an upload announces."""
+    """Convert the blobs that an upload announces."""
     if not message.HasField("header"):
         raise InvalidInput("an upload must begin with its header")
     return [from_message(blob) for blob in message.header.blobs]
 
 
 def resume(offsets: Mapping[str, int]) -> control_pb2.UploadReply:
-    """What is held already of an upload."""
+    """Tell the uploader how many bytes of each blob are held, by sha256."""
     return control_pb2.UploadReply(resume=blob_pb2.Resume(offsets=dict(offsets)))
 
 
 def stored(refs: Sequence[BlobRef]) -> control_pb2.UploadReply:
-    """The word that blobs are durable."""
+    """Confirm that blobs are durable."""
     return control_pb2.UploadReply(stored=control_pb2.Stored(blobs=[to_message(ref) for ref in refs]))
 
 
 def run(view: RunView) -> control_pb2.Run:
-    """A run."""
+    """Convert a run."""
     record = view.record
     return control_pb2.Run(
         run=record.run,
@@ -85,7 +85,7 @@ def _open_round(current: OpenRound) -> control_pb2.OpenRound:
 
 
 def round_message(record: RoundRecord) -> control_pb2.Round:
-    """A committed or abandoned round."""
+    """Convert a committed or abandoned round."""
     return control_pb2.Round(
         round=record.id.round,
         attempt=record.id.attempt,
@@ -104,7 +104,7 @@ def round_message(record: RoundRecord) -> control_pb2.Round:
 
 
 def event(item: RunEvent | RunView) -> control_pb2.RunEvent:
-    """What those who watch a run are told; a view is the snapshot at the beginning."""
+    """Convert an event of a watched run; a view is the snapshot at the beginning."""
     if isinstance(item, RunView):
         return control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=run(item))
     return control_pb2.RunEvent(
@@ -122,7 +122,7 @@ def event(item: RunEvent | RunView) -> control_pb2.RunEvent:
 
 
 def device(record: DeviceRecord) -> control_pb2.Device:
-    """A known device."""
+    """Convert a known device."""
     return control_pb2.Device(
         device=record.device,
         online=record.attending,

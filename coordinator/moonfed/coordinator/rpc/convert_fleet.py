@@ -1,4 +1,4 @@
-"""The Fleet service's messages: what devices say and are told."""
+"""Conversion of the Fleet service's messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from moonfed.assignment import Assignment, RunEnded
 from moonfed.coordinator.devices.sessions import DeviceInfo
-from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.records import AttemptId, DeviceReport
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.encodings import parse_encoding
 from moonfed.errors import TooLate, WrongState
@@ -18,8 +18,8 @@ from moonfed.version import CONTRACT_VERSION, RELEASE
 # Messages in
 
 
-def introduction(device: str, request: fleet_pb2.ConnectRequest) -> DeviceInfo:
-    """What a device says of itself."""
+def device_info(device: str, request: fleet_pb2.ConnectRequest) -> DeviceInfo:
+    """Convert a device's description of itself."""
     return DeviceInfo(
         device=device,
         contract_version=request.contract_version,
@@ -35,12 +35,12 @@ def introduction(device: str, request: fleet_pb2.ConnectRequest) -> DeviceInfo:
 def attempt(
     message: fleet_pb2.ReportRequest | fleet_pb2.DeclineRequest | fleet_pb2.SubmitHeader,
 ) -> AttemptId:
-    """The run, round and attempt that a message is about."""
+    """Convert the run, round and attempt that a message is about."""
     return AttemptId(run=message.run, round=message.round, attempt=message.attempt)
 
 
 def update_header(device: str, message: fleet_pb2.SubmitHeader) -> UpdateHeader:
-    """The header of a submitted update."""
+    """Convert the header of a submitted update."""
     return UpdateHeader(
         id=attempt(message),
         device=device,
@@ -56,35 +56,35 @@ def update_header(device: str, message: fleet_pb2.SubmitHeader) -> UpdateHeader:
 
 
 def welcome() -> fleet_pb2.ConnectReply:
-    """The first thing that an attending device is told."""
+    """Build the first message of a session."""
     return fleet_pb2.ConnectReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator=RELEASE))
 
 
-def connect_reply(told: Assignment | RunEnded) -> fleet_pb2.ConnectReply:
-    """What an attending device is told after that."""
-    if isinstance(told, Assignment):
-        return fleet_pb2.ConnectReply(assignment=write_assignment(told))
-    return fleet_pb2.ConnectReply(ended=write_run_ended(told))
+def connect_reply(message: Assignment | RunEnded) -> fleet_pb2.ConnectReply:
+    """Convert a later message of a session."""
+    if isinstance(message, Assignment):
+        return fleet_pb2.ConnectReply(assignment=write_assignment(message))
+    return fleet_pb2.ConnectReply(ended=write_run_ended(message))
 
 
 def report_reply(problem: WrongState | None) -> fleet_pb2.ReportReply:
-    """Whether a device is to stop, why, and when it may be wanted again."""
+    """Tell a device whether to stop, why, and when to come back."""
     seconds = problem.retry_after_seconds if isinstance(problem, TooLate) else 0.0
     return fleet_pb2.ReportReply(stop=problem is not None, reason=str(problem or ""), retry_after_seconds=seconds)
 
 
 def resume(offsets: Mapping[str, int]) -> fleet_pb2.SubmitReply:
-    """What is held already of an update."""
+    """Tell a device how many bytes of its update are held, by sha256."""
     return fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets=dict(offsets)))
 
 
-def receipt(header: UpdateHeader) -> fleet_pb2.SubmitReply:
-    """The word that an update counts."""
+def receipt(report: DeviceReport) -> fleet_pb2.SubmitReply:
+    """Convert the receipt of an update."""
     return fleet_pb2.SubmitReply(
         receipt=fleet_pb2.Receipt(
-            run=header.id.run,
-            round=header.id.round,
-            attempt=header.id.attempt,
-            sha256={role: ref.sha256 for role, ref in header.blobs.items()},
+            run=report.id.run,
+            round=report.id.round,
+            attempt=report.id.attempt,
+            sha256={role: ref.sha256 for role, ref in report.blobs.items()},
         )
     )

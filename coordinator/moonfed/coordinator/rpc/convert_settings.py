@@ -1,4 +1,4 @@
-"""A run's settings, as the Control service's messages have them."""
+"""Conversion of a run's settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAMPLING: Mapping[Sampling, control_pb2.Sampling.ValueType] = {
 
 
 def run_settings(message: control_pb2.RunSettings) -> RunSettings:
-    """A run's settings."""
+    """Convert a run's settings."""
     return RunSettings(
         rounds=message.rounds,
         cohort=_amount(message.cohort),
@@ -43,7 +43,7 @@ def run_settings(message: control_pb2.RunSettings) -> RunSettings:
 
 
 def retention(message: control_pb2.Retention) -> Retention:
-    """Which global models are kept."""
+    """Convert which global models are kept."""
     return Retention(last=message.last, every=message.every)
 
 
@@ -80,7 +80,7 @@ def _amount(message: control_pb2.Amount) -> Amount:
 
 
 def settings_message(values: RunSettings) -> control_pb2.RunSettings:
-    """A run's settings."""
+    """Convert a run's settings."""
     return control_pb2.RunSettings(
         rounds=values.rounds,
         cohort=_amount_message(values.cohort),

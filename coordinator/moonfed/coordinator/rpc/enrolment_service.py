@@ -1,4 +1,4 @@
-"""The Enrolment service: how a new device gets its certificate. TLS, but no client certificate."""
+"""The Enrolment service, where a new device gets its certificate: TLS without a client certificate."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from moonfed.coordinator.records import MAX_REASON
 from moonfed.errors import MoonfedError
 from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
 
-MAX_NAME = 63  # characters of what a stranger calls itself
+MAX_NAME = 63  # characters of an unauthenticated caller's name
 _audit = logging.getLogger("moonfed.coordinator.audit")
 
 
 class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
-    """`fleet_port` is told to the devices."""
+    """Enrols devices, and tells them the `fleet_port`."""
 
     def __init__(self, enrolment: Enrolment, fleet_port: int) -> None:
         self._enrolment, self._fleet_port = enrolment, fleet_port
@@ -27,12 +27,13 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext
     ) -> enrolment_pb2.EnrolReply:
         require_contract(request.contract_version, f"device {request.device!r}")
-        arguments = (request.secret, request.device, request.signing_request)
         try:
-            signed = await asyncio.to_thread(self._enrolment.enrol, *arguments)
+            signed = await asyncio.to_thread(
+                self._enrolment.enrol, request.secret, request.device, request.signing_request
+            )
         except MoonfedError as error:
-            refused = (request.device[:MAX_NAME], context.peer(), str(error)[:MAX_REASON])  # a stranger's words
-            _audit.warning("enrolment of %r from %s refused: %s", *refused)
+            device, reason = request.device[:MAX_NAME], str(error)[:MAX_REASON]  # the caller's words
+            _audit.warning("enrolment of %r from %s refused: %s", device, context.peer(), reason)
             raise
         _audit.info("device %r enrolled from %s", request.device, context.peer())
         return enrolment_pb2.EnrolReply(

@@ -1,88 +1,119 @@
-"""Whose parts are in memory: streams take turns, so that memory does not grow with the number of devices.
+"""Flow control of blob streams: bounded memory whatever the number of devices, and deadlines for silent senders.
 
-gRPC and we keep some copies of the part of each stream that is under way. So a few streams go on at a time, each for a
-moment, rather than all of them at once.
+gRPC and we hold a few copies of the part that each stream has under way. So only a few streams proceed at a time, each
+for a short turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count
+from typing import TypeVar
 
+from moonfed.errors import Unavailable
 from moonfed.transport import PART_SIZE
 
-PLACES = 8  # in each direction; more would not be faster
-TURN_SECONDS = 0.5  # then another stream is let in, if one waits
-# For one part, while we have little else to do: such a stream is slow and leaves its place to others, so that these
-# need not wait for it. It goes on beside them, in small parts where their size is ours to choose.
+SLOTS = 8  # streams at full speed in each direction; more are not faster
+TURN_SECONDS = 0.5  # then a waiting stream gets the slot
+# A part that takes this long while we are mostly idle shows that its device is slow. The stream then gives its slot to
+# another one and proceeds alongside, in small parts where we choose their size.
 SLOW_SECONDS = 0.1
-LITTLE = 0.3  # of that time
-SLOW_BYTES = 16 << 20  # that slow streams in one direction have under way
+IDLE_SHARE = 0.3  # of that time, below which our processor time shows that we are idle
+SLOW_BYTES = 16 << 20  # that slow streams in one direction may have under way
 SMALL_PART = PART_SIZE // 16
-Waiting = Callable[[], AbstractContextManager[None]]
+PART_SECONDS = 120.0  # for the next message, which is at most a part of 1 MiB: 9 KB/s
+STREAM_SECONDS = 4 * 3600.0  # for all of them
+Suspended = Callable[[], AbstractContextManager[None]]
+T = TypeVar("T")
 
 
-class Turns:
-    """The places of the streams in one direction."""
+class FlowControl:
+    """The slots of the streams in one direction."""
 
-    def __init__(self, places: int = PLACES, slow_bytes: int = SLOW_BYTES) -> None:
-        self.free, self.slow_bytes = asyncio.Semaphore(places), slow_bytes
+    def __init__(self, slots: int = SLOTS, slow_bytes: int = SLOW_BYTES) -> None:
+        self.free, self.slow_bytes = asyncio.Semaphore(slots), slow_bytes
 
-    def new(self, smallest: int = PART_SIZE, waiting: Waiting = nullcontext) -> Turn:
-        """For one stream, whose parts may be as small as that; `waiting` is entered while it has no place."""
-        return Turn(self, smallest, waiting)
+    def stream(self, smallest: int = PART_SIZE, suspended: Suspended = nullcontext) -> StreamSlot:
+        """Register a stream with parts of at least `smallest` bytes; `suspended` is entered while it waits."""
+        return StreamSlot(self, smallest, suspended)
 
 
-class Turn:
-    """One stream's place, when it has one."""
+class StreamSlot:
+    """One stream's slot, while it has one."""
 
-    def __init__(self, turns: Turns, smallest: int, waiting: Waiting) -> None:
-        self._turns, self._loop = turns, asyncio.get_running_loop()
-        self._until, self._worked = 0.0, 0.0
-        self._timer: asyncio.TimerHandle | None = None  # runs while the stream has a place
-        self._slow = self._ending = False
-        self._smallest, self._waiting = smallest, waiting
-        self._part = 0  # bytes of the one under way
+    def __init__(self, control: FlowControl, smallest: int, suspended: Suspended) -> None:
+        self._control, self._loop = control, asyncio.get_running_loop()
+        self._smallest, self._suspended = smallest, suspended
+        self._turn_ends, self._processor_time = 0.0, 0.0
+        self._timer: asyncio.TimerHandle | None = None  # runs while the stream has a slot
+        self._slow = self._last_part = False
+        self._part = 0  # bytes of the part under way
 
-    async def next(self) -> int:
-        """Returns when the next part may be read into memory: how many bytes it may have.
+    async def next_part(self) -> int:
+        """Wait until the next part may be read into memory; returns how many bytes it may have.
 
-        A turn ends with a small part: when gRPC has taken one, it has sent the one before, and still holds this one.
+        A turn ends with a small part: when gRPC accepts a part, it has sent the one before, and still holds this one.
         """
-        if self._timer and not self._ending:
+        if self._timer and not self._last_part:
             self._timer.cancel()
-            self._ending = self._loop.time() >= self._until
-            self._part = self._smallest if self._ending else min(2 * self._part, PART_SIZE)
+            self._last_part = self._loop.time() >= self._turn_ends
+            self._part = self._smallest if self._last_part else min(2 * self._part, PART_SIZE)
         else:
             part = self._smallest if self._slow else max(self._smallest, PART_SIZE // 2)
-            self.end()
-            with self._waiting():
-                await self._turns.free.acquire()
-            self._until, self._part = self._loop.time() + TURN_SECONDS, part
-        self._watch()
+            self.release()
+            with self._suspended():
+                await self._control.free.acquire()
+            self._turn_ends, self._part = self._loop.time() + TURN_SECONDS, part
+        self._start_timer()
         return self._part
 
-    def end(self) -> None:
-        """Gives the place back, if there is one."""
+    def release(self) -> None:
+        """Release the slot, if the stream has one."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
-            self._turns.free.release()
+            self._control.free.release()
         elif self._slow:
-            self._turns.slow_bytes += self._part
-        self._slow = self._ending = False
+            self._control.slow_bytes += self._part
+        self._slow = self._last_part = False
 
-    def _watch(self) -> None:
-        self._worked = time.process_time()
-        self._timer = self._loop.call_later(SLOW_SECONDS, self._look)
+    def _start_timer(self) -> None:
+        self._processor_time = time.process_time()
+        self._timer = self._loop.call_later(SLOW_SECONDS, self._check_speed)
 
-    def _look(self) -> None:
-        little = time.process_time() - self._worked < LITTLE * SLOW_SECONDS
-        if little and self._part <= self._turns.slow_bytes:
-            self.end()
-            self._turns.slow_bytes -= self._part
+    def _check_speed(self) -> None:
+        idle = time.process_time() - self._processor_time < IDLE_SHARE * SLOW_SECONDS
+        if idle and self._part <= self._control.slow_bytes:
+            self.release()
+            self._control.slow_bytes -= self._part
             self._slow = True
         else:
-            self._watch()
+            self._start_timer()
+
+
+async def receive(
+    messages: AsyncIterator[T], control: FlowControl, suspended: Suspended = nullcontext
+) -> AsyncGenerator[T, None]:
+    """Yield a stream's messages; all but the first, its header, take part in flow control.
+
+    Raises Unavailable once they do not arrive in time: the sender can resume. To be closed when no more are needed.
+    """
+    clock, slot = asyncio.get_running_loop().time, control.stream(suspended=suspended)
+    end = clock() + STREAM_SECONDS
+    try:
+        for number in count():
+            if number:
+                await slot.next_part()
+            try:
+                async with asyncio.timeout(min(PART_SECONDS, end - clock())):
+                    message = await anext(messages)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise Unavailable("the upload took too long; it resumes when it is sent again") from None
+            yield message
+    finally:
+        slot.release()

@@ -1,4 +1,4 @@
-"""Lets calls in and turns errors into gRPC statuses, in one place: an interceptor around every service's methods."""
+"""An interceptor around every method: rate limits, and errors as gRPC statuses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from moonfed.coordinator.support.error_log import ErrorLog
 from moonfed.grpc_status import to_status
 from moonfed.identity import subject_of
 
-Handler = Any  # grpc.RpcMethodHandler, whose types are not told
+Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]
-GATED = ("/moonfed.v1.Fleet/", "/moonfed.v1.Enrolment/")
+RATE_LIMITED = ("/moonfed.v1.Fleet/", "/moonfed.v1.Enrolment/")
 MAX_DETAILS = 2000  # characters; a device's own tensor names may be long
 _FACTORIES = (
     ("unary_unary", grpc.unary_unary_rpc_method_handler),
@@ -28,42 +28,42 @@ _FACTORIES = (
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
-    """Errors of ours become their status; any other is logged and tells the caller nothing. The gate is for devices."""
+    """Converts our errors to statuses; logs any other, about which the caller learns nothing."""
 
-    def __init__(self, gate: RateLimiter) -> None:
-        self._gate, self._troubles = gate, ErrorLog()
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter, self._troubles = limiter, ErrorLog()
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """The method's handler, wrapped."""
+        """Wrap the method's handler."""
         handler = await continuation(handler_call_details)
-        gated = handler_call_details.method.startswith(GATED)
-        admit = partial(_admit, self._gate) if gated else _free
+        limited = handler_call_details.method.startswith(RATE_LIMITED)
+        admit = partial(_admit, self._limiter) if limited else _unlimited
         for kind, factory in _FACTORIES:
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
                 return factory(
                     wrap(getattr(handler, kind), admit, self._troubles),
                     request_deserializer=handler.request_deserializer,
-                    response_serializer=partial(_serialized, handler.response_serializer),
+                    response_serializer=partial(_serialize, handler.response_serializer),
                 )
         return handler
 
 
-def _serialized(serialize: Callable[[Any], bytes], reply: object) -> bytes:
-    """A method may have done it already."""
+def _serialize(serialize: Callable[[Any], bytes], reply: object) -> bytes:
+    """Serialize a reply, unless the method has done so."""
     return reply if isinstance(reply, bytes) else serialize(reply)
 
 
-def _admit(gate: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
+def _admit(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
     certificates: Sequence[bytes] = context.auth_context().get("x509_pem_cert", ())
-    return gate.call(subject_of(certificates[0])[1] if certificates else str(context.peer()))
+    return limiter.call(subject_of(certificates[0])[1] if certificates else str(context.peer()))
 
 
-def _free(_context: object) -> AbstractContextManager[None]:
+def _unlimited(_context: object) -> AbstractContextManager[None]:
     return nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""Keeps devices, one or all of them together, from asking more than the coordinator can answer: a flood, or a loop."""
+"""Rate limits: no caller, and no fleet, makes more calls than the coordinator can answer."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from moonfed.errors import Overloaded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
-    """Of calls to Fleet or Enrolment. Health and Control stay free, so that a flood can be seen and dealt with."""
+    """Limits of calls to Fleet or Enrolment. Health and Control have none, so that operators can act in a flood."""
 
-    calls: int = 10_000  # at once; a device that waits for work makes one, of about 100 kB
-    calls_of_one: int = 32  # at once, of one caller
-    per_second: float = 50.0  # that one caller may begin, in the long run
-    burst: int = 500  # and in a moment
+    calls: int = 10_000  # at once; an idle device has one open, of about 100 kB
+    calls_of_one: int = 32  # at once, by one caller
+    per_second: float = 50.0  # that one caller may begin, on average
+    burst: int = 500  # that one caller may begin at once
 
 
 @dataclass(slots=True)
 class _Caller:
-    """What one caller has under way, and what it may still begin."""
+    """One caller's calls under way, and its token bucket."""
 
     calls: int
     left: float
-    seen: float  # when `left` was right
+    seen: float  # when `left` was computed
 
 
 class RateLimiter:
-    """Lets calls in; a caller is a certificate's name, or a connection where there are no certificates."""
+    """Admits calls; a caller is a certificate's name, or a connection where there are no certificates."""
 
     def __init__(self, limits: RateLimits = RateLimits(), clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
@@ -39,7 +39,7 @@ class RateLimiter:
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """One call, as long as the context lasts; Overloaded says when to come back."""
+        """Admit one call for as long as the context lasts; raises Overloaded, which says when to come back."""
         caller = self._admitted(name)
         self._calls += 1
         caller.calls += 1
@@ -72,7 +72,7 @@ class RateLimiter:
         return caller
 
     def _forget(self) -> None:
-        """Whoever has nothing under way and has not called for long is as good as new."""
+        """Forget callers that have no call under way and whose bucket is full again."""
         full = self._clock() - self._limits.burst / self._limits.per_second
         for name in [name for name, caller in self._callers.items() if not caller.calls and caller.seen < full]:
             del self._callers[name]

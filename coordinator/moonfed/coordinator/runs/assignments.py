@@ -1,4 +1,4 @@
-"""What goes into an assignment: the run's settings, its newest global state, and when the device counted last."""
+"""Assignments: a run's settings, its global state, and the last attempt that counted the device."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ from moonfed.manifest import MODEL, Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalState:
-    """Where a run's training stands. The server rule's memory is part of the global state, and stays here."""
+    """A run's global state. The server rule's memory is part of it, and never leaves the coordinator."""
 
-    blobs: Mapping[str, BlobRef]  # the global state by role, the model among it, perhaps also as devices get it
-    counted: Mapping[str, AttemptId] = field(default_factory=dict)  # by device, if devices keep anything: the latest
+    blobs: Mapping[str, BlobRef]  # by role: the model, perhaps also encoded for devices, and what the method needs
+    counted: Mapping[str, AttemptId] = field(
+        default_factory=dict
+    )  # by device: the latest attempt with its update, if devices keep state
 
-    def after(self, counted: Mapping[str, AttemptId], blobs: Mapping[str, BlobRef]) -> GlobalState:
-        """Where it stands once an attempt was committed; `counted`: of whose state that decides, if any is kept."""
+    def successor(self, counted: Mapping[str, AttemptId], blobs: Mapping[str, BlobRef]) -> GlobalState:
+        """Return the global state after a commit; `counted`: the attempts of its devices, if they keep state."""
         return GlobalState(blobs=blobs, counted={**self.counted, **counted})
 
 
 def load_global_state(store: Store, blob_store: BlobStore, record: RunRecord, manifest: Manifest) -> GlobalState:
-    """The newest committed standing of a run; Corrupt if a file of the global state is damaged. Blocking."""
+    """Load a run's newest global state; raises Corrupt if a file of it is damaged. Blocking."""
     newest = store.latest_round(record.run, "committed")
     blobs = newest.blobs if newest else store.initial_state(record.run)
     for ref in blobs.values():
-        blob_store.verified_path(ref)  # a damaged one must not go out to devices
+        blob_store.verified_path(ref)  # devices must not get a damaged one
     counted = store.latest_counted(record.run) if devices_keep_state(manifest, record.settings) else {}
     return GlobalState(blobs=blobs, counted=counted)
 
 
 def devices_keep_state(manifest: Manifest, settings: RunSettings) -> bool:
-    """Whether devices keep anything of a round only if it counts: their method's state, or what an encoding lost."""
+    """Return whether devices keep state of the rounds that count: their method's, or an encoding's error."""
     return bool(manifest.device_state) or settings.encodings.up.lossy
 
 
 def build_assignment(
-    id_: AttemptId, device: str, record: RunRecord, manifest: Manifest, standing: GlobalState
+    id_: AttemptId, device: str, record: RunRecord, manifest: Manifest, global_state: GlobalState
 ) -> Assignment:
-    """One device's work in one round."""
-    blobs = {role: standing.blobs[role] for role in (MODEL, *manifest.downlink) if role in standing.blobs}
-    if ENCODED_MODEL in standing.blobs:
-        blobs[MODEL] = standing.blobs[ENCODED_MODEL]
+    """Build one device's assignment in one round."""
+    blobs = {role: global_state.blobs[role] for role in (MODEL, *manifest.downlink) if role in global_state.blobs}
+    if ENCODED_MODEL in global_state.blobs:
+        blobs[MODEL] = global_state.blobs[ENCODED_MODEL]
     return Assignment(
         id=id_,
         manifest=record.manifest,
@@ -56,5 +58,5 @@ def build_assignment(
         training=manifest.training_at(id_.round),
         seed=record.settings.seed,
         encodings=record.settings.encodings,
-        counted=standing.counted.get(device),
+        counted=global_state.counted.get(device),
     )

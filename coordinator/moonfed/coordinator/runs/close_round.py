@@ -42,8 +42,8 @@ class DamagedUpdates(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reduction:
-    """The outcome of a round."""
+class RoundResult:
+    """What a round was reduced to."""
 
     devices: tuple[str, ...]  # whose updates are in it
     blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what the next round needs beside it
@@ -59,17 +59,17 @@ def close_round(
     manifest: Manifest,
     settings: RunSettings,
     *,
-    standings: GlobalStates,
-) -> Reduction | Damaged | ReductionFailed:
-    """Reduces a round and records it durably; the event that comes of it instead if that cannot be done. Blocking.
+    global_states: GlobalStates,
+) -> RoundResult | Damaged | ReductionFailed:
+    """Reduce a round and record it durably; returns the event of the failure instead if that is not possible. Blocking.
 
-    `standings`: what the round's devices were given.
+    `global_states`: what the round's devices began with.
     """
     attempt = attempt_id(run, command)
     try:
         command = with_all_receipts(storage, command, attempt)
-        reduction = reduce_round(storage, attempt, command, manifest, settings, standings=standings)
-        released = _commit(storage, attempt, command, reduction, settings)
+        result = reduce_round(storage, attempt, command, manifest, settings, global_states=global_states)
+        released = _commit(storage, attempt, command, result, settings)
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
     except Exception as error:
@@ -77,11 +77,11 @@ def close_round(
     finally:
         storage.pins.drop(attempt)
     storage.garbage_collector.collect(released)
-    if command.bases:  # the attempt stays, for those who are at work with its model
+    if command.bases:  # the attempt stays: devices are still training with its model
         shutil.rmtree(storage.spool.reduced_directory(attempt), ignore_errors=True)
     for device, base in command.bases.items():
         storage.spool.delete_update(replace(attempt, round=base), device)
-    return reduction
+    return result
 
 
 def _failed(error: Exception, attempt: AttemptId) -> ReductionFailed:
@@ -89,31 +89,34 @@ def _failed(error: Exception, attempt: AttemptId) -> ReductionFailed:
         _log.error("%s cannot be reduced at present, and is tried again: %s", attempt, passing)
         return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=str(passing), passing=True)
     _log.error("%s cannot be reduced", attempt, exc_info=error)
-    told = isinstance(error, MoonfedError)
-    reason = str(error) if told else "the updates could not be reduced; the coordinator's log says more"
+    reason = (
+        str(error)
+        if isinstance(error, MoonfedError)
+        else "the updates could not be reduced; the coordinator's log says more"
+    )
     return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
 
 
 def with_all_receipts(storage: Storage, command: Reduce, attempt: AttemptId) -> Reduce:
-    """The command for all updates that got a receipt, perhaps from a replica that has not told yet."""
-    if command.bases:  # an asynchronous round counts some; the others stay for the next one
+    """Extend the command to every update with a receipt, which a replica may have given unnoticed."""
+    if command.bases:  # an asynchronous round counts these; others wait for the next one
         return command
-    taken = (report.device for report in storage.store.reports.of_attempt(attempt) if report.outcome == "accepted")
-    return replace(command, devices=tuple(taken))
+    accepted = (report.device for report in storage.store.reports.of_attempt(attempt) if report.outcome == "accepted")
+    return replace(command, devices=tuple(accepted))
 
 
 def _commit(
-    storage: Storage, attempt: AttemptId, command: Reduce, reduction: Reduction, settings: RunSettings
+    storage: Storage, attempt: AttemptId, command: Reduce, result: RoundResult, settings: RunSettings
 ) -> list[BlobRef]:
-    """Records the round; the blobs that are not needed any more."""
+    """Record the round; returns the blobs that are no longer needed."""
     try:
         return storage.store.commit_round(
             attempt,
             command.devices,
-            reduction.blobs,
-            metrics=reduction.metrics,
-            metrics_before=reduction.holdout,
-            incidents=reduction.incidents,
+            result.blobs,
+            metrics=result.metrics,
+            metrics_before=result.holdout,
+            incidents=result.incidents,
             bases=command.bases,
             retention=settings.retention,
             needed=settings.states_needed,
@@ -133,9 +136,9 @@ def reduce_round(
     manifest: Manifest,
     settings: RunSettings,
     *,
-    standings: GlobalStates,
-) -> Reduction:
-    """What the bundle's rules and the run's robust aggregation make of the devices' updates, in their order.
+    global_states: GlobalStates,
+) -> RoundResult:
+    """Reduce the devices' updates, in their order, by the bundle's rules and the run's robust aggregation.
 
     Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round began with is damaged.
     """
@@ -144,22 +147,25 @@ def reduce_round(
         raise DamagedUpdates(damaged)
     directory = storage.spool.reduced_directory(attempt)
     directory.mkdir(parents=True, exist_ok=True)
+    base = global_states[attempt.round]
     closed = ClosedRound(
         manifest=manifest,
         round=attempt.round,
         seed=settings.seed,
         enrolled=max(storage.store.devices.count(), len(counted)),
-        global_state={role: storage.blobs.verified_path(ref) for role, ref in standings[attempt.round].blobs.items()},
+        global_state={
+            role: storage.blobs.verified_path(ref) for role, ref in global_states[attempt.round].blobs.items()
+        },
         contributions=tuple(_contribution(storage, report) for report in counted),
         robust=settings.robust,
     )
-    closed = _discounted(storage, closed, counted, standings, directory)
+    closed = _discounted(storage, closed, counted, global_states, directory)
     aggregated = aggregate(closed, directory)
     model, encoded = aggregated.files[MODEL], directory / ENCODED_MODEL
     files = {**aggregated.files, **encode_global_model(model, encoded, manifest, settings.encodings.down)}
-    return Reduction(
+    return RoundResult(
         devices=command.devices,
-        blobs={role: _keep(storage, attempt, path) for role, path in files.items()},
+        blobs={role: _put_blob(storage, attempt, path) for role, path in files.items()},
         incidents=aggregated.incidents,
         metrics=train_metrics(counted),
         holdout=holdout_metrics([report for report in counted if report.id == attempt]),  # others scored older models
@@ -167,7 +173,7 @@ def reduce_round(
 
 
 def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[DeviceReport]:
-    """The answers with the devices' updates."""
+    """Return the receipts of the devices' updates."""
     named = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in command.devices}
     reports = {
         (report.id, report.device): report
@@ -178,11 +184,11 @@ def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[Devi
 
 
 def _discounted(
-    storage: Storage, closed: ClosedRound, reports: Sequence[DeviceReport], standings: GlobalStates, directory: Path
+    storage: Storage, closed: ClosedRound, reports: Sequence[DeviceReport], global_states: GlobalStates, directory: Path
 ) -> ClosedRound:
-    """The round with every update as if it had begun with the newest global model, by FedBuff's weights."""
+    """Rebase every update on the newest global model, discounted by FedBuff's weights."""
     newest, stale = closed.global_state[MODEL], {report.id.round for report in reports} - {closed.round}
-    bases = {round_: storage.blobs.verified_path(standings[round_].blobs[MODEL]) for round_ in stale}
+    bases = {round_: storage.blobs.verified_path(global_states[round_].blobs[MODEL]) for round_ in stale}
     contributions = (
         discounted(
             contribution,
@@ -202,8 +208,8 @@ def _contribution(storage: Storage, report: DeviceReport) -> Contribution:
     return Contribution(device=report.device, files=files, samples=report.samples, steps=report.steps)
 
 
-def _keep(storage: Storage, attempt: AttemptId, path: Path) -> BlobRef:
-    """Makes a file a durable blob, which the attempt's commit will refer to."""
+def _put_blob(storage: Storage, attempt: AttemptId, path: Path) -> BlobRef:
+    """Make a file a durable blob, pinned until the attempt's commit refers to it."""
     sync_file(path)
     ref = ref_of_file(path)
     storage.pins.add(attempt, [ref.sha256])
@@ -212,8 +218,8 @@ def _keep(storage: Storage, attempt: AttemptId, path: Path) -> BlobRef:
 
 
 def _damaged(storage: Storage, reports: Sequence[DeviceReport]) -> list[str]:
-    """The devices whose spooled files are not what was acknowledged."""
-    with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # the one pass over all updates that takes the processor long
+    """Return the devices whose spooled files differ from their receipts."""
+    with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # the one processor-bound pass over all updates
         whole = threads.map(lambda report: _is_whole(storage, report), reports)
         return [report.device for report, is_whole in zip(reports, whole, strict=True) if not is_whole]
 
@@ -222,6 +228,6 @@ def _is_whole(storage: Storage, report: DeviceReport) -> bool:
     try:
         return all(storage.spool.holds(report.id, report.device, role, ref) for role, ref in report.spooled.items())
     except (OSError, NotFound) as error:  # gone, or on a bad sector
-        if as_transient(error):  # no room to fetch it to
+        if as_transient(error):  # no space to fetch it to
             raise
         return False

@@ -1,4 +1,4 @@
-"""Checks what a run is to be started from, and names it."""
+"""Checks and records a new run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from moonfed.server_rules import SERVER_RULES
 
 
 def add_run(storage: Storage, name: str, manifest_sha256: str, model_sha256: str, settings: RunSettings) -> RunRecord:
-    """Records a run from a stored bundle, and from its initial weights unless another stored model is named. Blocking.
+    """Record a run of a stored bundle, from its initial weights unless another stored model is named. Blocking.
 
-    Raises NotFound for what was not uploaded, InvalidInput or SchemaMismatch for what does not fit, AlreadyExists if
-    the name is taken.
+    Raises NotFound for a blob that was not uploaded, InvalidInput or SchemaMismatch for one that does not fit,
+    AlreadyExists if the name is taken.
     """
     owner = object()
     storage.pins.add(owner, [manifest_sha256, model_sha256])
@@ -42,7 +42,7 @@ def add_run(storage: Storage, name: str, manifest_sha256: str, model_sha256: str
 
 
 def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manifest) -> dict[str, BlobRef]:
-    """The initial model as devices get it, if that is not the model's own file: a durable blob, by role."""
+    """Encode the initial model for devices, if the run encodes models: a durable blob, by role."""
     model = storage.blobs.verified_path(record.initial)
     target = storage.blobs.incoming(record.initial).with_name(uuid4().hex)
     refs = {}
@@ -76,7 +76,7 @@ def _new_record(
 
 
 def _free_name(store: Store, bundle: str) -> str:
-    """A run's name made from the bundle's, numbered if it is taken."""
+    """Derive a run's name from the bundle's, numbered if it is taken."""
     base = re.sub(r"[^a-z0-9._-]+", "-", bundle.lower()).strip("._-")[:48] or "run"
     taken = {record.run for record in store.runs()}
     numbered = (f"{base}-{number}" for number in range(2, len(taken) + 3))
@@ -84,7 +84,7 @@ def _free_name(store: Store, bundle: str) -> str:
 
 
 def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
-    """Raises InvalidInput, saying what to change, for a bundle that no coordinator can run, or not with these settings.
+    """Raise InvalidInput, saying what to change, for a bundle that cannot run, or not with these settings.
 
     A device's size must not count twice: FedProx (Li et al. 2020) draws by it or weighs by it.
     """

@@ -1,4 +1,4 @@
-"""Tells of a run: one readable line in the log, and an event for everybody who watches."""
+"""Publishes what happens to a run: one readable line in the log, and an event for its subscribers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _log = logging.getLogger(__name__)
 
 
 class EventPublisher:
-    """The voice of one run."""
+    """Publishes the events of one run."""
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self._waiting = ""  # the latest sentence on what the run waits for
-        self.watchers = Subscribers()
+        self._waiting = ""  # the latest reason published
+        self.subscribers = Subscribers()
 
-    def answered(self, report: DeviceReport, current: OpenRound | None) -> None:
-        """A device delivered, was refused or declined; `current`: the round that may still wait for others."""
+    def report(self, report: DeviceReport, current: OpenRound | None) -> None:
+        """Publish a device's report; `current`: the round, which may still wait for other devices."""
         level = logging.INFO if report.outcome == "accepted" else logging.WARNING
         why = f": {report.reason}" if report.reason else ""
         _log.log(level, "%s: %s's update %s%s", report.id, report.device, report.outcome, why)
-        if not self.watchers:  # who is still waited for is a long list in a large round
+        if not self.subscribers:  # the outstanding devices are a long list in a large round
             return
         outstanding = current.outstanding if current else ()
-        self.watchers.tell(
+        self.subscribers.publish(
             _event(
                 KINDS[report.outcome],
                 report.id,
@@ -43,39 +43,39 @@ class EventPublisher:
             )
         )
 
-    def decided(self, command: Command) -> None:
-        """What the run's machine has decided, as far as others are told of it."""
+    def command(self, command: Command) -> None:
+        """Publish a command of the state machine, if it concerns operators."""
         match command:
             case Open():
                 self._opened(command)
             case Lose():
                 self._lost(command)
             case Discard():
-                self.answered(discarded(self._run, command), None)
+                self.report(discarded(self._run, command), None)
             case Abandon():
                 self._abandoned(command)
 
     def progress(self, attempt: AttemptId, device: str, fraction: float) -> None:
-        """How far a device is."""
-        self.watchers.tell(_event("progress", attempt, device=device, fraction=fraction))
+        """Publish how far a device is."""
+        self.subscribers.publish(_event("progress", attempt, device=device, fraction=fraction))
 
     def _opened(self, command: Open) -> None:
         attempt = attempt_id(self._run, command)
         _log.info("%s opened for %s", attempt, ", ".join(command.cohort))
-        self.watchers.tell(_event("round_opened", attempt, devices=command.cohort))
+        self.subscribers.publish(_event("round_opened", attempt, devices=command.cohort))
 
     def _lost(self, command: Lose) -> None:
         attempt = attempt_id(self._run, command)
         _log.warning("%s: %s is lost", attempt, command.device)
-        self.watchers.tell(_event("device_lost", attempt, device=command.device))
+        self.subscribers.publish(_event("device_lost", attempt, device=command.device))
 
     def _abandoned(self, command: Abandon) -> None:
         attempt = attempt_id(self._run, command)
         level = logging.INFO if command.reason == STOPPED else logging.WARNING
         _log.log(level, "%s abandoned: %s", attempt, command.reason)
-        self.watchers.tell(_event("round_abandoned", attempt, devices=command.missing, reason=command.reason))
+        self.subscribers.publish(_event("round_abandoned", attempt, devices=command.missing, reason=command.reason))
 
-    def committed(
+    def commit(
         self,
         attempt: AttemptId,
         devices: tuple[str, ...],
@@ -83,31 +83,31 @@ class EventPublisher:
         metrics: Mapping[str, float],
         incidents: Sequence[Incident],
     ) -> None:
-        """A round has a new global model; the incidents' figures are in the log and with the round."""
+        """Publish a committed round; the incidents' figures are in the log and with the round."""
         for incident in incidents:
             _log.warning("%s: %s: %s", attempt, incident.device, incident.description)
-        told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
-        _log.info("%s committed with %d updates; %s", attempt, len(devices), told)
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
+        _log.info("%s committed with %d updates; %s", attempt, len(devices), shown)
         reason = f"incidents of {', '.join(sorted({incident.device for incident in incidents}))}" if incidents else ""
-        self.watchers.tell(_event("round_committed", attempt, devices=devices, model=model, reason=reason))
-        self.measured(attempt.round, metrics)
+        self.subscribers.publish(_event("round_committed", attempt, devices=devices, model=model, reason=reason))
+        self.metrics(attempt.round, metrics)
 
-    def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """There are new metrics of a global model."""
-        self.watchers.tell(RunEvent(kind="metrics", round=round_, metrics=metrics))
+    def metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Publish new metrics of a global model."""
+        self.subscribers.publish(RunEvent(kind="metrics", round=round_, metrics=metrics))
 
-    def waits(self, sentence: str) -> None:
-        """What the run waits for between two rounds, whenever that changes; within one the devices' answers tell."""
-        if sentence and sentence != self._waiting:
-            _log.info("run %r: %s", self._run, sentence)
-            self.watchers.tell(RunEvent(kind="waiting", reason=sentence))
-        self._waiting = sentence
+    def waiting(self, reason: str) -> None:
+        """Publish what the run waits for between two rounds, whenever that changes."""
+        if reason and reason != self._waiting:
+            _log.info("run %r: %s", self._run, reason)
+            self.subscribers.publish(RunEvent(kind="waiting", reason=reason))
+        self._waiting = reason
 
-    def ended(self, view: RunView) -> None:
-        """The run is over."""
+    def end(self, view: RunView) -> None:
+        """Publish the end of the run, after which nothing happens."""
         _log.info("run %r has %s", self._run, "finished" if view.record.status == "finished" else "been stopped")
-        self.watchers.tell(RunEvent(kind="ended", run=view))
-        self.watchers.close()
+        self.subscribers.publish(RunEvent(kind="ended", run=view))
+        self.subscribers.close()
 
 
 def _event(

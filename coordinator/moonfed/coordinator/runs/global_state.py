@@ -1,4 +1,4 @@
-"""The global states that devices may be at work with: the newest, and in asynchronous rounds some before it."""
+"""The global states that devices may be training with: the newest, and in asynchronous runs some before it."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from moonfed.manifest import Manifest
 
 
 class GlobalStates:
-    """A run's standings by the round that begins with them; the last few."""
+    """A run's last few global states, by the round that begins with each."""
 
-    def __init__(self, by_round: Mapping[int, GlobalState], kept: int) -> None:
-        self._by_round, self._kept = dict(by_round), kept
+    def __init__(self, by_round: Mapping[int, GlobalState], limit: int) -> None:
+        self._by_round, self._limit = dict(by_round), limit
 
     def __getitem__(self, round_: int) -> GlobalState:
-        """What that round's devices begin with; WrongState if they are not waited for any more."""
+        """The global state that a round begins with; raises WrongState if that round is over."""
         try:
             return self._by_round[round_]
         except KeyError:  # it closed a moment ago
             raise WrongState(f"round {round_} has ended; wait for the next assignment") from None
 
-    def after(self, attempt: AttemptId, standing: GlobalState) -> None:
-        """An attempt was committed: where the run stands now."""
-        self._by_round[attempt.round + 1] = standing
-        for round_ in [round_ for round_ in self._by_round if round_ <= attempt.round + 1 - self._kept]:
+    def add(self, attempt: AttemptId, state: GlobalState) -> None:
+        """Add the global state that an attempt committed."""
+        self._by_round[attempt.round + 1] = state
+        for round_ in [round_ for round_ in self._by_round if round_ <= attempt.round + 1 - self._limit]:
             del self._by_round[round_]
 
 
 def load_global_states(store: Store, blobs: BlobStore, record: RunRecord, manifest: Manifest) -> GlobalStates:
-    """From the store; Corrupt if a file of the newest global state is damaged. Blocking."""
-    newest, kept = store.latest_round(record.run, "committed"), record.settings.models_needed
+    """Load a run's global states; raises Corrupt if a file of the newest one is damaged. Blocking."""
+    newest, limit = store.latest_round(record.run, "committed"), record.settings.models_needed
     begins = newest.id.round + 1 if newest else 1
-    standings = {begins: load_global_state(store, blobs, record, manifest)}
-    for round_ in range(max(1, begins + 1 - kept), begins):
-        standings[round_] = _earlier(store, record, round_)
-    return GlobalStates(standings, kept)
+    states = {begins: load_global_state(store, blobs, record, manifest)}
+    for round_ in range(max(1, begins + 1 - limit), begins):
+        states[round_] = _earlier(store, record, round_)
+    return GlobalStates(states, limit)
 
 
 def _earlier(store: Store, record: RunRecord, round_: int) -> GlobalState:
-    """What a round began with whose model is made already."""
+    """Load the global state that an earlier round began with."""
     before = store.round(AttemptId(run=record.run, round=round_ - 1, attempt=1)) if round_ > 1 else None
     return GlobalState(blobs=before.blobs if before else store.initial_state(record.run))

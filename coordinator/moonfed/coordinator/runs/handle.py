@@ -1,4 +1,4 @@
-"""What the rest of the coordinator asks of a running run, whether it is driven here or followed."""
+"""The interface of a running run, whether this coordinator drives or follows it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Protocol
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord, RunView
 from moonfed.coordinator.rounds.state import State
+from moonfed.coordinator.runs.admission import Admission
 from moonfed.coordinator.runs.subscribers import Subscriber
-from moonfed.coordinator.support.tasks import BackgroundTasks
 from moonfed.errors import MoonfedError, WrongState
 from moonfed.manifest import Manifest
 
@@ -21,55 +21,51 @@ class RunHandle(Protocol):
     record: RunRecord
     manifest: Manifest
     state: State
-    background: BackgroundTasks
 
     async def start(self) -> None:
-        """Begins, or goes on, with the devices that attend."""
+        """Begin, or resume, with the devices that are online."""
 
     async def refresh(self, device: str) -> None:
-        """Takes notice of whether a device attends now; the order of such calls does not matter."""
+        """Tell the run whether a device is online now; the order of such calls does not matter."""
 
     async def catch_up(self) -> None:
-        """Takes notice of what other replicas have recorded."""
+        """Apply what other replicas have recorded."""
 
-    async def accept(self, report: DeviceReport, checked: Mapping[str, Path]) -> None:
-        """Counts an update whose files, by role, were checked and are durable; doing so again changes nothing."""
+    def admit(self, attempt: AttemptId, device: str) -> Admission:
+        """Admit a device's update; the admission may be rejected at once, and is withdrawn when the round closes."""
+
+    async def count(self, admission: Admission, receipt: DeviceReport, files: Mapping[str, Path]) -> None:
+        """Count a checked update, whose files, by role, are durable; counting it again changes nothing."""
 
     async def refuse(self, report: DeviceReport) -> None:
-        """Notes that a device's update did not pass the checks."""
+        """Record that a device's update failed its checks."""
 
     async def decline(self, report: DeviceReport) -> None:
-        """Notes that a device will deliver no update; saying so again changes nothing."""
+        """Record that a device will deliver no update; repeating it changes nothing."""
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
-        """Takes notice of progress; the reason if the device's update is no longer wanted."""
+        """Publish a device's progress; returns why the run no longer counts its update, if so."""
 
     async def stop(self) -> None:
-        """Ends the run; a round that is being reduced is still committed."""
+        """End the run; a round that is being reduced is still committed."""
 
-    def measured(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Tells those who watch of new metrics."""
+    def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Publish new metrics of a global model."""
 
-    def begun_with(self, attempt: AttemptId) -> BlobRef:
-        """The global model that the open attempt's devices were given."""
+    def base_model(self, attempt: AttemptId) -> BlobRef:
+        """The global model that the attempt's devices began with; raises WrongState if that round has ended."""
 
-    def is_over(self, attempt: AttemptId) -> bool:
-        """Whether no update of that attempt is wanted, or none any more."""
-
-    def may_have_receipt(self, attempt: AttemptId, device: str) -> bool:
-        """Whether the device may have a receipt for an update of that attempt; if not, nobody needs to look."""
-
-    def require_wanted(self, attempt: AttemptId, device: str) -> None:
-        """Raises WrongState, naming the run's present round, if an update is not wanted now."""
+    def needs(self, attempt: AttemptId) -> bool:
+        """Return whether updates of that attempt may still arrive, or wait to be reduced."""
 
     async def view(self) -> RunView:
-        """What an operator sees of the run."""
+        """The run as operators see it."""
 
     async def watch(self) -> tuple[RunView, Subscriber]:
-        """A snapshot, and a watcher that is told everything after it."""
+        """Return a snapshot, and a subscriber to every later event."""
 
-    def unwatch(self, watcher: Subscriber) -> None:
-        """The watcher has gone."""
+    def unwatch(self, subscriber: Subscriber) -> None:
+        """Remove a subscriber."""
 
     def close(self, reason: MoonfedError) -> None:
-        """Nothing more happens to the run here."""
+        """Stop serving the run here."""

@@ -1,4 +1,4 @@
-"""The running runs of one coordinator: each is driven here, followed, or suspended because a file of it is damaged."""
+"""The running runs of one coordinator: each is driven here, followed, or suspended by a damaged file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from moonfed.coordinator.devices.eligibility import incompatibility
 from moonfed.coordinator.devices.liveness import Liveness
-from moonfed.coordinator.devices.notifications import announce
+from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunRecord, RunView
 from moonfed.coordinator.replicas.follower import RunFollower
@@ -30,15 +30,15 @@ from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
 from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
-TROUBLE_SECONDS = 5.0  # between attempts to go on with a run whose files cannot be had
+TROUBLE_SECONDS = 5.0  # between two tries to resume a run whose files are unavailable
 
 
 class RunManager:
-    """From a run's name to whoever serves it, and the changes between these. Lives on one event loop."""
+    """Serves runs by name, and changes who drives them. Lives on one event loop."""
 
-    def __init__(self, storage: Storage, attendance: Sessions, liveness: Liveness, background: BackgroundTasks) -> None:
+    def __init__(self, storage: Storage, sessions: Sessions, liveness: Liveness, background: BackgroundTasks) -> None:
         self._storage, self._store, self._blobs = storage, storage.store, storage.blobs
-        self._attendance, self._liveness, self._background = attendance, liveness, background
+        self._sessions, self._liveness, self._background = sessions, liveness, background
         self._served: dict[str, RunHandle] = {}
         self.suspended = SuspendedRuns(storage.store, storage.spool)
         self._changing = asyncio.Lock()
@@ -51,7 +51,7 @@ class RunManager:
 
     @property
     def driven(self) -> set[str]:
-        """Those that are driven here, the suspended among them."""
+        """The names of the runs that are driven here, the suspended ones included."""
         return {run for run, served in self._served.items() if isinstance(served, RunDriver)} | self.suspended.names
 
     async def open(self) -> None:
@@ -70,25 +70,25 @@ class RunManager:
         return [(record, recovered_state(self._store, record.run)) for record in running]
 
     def dismiss(self, reason: MoonfedError) -> None:
-        """The coordinator is about to stop: ends watches, and takes notice of nobody's leaving any more."""
+        """Prepare to stop: end subscriptions, and ignore devices that leave."""
         self.dismissed = True
         for served in self._served.values():
             served.close(reason)
 
-    # What others ask
+    # Queries
 
     async def find(self, run: str, attempt: AttemptId | None = None) -> RunHandle | None:
-        """The running run, None for one that has ended; NotFound, or WrongState if it is suspended.
+        """Return a running run, or None for one that has ended; raises NotFound, or WrongState if it is suspended.
 
-        `attempt`: what the caller is about to ask of it, which must not be judged by what is known no more.
+        `attempt`: the attempt that the call is about; a follower that does not know it catches up first.
         """
         if run in self.suspended:
-            raise self.suspended.problem(run)
+            raise self.suspended.error(run)
         served = self._served.get(run)
         if served is None:
             record = await asyncio.to_thread(self._store.run, run)
             served = await self._settled(run) if record.status == "running" else None
-        elif attempt and served.is_over(attempt):
+        elif attempt and not served.needs(attempt):
             await served.catch_up()
         if served and served.state.status != "running":
             self._served.pop(run, None)
@@ -96,20 +96,20 @@ class RunManager:
         return served
 
     async def _settled(self, run: str) -> RunHandle | None:
-        """A run that is being changed, by whom it is served after that."""
+        """Wait until a run has changed hands, and return who serves it then."""
         async with self._changing:
             served = self._served.get(run)
         if served is None and await asyncio.to_thread(self._store.leases.held_elsewhere, run):
             await self.follow(run)
             served = self._served.get(run)
         if run in self.suspended:
-            raise self.suspended.problem(run)
+            raise self.suspended.error(run)
         if served is None and await self._still_running(run):
-            raise Unavailable(f"run {run!r} cannot go on at present; try again")
+            raise Unavailable(f"run {run!r} cannot resume at present; try again")
         return served
 
     async def view(self, run: str) -> RunView:
-        """What an operator sees of a run, whatever became of it; NotFound."""
+        """The run as operators see it, running or not; raises NotFound."""
         if run in self.suspended:
             return await asyncio.to_thread(self.suspended.view, run)
         try:
@@ -121,68 +121,68 @@ class RunManager:
     def _past_view(self, run: str) -> RunView:
         return run_view(self._store, self._store.run(run), None)
 
-    def misfit(self, introduction: DeviceInfo) -> VersionMismatch | None:
-        """Why a device could take part in none of the running runs, naming both sides' interfaces."""
+    def incompatibility(self, info: DeviceInfo) -> VersionMismatch | None:
+        """Return why a device can take part in none of the running runs, naming both sides' interfaces."""
         running = [served for served in self._served.values() if served.state.status == "running"]
-        return incompatibility(introduction, {served.manifest.plan.interface for served in running})
+        return incompatibility(info, {served.manifest.plan.interface for served in running})
 
-    # What operators want
+    # Operators' requests
 
     async def start(self, name: str, manifest: str, model: str, settings: RunSettings) -> RunView:
-        """Starts a run: see `moonfed.coordinator.runs.create`."""
+        """Start a run: see `moonfed.coordinator.runs.create`."""
         async with self._changing:
             record = await asyncio.to_thread(add_run, self._storage, name, manifest, model, settings)
             _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
             driver = await self._drive(record, await asyncio.to_thread(new_run_context, self._storage, record))
-        self._close_misfits()
+        self._close_incompatible()
         return await driver.view()
 
     async def stop(self, run: str) -> None:
-        """Ends a run for good; one that has ended stays as it is."""
+        """End a run for good; one that has ended stays as it is."""
         if run in self.suspended:
             await asyncio.to_thread(self.suspended.stop, run)
-            await announce(await self.view(run), self._store, self._attendance)
+            await notify_participants(await self.view(run), self._store, self._sessions)
         elif served := await self.find(run):
             await served.stop()
 
     async def delete(self, run: str) -> int:
-        """Forgets a run that has ended, with its models and all that nothing else refers to; bytes freed."""
+        """Delete a run that has ended, with its models and every blob that nothing else needs; returns bytes freed."""
         released = await asyncio.to_thread(self._store.delete_run, run)
         self._served.pop(run, None)
         await asyncio.to_thread(self._storage.spool.delete_run, run)
         return await asyncio.to_thread(self._storage.garbage_collector.collect, released)
 
-    # Who serves a run: moonfed.coordinator.replicas.monitor decides where there are several
+    # Who serves a run; with replicas, moonfed.coordinator.replicas.monitor decides
 
     async def drive(self, run: str) -> None:
-        """The run's lease is ours: goes on with it, unless it is driven already or has ended."""
+        """Drive a run, whose lease is ours, unless it is driven already or has ended."""
         async with self._changing:
             record = await self._still_running(run)
             if record is None or run in self.driven:
                 return
             _log.warning("run %r is driven here from now on", run)
-            self._let_go(run)
+            self._release(run)
             await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
 
     async def follow(self, run: str) -> None:
-        """The run's lease is another's: offers its work here all the same."""
+        """Follow a run whose lease is another coordinator's, so that devices here take part in it."""
         async with self._changing:
             record = await self._still_running(run)
             if record is None or (run in self._served and run not in self.driven):
                 return
             _log.info("run %r is driven by another coordinator, and followed here", run)
-            self._let_go(run)
+            self._release(run)
             follower = RunFollower(
                 record=record,
                 manifest=Manifest.from_bytes(await in_thread(self._blobs.read, record.manifest)),
                 storage=self._storage,
-                attendance=self._attendance,
+                sessions=self._sessions,
                 liveness=self._liveness,
                 background=self._background,
             )
             self._served[run] = follower
             await follower.start()
-        self._close_misfits()
+        self._close_incompatible()
 
     async def _still_running(self, run: str) -> RunRecord | None:
         try:
@@ -191,24 +191,24 @@ class RunManager:
             return None
         return record if record.status == "running" and not self.dismissed else None
 
-    def _let_go(self, run: str) -> None:
-        """The run changes hands."""
-        self.suspended.forget(run)
+    def _release(self, run: str) -> None:
+        """Stop serving a run, which changes hands."""
+        self.suspended.discard(run)
         if served := self._served.pop(run, None):
             served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
 
-    async def begin_anew(self, run: str) -> None:
-        """Drives a run as after a restart, since its global state is damaged or could not be had; tries for ever."""
+    async def restart(self, run: str) -> None:
+        """Resume a run anew, since its files were damaged or unavailable; retries forever."""
         async with self._changing:
-            self._let_go(run)
-            begun = await self._begun(run)
-        while not begun:
+            self._release(run)
+            done = await self._try_restart(run)
+        while not done:
             await asyncio.sleep(TROUBLE_SECONDS)
             async with self._changing:
-                begun = await self._begun(run)
+                done = await self._try_restart(run)
 
-    async def _begun(self, run: str) -> bool:
-        """Whether there is nothing more to be tried."""
+    async def _try_restart(self, run: str) -> bool:
+        """Try to drive a run; returns False to try again."""
         try:
             record = await self._still_running(run)
             if record and run not in self._served:
@@ -216,45 +216,45 @@ class RunManager:
         except Exception as error:
             if not as_transient(error):
                 raise
-            _log.error("run %r cannot go on; trying again in %g s: %s", run, TROUBLE_SECONDS, error)
+            _log.error("run %r cannot resume; trying again in %g s: %s", run, TROUBLE_SECONDS, error)
             return False
         return True
 
     async def _resume_or_wait(self, record: RunRecord, state: State) -> None:
-        """Nobody waits for a run whose files cannot be had at present."""
+        """Resume a run, in the background if its files are unavailable at present."""
         try:
             await self._resume(record, state)
         except Exception as error:
             if not as_transient(error):
                 raise
-            self._background.spawn(self.begin_anew(record.run))
+            self._background.spawn(self.restart(record.run))
 
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
-            footing = await in_thread(resumed_run_context, self._storage, record, state)
-        except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from going on
+            context = await in_thread(resumed_run_context, self._storage, record, state)
+        except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from resuming
             if as_transient(error):
                 raise
             self.suspended.add(record, error)
         else:
-            await self._drive(record, footing)
+            await self._drive(record, context)
 
-    async def _drive(self, record: RunRecord, footing: RunContext) -> RunDriver:
+    async def _drive(self, record: RunRecord, context: RunContext) -> RunDriver:
         driver = RunDriver(
             record=record,
-            footing=footing,
+            context=context,
             storage=self._storage,
-            attendance=self._attendance,
+            sessions=self._sessions,
             liveness=self._liveness,
             background=self._background,
-            begin_anew=self.begin_anew,
+            restart=self.restart,
         )
         self._served[record.run] = driver
         await driver.start()
         return driver
 
-    def _close_misfits(self) -> None:
-        """Ends the attendances of devices that can take part in no run any more."""
-        for session in self._attendance.sessions():
-            if problem := self.misfit(session.introduction):
+    def _close_incompatible(self) -> None:
+        """End the sessions of devices that can no longer take part in any run."""
+        for session in self._sessions.all():
+            if problem := self.incompatibility(session.info):
                 session.close(problem)

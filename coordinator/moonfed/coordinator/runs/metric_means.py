@@ -1,4 +1,4 @@
-"""What a round's devices measured, put together: pure arithmetic on their answers."""
+"""Weighted means of the metrics that a round's devices reported."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from moonfed.coordinator.updates.validation import HOLDOUT_SAMPLES
 
 
 def train_metrics(reports: Sequence[DeviceReport]) -> dict[str, float]:
-    """What the devices measured while training, each the mean weighted by samples; their loss as `train_loss`."""
+    """Return the means of the training metrics, weighted by samples; the loss as `train_loss`."""
     names = {name for report in reports for name in report.metrics if not name.startswith("holdout_")} - {"train_loss"}
     found = {}
     for name in sorted(names):
-        told = [(report.samples, report.metrics[name]) for report in reports if name in report.metrics]
-        if (mean := _weighted_mean(told)) is not None:
+        reported = [(report.samples, report.metrics[name]) for report in reports if name in report.metrics]
+        if (mean := _weighted_mean(reported)) is not None:
             found["train_loss" if name == "loss" else name] = mean
     return found
 
 
 def holdout_metrics(reports: Sequence[DeviceReport]) -> dict[str, float]:
-    """The means of `holdout_accuracy` and its like, weighted by `holdout_samples`, which is their sum."""
-    told = [report.metrics for report in reports if report.metrics.get(HOLDOUT_SAMPLES, 0) > 0]
-    names = {name for metrics in told for name in metrics if name.startswith("holdout_") and name != HOLDOUT_SAMPLES}
-    found = {HOLDOUT_SAMPLES: sum(metrics[HOLDOUT_SAMPLES] for metrics in told)} if told else {}
+    """Return the means of the `holdout_…` metrics, weighted by `holdout_samples`, which is summed."""
+    reported = [report.metrics for report in reports if report.metrics.get(HOLDOUT_SAMPLES, 0) > 0]
+    names = {
+        name for metrics in reported for name in metrics if name.startswith("holdout_") and name != HOLDOUT_SAMPLES
+    }
+    found = {HOLDOUT_SAMPLES: sum(metrics[HOLDOUT_SAMPLES] for metrics in reported)} if reported else {}
     for name in sorted(names):
-        mean = _weighted_mean([(metrics[HOLDOUT_SAMPLES], metrics[name]) for metrics in told if name in metrics])
+        mean = _weighted_mean([(metrics[HOLDOUT_SAMPLES], metrics[name]) for metrics in reported if name in metrics])
         found |= {} if mean is None else {name: mean}
     return found
 
 
 def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """None if there is no mean, or none that the store could keep."""
+    """Return the mean; None if there is none, or none that the store could keep."""
     weight = sum(weight for weight, _ in pairs)
     mean = sum(weight * value for weight, value in pairs) / weight if weight > 0 else math.nan
     return mean if math.isfinite(mean) else None

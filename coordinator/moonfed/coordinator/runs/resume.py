@@ -1,4 +1,4 @@
-"""What a run begins with, or goes on with: where it stands, its manifest and its global states, all of them checked."""
+"""Starting and resuming runs: the state, the manifest and the checked global states that a driver needs."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from moonfed.manifest import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What it takes to drive a run."""
+    """What a run's driver begins with."""
 
     state: State
     manifest: Manifest
-    standings: GlobalStates
+    global_states: GlobalStates
 
 
 def new_run_context(storage: Storage, record: RunRecord) -> RunContext:
-    """Of a run that has just been recorded. Blocking."""
-    return _footing(storage, record, round_protocol(record.settings).first)
+    """Load the context of a run that has just been recorded. Blocking."""
+    return _load(storage, record, round_protocol(record.settings).first)
 
 
 def resumed_run_context(storage: Storage, record: RunRecord, state: State) -> RunContext:
-    """Of a run that stood there when its coordinator ended; a damaged global state gives way to the one before it.
+    """Load the context of a run that resumes in a recovered state; a damaged global state is rolled back.
 
-    Blocking. Raises Corrupt, NotFound or OSError for a damaged file that nothing can take the place of.
+    Blocking. Raises Corrupt, NotFound or OSError for a damaged file that nothing can replace.
     """
     storage.spool.delete_shared_except(record.run, needed_attempts(record, state))
     try:
-        return _footing(storage, record, state)
+        return _load(storage, record, state)
     except (Corrupt, NotFound, OSError):
         if not roll_back(storage, record):
             raise
-    return _footing(storage, record, recovered_state(storage.store, record.run))
+    return _load(storage, record, recovered_state(storage.store, record.run))
 
 
-def _footing(storage: Storage, record: RunRecord, state: State) -> RunContext:
+def _load(storage: Storage, record: RunRecord, state: State) -> RunContext:
     manifest = Manifest.from_bytes(storage.blobs.read(record.manifest))
     return RunContext(
-        state=state, manifest=manifest, standings=load_global_states(storage.store, storage.blobs, record, manifest)
+        state=state, manifest=manifest, global_states=load_global_states(storage.store, storage.blobs, record, manifest)
     )

@@ -1,4 +1,4 @@
-"""What takes the place of a damaged global state: the one before it, file by file, loudly. Nothing damaged is used."""
+"""Rolls a damaged global state back to the one before it, file by file, and says so loudly."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from moonfed.errors import Corrupt, NotFound
 from moonfed.manifest import MODEL
 
 _log = logging.getLogger(__name__)
-_ONE_MODEL = {MODEL, ENCODED_MODEL}  # devices must begin with what the coordinator believes that they have
+_ONE_MODEL = {MODEL, ENCODED_MODEL}  # the two must stay the same model
 Blobs = Mapping[str, BlobRef]
 
 
 def roll_back(storage: Storage, record: RunRecord) -> bool:
-    """Puts files of the global state before it in the place of the newest one's damaged files. Blocking.
+    """Replace the damaged files of the newest global state by those of the state before it. Blocking.
 
-    A round that is open began with the damaged state, and is abandoned. Whether anything was replaced. Raises Corrupt,
-    NotFound or OSError if that cannot be done: there is no state before it, that is damaged too, or the run is
-    asynchronous, whose devices are at work with many.
+    Returns whether anything was replaced. An open round began with the damaged state, and is abandoned. Raises Corrupt,
+    NotFound or OSError if there is no whole state before it, or if the run is asynchronous, whose devices train with
+    many.
     """
     store = storage.store
     newest = store.latest_round(record.run, "committed")
@@ -36,11 +36,11 @@ def roll_back(storage: Storage, record: RunRecord) -> bool:
         return False
     if not round_protocol(record.settings).can_roll_back:
         raise next(iter(problems.values()))
-    roles, replacing = _replacing(store, storage.blobs, newest, problems)
+    roles, replacements = _replacements(store, storage.blobs, newest, problems)
     what, before = ", ".join(sorted(problems)), newest.id.round - 1
     reason = f"the {what} of round {before + 1} is damaged ({next(iter(problems.values()))}); round {before}'s is used"
     open_attempt = _open_attempt(store, record.run)
-    released = store.replace_global_state(newest.id, roles, replacing, open_attempt, reason)
+    released = store.replace_global_state(newest.id, roles, replacements, open_attempt, reason)
     storage.garbage_collector.collect(released)
     if open_attempt:
         storage.spool.delete(open_attempt)
@@ -49,7 +49,7 @@ def roll_back(storage: Storage, record: RunRecord) -> bool:
 
 
 def damage(blob_store: BlobStore, blobs: Blobs) -> dict[str, Exception]:
-    """What is wrong with those of the files, by role, that are damaged or gone. Blocking."""
+    """Return the problems of those files, by role, that are damaged or gone. Blocking."""
     found = {role: _problem(blob_store, ref) for role, ref in blobs.items()}
     return {role: problem for role, problem in found.items() if problem}
 
@@ -64,10 +64,10 @@ def _problem(blob_store: BlobStore, ref: BlobRef) -> Exception | None:
     return None
 
 
-def _replacing(
+def _replacements(
     store: Store, blob_store: BlobStore, newest: RoundRecord, problems: Mapping[str, Exception]
 ) -> tuple[set[str], Blobs]:
-    """The roles to replace, and the earlier files by role, whole; the run's beginning may not have had all of them."""
+    """Return the roles to replace and their earlier, whole files; a run's initial state may lack some."""
     roles = {*problems, *(_ONE_MODEL & newest.blobs.keys() if _ONE_MODEL & problems.keys() else ())}
     earlier = store.global_state(newest.id.run, newest.id.round - 1)
     required = roles & _ONE_MODEL if newest.id.round == 1 else roles

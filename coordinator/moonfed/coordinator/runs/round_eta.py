@@ -1,50 +1,50 @@
-"""How long a run's rounds take, which is what the next one's beginning is guessed from."""
+"""Estimates when a run's next round may open, from how long its last rounds took."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from moonfed.coordinator.rounds.events import Command, RetryDue, StartTimer
 from moonfed.coordinator.rounds.state import OpenRound, State
 
 ROUNDS_REMEMBERED = 9
-SOON_SECONDS = 1.0  # where nothing is known to stand in the next round's way
+SOON_SECONDS = 1.0  # where nothing is known to delay the next round
 
 
 class RoundEta:
-    """The lengths of a run's last rounds since the coordinator started, by a monotonic clock."""
+    """The durations of a run's last rounds since the coordinator started, by a monotonic clock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lengths: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
+        self._durations: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
         self._open: tuple[int, int] | None = None
-        self._opened = self._rests_until = clock()
+        self._opened = self._retry_at = clock()
 
-    def follow(self, current: OpenRound | None) -> None:
-        """Where the run stands now."""
-        place = (current.round, current.attempt) if current else None
-        if place == self._open:
-            return
+    def observe(self, current: OpenRound | None, commands: Sequence[Command] = ()) -> None:
+        """Update the estimate after a step that led to this open round by these commands."""
         now = self._clock()
+        for command in commands:
+            if isinstance(command, StartTimer) and isinstance(command.event, RetryDue):
+                self._retry_at = now + command.seconds
+        attempt = (current.round, current.attempt) if current else None
+        if attempt == self._open:
+            return
         if self._open:
-            self._lengths.append(now - self._opened)
-        self._open, self._opened = place, now
-
-    def rests(self, seconds: float) -> None:
-        """The next round will not open before."""
-        self._rests_until = self._clock() + seconds
+            self._durations.append(now - self._opened)
+        self._open, self._opened = attempt, now
 
     def until_next_round(self, state: State) -> float:
-        """Seconds until the next round may open, as a guess; 0 if nobody knows."""
+        """The estimated seconds until the next round opens; 0 if unknown."""
         if state.status != "running" or state.stopping:
             return 0.0
         if state.open and not state.open.reducing:
             return self._left_of_open_round()
-        return max(SOON_SECONDS, self._rests_until - self._clock() if state.resting else 0.0)
+        return max(SOON_SECONDS, self._retry_at - self._clock() if state.resting else 0.0)
 
     def _left_of_open_round(self) -> float:
-        if not self._lengths:
+        if not self._durations:
             return 0.0
-        return max(SOON_SECONDS, statistics.median(self._lengths) - (self._clock() - self._opened))
+        return max(SOON_SECONDS, statistics.median(self._durations) - (self._clock() - self._opened))

@@ -1,4 +1,4 @@
-"""Those who watch a run, each with a bounded queue, so that a slow one cannot hold up the rest or eat memory."""
+"""Subscribers to a run's events, each with a bounded queue: a slow one neither holds up the rest nor eats memory."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ PROGRESS_LENGTH = QUEUE_LENGTH // 2  # progress is dropped first: the next repor
 
 
 class Subscriber:
-    """One who watches; its queue ends with an error, or None once the run has ended."""
+    """One subscriber; its queue ends with an error, or with None once the run has ended."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[RunEvent | MoonfedError | None] = asyncio.Queue()
         self.closed = False
 
-    def tell(self, event: RunEvent) -> None:
-        """Queues an event, or gives the watcher up if it has fallen too far behind."""
-        waiting = self._events.qsize()
-        if self.closed or (event.kind == "progress" and waiting >= PROGRESS_LENGTH):
+    def publish(self, event: RunEvent) -> None:
+        """Queue an event, or cut the subscriber off if it has fallen too far behind."""
+        queued = self._events.qsize()
+        if self.closed or (event.kind == "progress" and queued >= PROGRESS_LENGTH):
             return
-        if waiting >= QUEUE_LENGTH:
+        if queued >= QUEUE_LENGTH:
             self.close(Unavailable("this watcher fell behind; watch again"))
             return
         self._events.put_nowait(event)
 
     def close(self, reason: MoonfedError | None = None) -> None:
-        """After what is queued comes the end."""
+        """End the subscription after the queued events."""
         if not self.closed:
             self.closed = True
             self._events.put_nowait(reason)
 
     async def events(self) -> AsyncIterator[RunEvent]:
-        """What the watcher is told, until the run has ended; raises the reason if it is cut off."""
+        """Yield events until the run has ended; raises the reason of being cut off."""
         while (event := await self._events.get()) is not None:
             if isinstance(event, MoonfedError):
                 raise event
@@ -44,30 +44,30 @@ class Subscriber:
 
 
 class Subscribers:
-    """All who watch one run."""
+    """All subscribers to one run."""
 
     def __init__(self) -> None:
-        self._watchers: set[Subscriber] = set()
+        self._subscribers: set[Subscriber] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._watchers)
+        return bool(self._subscribers)
 
     def add(self) -> Subscriber:
-        """A new watcher."""
-        watcher = Subscriber()
-        self._watchers.add(watcher)
-        return watcher
+        """Add a subscriber."""
+        subscriber = Subscriber()
+        self._subscribers.add(subscriber)
+        return subscriber
 
-    def remove(self, watcher: Subscriber) -> None:
-        """The watcher has gone."""
-        self._watchers.discard(watcher)
+    def remove(self, subscriber: Subscriber) -> None:
+        """Remove a subscriber that has left."""
+        self._subscribers.discard(subscriber)
 
-    def tell(self, event: RunEvent) -> None:
-        """Tells everybody."""
-        for watcher in self._watchers:
-            watcher.tell(event)
+    def publish(self, event: RunEvent) -> None:
+        """Queue an event for every subscriber."""
+        for subscriber in self._subscribers:
+            subscriber.publish(event)
 
     def close(self, reason: MoonfedError | None = None) -> None:
-        """Nothing more will happen, or can be told."""
-        for watcher in self._watchers:
-            watcher.close(reason)
+        """End every subscription."""
+        for subscriber in self._subscribers:
+            subscriber.close(reason)

@@ -1,4 +1,4 @@
-"""Runs that cannot go on, because a file of theirs is damaged: they are shown with the reason, and can be stopped."""
+"""Runs suspended by a damaged file: they are shown with the reason, and can be stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class SuspendedRuns:
-    """The suspended runs with their reasons. What they hold is kept for the day their file has been put back."""
+    """The suspended runs with their reasons. Their state is kept until the file has been restored."""
 
     def __init__(self, store: Store, spool: Spool) -> None:
         self._store, self._spool = store, spool
@@ -24,32 +24,32 @@ class SuspendedRuns:
 
     @property
     def names(self) -> set[str]:
-        """Of the suspended runs."""
+        """The names of the suspended runs."""
         return set(self._reasons)
 
     def __contains__(self, run: str) -> bool:
         return run in self._reasons
 
     def add(self, record: RunRecord, problem: Exception) -> None:
-        """The run does not go on until the coordinator is started again with that problem solved."""
+        """Suspend a run until the coordinator is restarted with the problem solved."""
         reason = f"suspended: {problem}; put the file back from a backup and start the coordinator again"
         self._reasons[record.run] = reason
         _log.critical("run %r is %s", record.run, reason)
 
-    def forget(self, run: str) -> None:
-        """The run is another coordinator's now."""
+    def discard(self, run: str) -> None:
+        """Forget a run that another coordinator drives now."""
         self._reasons.pop(run, None)
 
-    def problem(self, run: str) -> WrongState:
-        """What to tell those who want something of the run."""
+    def error(self, run: str) -> WrongState:
+        """The error for calls about the run."""
         return WrongState(f"run {run!r} is {self._reasons[run]}")
 
     def view(self, run: str) -> RunView:
-        """What an operator sees of the run. Blocking."""
+        """The run as operators see it. Blocking."""
         return replace(run_view(self._store, self._store.run(run), None), waiting=self._reasons[run])
 
     def stop(self, run: str) -> None:
-        """Ends the run for good; its open round comes to nothing. Blocking."""
+        """End a run for good and abandon its open round. Blocking."""
         state = recovered_state(self._store, run)
         if state.open:
             self._store.abandon_round(attempt_id(run, state.open), "the run was stopped")

@@ -9,7 +9,7 @@ from moonfed.coordinator.rounds.events import StartTimer, TimedEvent
 
 
 class Timers:
-    """Brings events back in time. A timer of a new attempt ends those of the earlier ones."""
+    """Delivers events later. The first timer of a new attempt cancels those of earlier attempts."""
 
     def __init__(self, deliver: Callable[[TimedEvent], object]) -> None:
         self._deliver = deliver
@@ -17,7 +17,7 @@ class Timers:
         self._cancelled = False
 
     def start(self, command: StartTimer) -> None:
-        """Delivers the command's event after its seconds."""
+        """Deliver the command's event after its seconds."""
         if self._cancelled:
             return
         self._stop([event for event in self._running if _place(event) != _place(command.event)])
@@ -25,7 +25,7 @@ class Timers:
         self._running[command.event] = loop.call_later(command.seconds, self._fire, command.event)
 
     def cancel(self) -> None:
-        """No timer delivers any more, and none starts."""
+        """Cancel all timers, for good."""
         self._cancelled = True
         self._stop(list(self._running))
 

@@ -1,4 +1,4 @@
-"""What an operator sees of a run, put together from the store and the state machine."""
+"""The operators' view of a run, from the store and the state machine."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ def run_view(
     store: Store,
     record: RunRecord,
     state: State | None,
-    misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+    ineligible: Mapping[str, str] = status_text.NOT_KNOWN,
     silence: Mapping[str, float] = status_text.NOT_KNOWN,
 ) -> RunView:
-    """A run; `state` is absent once the run has ended. `misfits` and `silence`: see `sentences.waiting`. Blocking."""
+    """Build the view of a run; `state` is None once it has ended. Blocking.
+
+    `ineligible` and `silence`: see `status_text.waiting`.
+    """
     newest = store.latest_round(record.run, "committed")
     return RunView(
         record=record,
         open_round=_open_round(store, record.run, state.open) if state and state.open else None,
-        waiting=round_protocol(record.settings).waiting(record.settings, state, misfits, silence) if state else "",
+        waiting=round_protocol(record.settings).waiting(record.settings, state, ineligible, silence) if state else "",
         initial_metrics=store.metrics(record.run, 0),
         committed=newest.id.round if newest else 0,
         model=newest.model if newest else record.initial,
@@ -32,6 +35,6 @@ def run_view(
 
 
 def _open_round(store: Store, run: str, current: OpenRound) -> OpenRound | None:
-    """The round unless it ended a moment ago, of which the state machine is just being told."""
+    """Return the round, unless it has just ended, which the state machine is about to learn."""
     found = store.round(attempt_id(run, current))
     return current if found and found.status in UNDER_WAY else None

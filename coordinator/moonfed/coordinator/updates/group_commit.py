@@ -1,30 +1,32 @@
-"""Takes updates that wait at the same time together: few fsyncs and one transaction make all of them durable."""
+"""Group commit: updates that wait at the same time become durable together, by few fsyncs and one transaction."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from moonfed.coordinator.records import AttemptId, DeviceReport
+from moonfed.coordinator.runs.admission import Admission
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.spool import Spool
 
-Outcome = bool | Exception  # True: it counts from now on; False: it did before
+Outcome = bool | Exception  # True: the update counts from now on; False: it did before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PendingUpdate:
-    """An update whose files, by role, were checked and are durable where they lie."""
+    """A checked update, durable where its files are, that waits for its receipt."""
 
-    report: DeviceReport
-    checked: Mapping[str, Path]
+    admission: Admission
+    receipt: DeviceReport
+    files: Mapping[str, Path]  # by role
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    def end(self, problem: Exception | None) -> None:
-        """It counts, or this is why it does not."""
-        if self.done.done():  # who waited has gone
+    def settle(self, problem: Exception | None) -> None:
+        """Report that the update counts, or why it does not."""
+        if self.done.done():  # the waiting call was cancelled
             return
         if problem:
             self.done.set_exception(problem)
@@ -33,70 +35,69 @@ class PendingUpdate:
 
 
 class GroupCommit:
-    """The updates of one run on their way from their checks to their receipts.
+    """The pending updates of one run.
 
-    `is_new` says whether an update has yet to be kept; it raises what is to be said of one that is not wanted. An
-    asynchronous run takes one at a time: each may begin the next round, which may not want the others any more.
+    All of them are committed together, at most one for each device. With `late_reports`, whose rounds may have closed,
+    they are committed one at a time: each may open the next round, which may no longer count the others.
     """
 
-    def __init__(
-        self, reports: DeviceReports, spool: Spool, is_new: Callable[[DeviceReport], bool], *, late_reports: bool
-    ) -> None:
-        self._reports, self._spool, self._is_new, self._late_reports = reports, spool, is_new, late_reports
-        self._waiting: list[PendingUpdate] = []
+    def __init__(self, reports: DeviceReports, spool: Spool, *, late_reports: bool) -> None:
+        self._reports, self._spool, self._late_reports = reports, spool, late_reports
+        self._pending: list[PendingUpdate] = []
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._pending)
 
-    def add(self, arrival: PendingUpdate) -> None:
-        """One more waits."""
-        self._waiting.append(arrival)
+    def add(self, update: PendingUpdate) -> None:
+        """Queue an update for the next commit."""
+        self._pending.append(update)
 
-    async def keep(self) -> list[PendingUpdate]:
-        """Keeps those that wait and may come together; those that count from now on. The others of these have ended.
+    async def commit(self) -> list[PendingUpdate]:
+        """Commit the next batch; returns the updates that count from now on, and settles the rest of the batch.
 
-        Whoever calls this lets nothing else happen to the run meanwhile.
+        The caller keeps the run from changing meanwhile, so that what its admissions say holds.
         """
-        arrivals = self._next()
-        taken = set(arrivals)
-        self._waiting = [arrival for arrival in self._waiting if arrival not in taken]
-        outcomes = await asyncio.to_thread(self._keep, arrivals) if arrivals else {}
-        for arrival, outcome in outcomes.items():
+        batch = self._next_batch()
+        self._pending = [update for update in self._pending if update not in batch]
+        outcomes = await asyncio.to_thread(self._commit, batch) if batch else {}
+        for update, outcome in outcomes.items():
             if outcome is not True:
-                arrival.end(outcome or None)
-        return [arrival for arrival, outcome in outcomes.items() if outcome is True]
+                update.settle(outcome or None)
+        return [update for update, outcome in outcomes.items() if outcome is True]
 
-    def _next(self) -> list[PendingUpdate]:
-        """Of one device one at a time: the first stands."""
+    def _next_batch(self) -> dict[PendingUpdate, None]:
         if self._late_reports:
-            return self._waiting[:1]
-        batch: dict[tuple[AttemptId, str], PendingUpdate] = {}
-        for arrival in self._waiting:
-            batch.setdefault((arrival.report.id, arrival.report.device), arrival)
-        return list(batch.values())
+            return dict.fromkeys(self._pending[:1])
+        first: dict[tuple[AttemptId, str], PendingUpdate] = {}
+        for update in self._pending:
+            first.setdefault((update.receipt.id, update.receipt.device), update)
+        return dict.fromkeys(first.values())
 
-    def _keep(self, arrivals: Sequence[PendingUpdate]) -> dict[PendingUpdate, Outcome]:
-        outcomes = {arrival: self._place(arrival) for arrival in arrivals}
-        placed = [arrival for arrival, outcome in outcomes.items() if outcome is True]
+    def _commit(self, batch: Mapping[PendingUpdate, None]) -> dict[PendingUpdate, Outcome]:
+        outcomes = {update: self._place(update) for update in batch}
+        placed = [update for update, outcome in outcomes.items() if outcome is True]
         return {**outcomes, **self._record(placed)} if placed else outcomes
 
-    def _place(self, arrival: PendingUpdate) -> Outcome:
+    def _place(self, update: PendingUpdate) -> Outcome:
+        """Move the files into place, unless an update that has a receipt is there."""
+        receipt, admission = update.receipt, update.admission
         try:
-            if not self._is_new(arrival.report):
+            if admission.may_have_receipt and self._reports.has_receipt(receipt.id, receipt.device, receipt.blobs):
                 return False
-            self._spool.put(arrival.report.id, arrival.report.device, arrival.checked)
+            admission.require()
+            self._spool.put(receipt.id, receipt.device, update.files)
         except Exception as problem:
             return problem
         return True
 
     def _record(self, placed: Sequence[PendingUpdate]) -> dict[PendingUpdate, Outcome]:
-        reports = [arrival.report for arrival in placed]
+        receipts = [update.receipt for update in placed]
         try:
-            self._spool.sync((report.id, report.device) for report in reports)
-            if self._late_reports:  # such an answer may come after its round has closed
-                self._reports.replace(reports[0])
+            self._spool.sync((receipt.id, receipt.device) for receipt in receipts)
+            if self._late_reports:  # such an update may count after its own round has closed
+                self._reports.replace(receipts[0])
                 return {}
-            problems = self._reports.record_all(reports)
+            problems = self._reports.record_all(receipts)
         except Exception as problem:  # none of these updates is known to be durable
             return dict.fromkeys(placed, problem)
-        return {arrival: problem or True for arrival, problem in zip(placed, problems, strict=True)}
+        return {update: problem or True for update, problem in zip(placed, problems, strict=True)}

@@ -1,4 +1,4 @@
-"""Updates whose files lie on this machine already, as those of a virtual fleet: linked into the spool, not sent."""
+"""Updates whose files are on this machine already, such as a virtual fleet's: linked into the spool instead of sent."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from moonfed.files import sync_file
 
 
 def link_files(header: UpdateHeader, files: Mapping[str, Path], directory: Path) -> dict[str, Path]:
-    """Links, or else copies, an update's files into an empty directory; durable and checked, by sha256. Blocking.
+    """Link or else copy an update's files, by role, into an empty directory; returns them by sha256. Blocking.
 
-    The originals, by role, stay their owner's, who may delete but not change them while the round lasts. Raises
-    NotFound for one that is not there, Corrupt for one that is not what the header says.
+    The links are checked and durable. The originals remain their owner's, who may delete but not change them while the
+    round lasts. Raises NotFound for a missing file, Corrupt for one that differs from the header.
     """
-    taken = {}
+    linked = {}
     for role, ref in header.blobs.items():
         if not files[role].is_file():
             raise NotFound(f"there is no file {files[role]}, which should hold the update's {role}")
-        place = directory / ref.sha256
-        if not place.exists():  # two roles may hold the same bytes
-            _link_or_copy(files[role], place)
-        if ref_of_file(place) != ref:
+        target = directory / ref.sha256
+        if not target.exists():  # two roles may hold the same bytes
+            _link_or_copy(files[role], target)
+        if ref_of_file(target) != ref:
             raise Corrupt(f"the file {files[role]}, the update's {role}, has another sha256 than its header says")
-        sync_file(place)
-        taken[ref.sha256] = place
-    return taken
+        sync_file(target)
+        linked[ref.sha256] = target
+    return linked
 
 
-def _link_or_copy(source: Path, place: Path) -> None:
+def _link_or_copy(source: Path, target: Path) -> None:
     try:
-        os.link(source, place)
+        os.link(source, target)
     except OSError:  # another file system, or one without links
-        shutil.copyfile(source, place)
+        shutil.copyfile(source, target)

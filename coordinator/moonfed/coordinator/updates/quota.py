@@ -1,4 +1,4 @@
-"""How many bytes one device may send for one round: resuming and starting again are welcome, but not for ever."""
+"""The byte quota of a device in one round: resuming and starting over are welcome, but not without end."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rounds.fedbuff_settings import MAX_STALENESS
 from moonfed.errors import ResourceExhausted
 
-TRIES = 4  # whole updates' worth
-ROUNDS_KEPT = MAX_STALENESS + 1  # whose counts are kept; of no more are updates taken at once in one run
+TRIES = 4  # whole updates' worth of bytes
+ATTEMPTS_KEPT = MAX_STALENESS + 1  # a run receives updates of no more attempts at the same time
 
 
 class ByteQuota:
-    """What the devices of one run have sent, by attempt at a round. `update`: bytes of the largest one allowed."""
+    """The bytes that the devices of one run have sent, by attempt.
 
-    def __init__(self, update: int) -> None:
-        self._most = TRIES * update
+    `largest_update`: bytes of the largest update that the run accepts.
+    """
+
+    def __init__(self, largest_update: int) -> None:
+        self._limit = TRIES * largest_update
         self._sent: dict[AttemptId, Counter[str]] = {}
 
-    def take(self, attempt: AttemptId, device: str, size: int) -> None:
-        """Counts bytes that have come; ResourceExhausted if there were too many of this device."""
-        if attempt not in self._sent and len(self._sent) == ROUNDS_KEPT:
+    def charge(self, attempt: AttemptId, device: str, size: int) -> None:
+        """Count received bytes; raises ResourceExhausted beyond the device's quota."""
+        if attempt not in self._sent and len(self._sent) == ATTEMPTS_KEPT:
             del self._sent[next(iter(self._sent))]
         sent = self._sent.setdefault(attempt, Counter())
-        if sent[device] + size > self._most:
+        if sent[device] + size > self._limit:
             raise ResourceExhausted(
-                f"device {device!r} has sent {sent[device]} bytes for {attempt}; {self._most} are allowed, "
+                f"device {device!r} has sent {sent[device]} bytes for {attempt}; {self._limit} are allowed, "
                 f"{TRIES} times the largest update"
             )
         sent[device] += size
 
-    def forgive(self, attempt: AttemptId, device: str) -> None:
-        """What the device has sent was whole and could not be kept; that it comes again is not the device's doing."""
+    def refund(self, attempt: AttemptId, device: str) -> None:
+        """Clear a device's count: its bytes arrived, and our own failure makes it send them again."""
         if attempt in self._sent:
             del self._sent[attempt][device]

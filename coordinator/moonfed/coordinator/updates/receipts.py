@@ -1,4 +1,4 @@
-"""A device's answer as an event: of its round, and for those who watch."""
+"""The events that devices' reports cause: for the state machine, and for subscribers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS: Mapping[Outcome, EventKind] = {
 
 
 def event_of(report: DeviceReport) -> Answered:
-    """What an answer is to the state machine."""
+    """Convert a report to an event of the state machine."""
     round_, attempt, device = report.id.round, report.id.attempt, report.device
     match report.outcome:
         case "accepted":
@@ -30,7 +30,7 @@ def event_of(report: DeviceReport) -> Answered:
     assert_never(report.outcome)
 
 
-def unheard(current: OpenRound, report: DeviceReport) -> bool:
-    """Whether the open round does not know yet of an answer that another replica took."""
+def is_news(current: OpenRound, report: DeviceReport) -> bool:
+    """Return whether the open round does not yet know a report, which another replica recorded."""
     known = {"accepted": current.reported, "refused": current.refused, "declined": current.declined}
     return report.device not in known[report.outcome]

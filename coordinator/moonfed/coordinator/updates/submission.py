@@ -1,215 +1,280 @@
-"""One device hands in one update: resume, parts, commit; then the checks, the spool and the receipt."""
+"""An update's way from its header to its receipt: admission, resumable transfer, checks, commit."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeVar
-from weakref import WeakKeyDictionary
+from types import MappingProxyType
+from typing import Protocol
 
 from moonfed.blobs import BlobRef, ref_of_file
-from moonfed.coordinator.records import MAX_REASON, DeviceReport
+from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport
+from moonfed.coordinator.runs.admission import Admission
 from moonfed.coordinator.runs.handle import RunHandle
-from moonfed.coordinator.storage.opening import Storage
+from moonfed.coordinator.storage.blobs.blob_store import BlobStore
+from moonfed.coordinator.storage.device_reports import DeviceReports
+from moonfed.coordinator.storage.disk_budget import DiskBudget
+from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.codec import decode_update, decoded_bytes
 from moonfed.coordinator.updates.local_files import link_files
-from moonfed.coordinator.updates.quota import ByteQuota
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
-from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header, largest_files
+from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
 
-T = TypeVar("T")
-CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time: leaves threads to the others
+CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time; leaves threads for everything else
+Files = Mapping[str, Path]
 
 
-class UpdateSession:
-    """An update on its way. `offsets`: bytes already held, by sha256; all of them if it already has its receipt."""
+class UpdateSession(Protocol):
+    """One admitted update; to be closed.
 
-    def __init__(self, desk: Updates, driver: RunHandle | None, header: UpdateHeader) -> None:
-        self._desk, self._driver, self._header = desk, driver, header
-        self._upload: Transfer | None = None
-        self.offsets: Mapping[str, int] = {ref.sha256: ref.size for ref in header.blobs.values()}
+    `offsets`: the bytes held of each blob, by sha256; all of them if the update already has its receipt.
+    """
 
-    async def begin(self) -> None:
-        """Opens the spooled files, unless the update has its receipt already."""
-        if self._driver is None:
-            return
-        header, wanted = self._header, False
-        try:
-            self._upload, offsets = await self._receive()
-            # A receipt may come from an earlier stream, whose end we waited for.
-            if not await self._desk.has_receipt(self._driver, header):
-                self._driver.require_wanted(header.id, header.device)
-                self.offsets, wanted = offsets, True
-        finally:
-            if not wanted:
-                await self.close()
-                self._upload = None
-                if self._driver.is_over(header.id):  # its spool was deleted, and we have just made it again
-                    await asyncio.to_thread(self._desk.spool.delete_local, header.id)
+    offsets: Mapping[str, int]
 
-    async def _receive(self) -> tuple[Transfer, dict[str, int]]:
-        header, uploads = self._header, self._desk.uploads
-        directory = self._desk.spool.incoming_directory(header.id, header.device)
-        files = {ref: directory / ref.sha256 for ref in header.blobs.values()}
-        # One at a time: a device cannot fill the disk with the beginnings of many updates.
-        await uploads.drop([other for other in directory.glob("*") if other not in files.values()])
-        return await uploads.begin(files)
+    async def write(self, sha256: str, offset: int, data: bytes) -> None:
+        """Append a part to a blob; raises the rejection once the run has closed the update's round."""
 
-    async def append(self, sha256: str, offset: int, data: bytes) -> None:
-        """Adds the next bytes; WrongState as soon as the round has closed."""
-        if not self._driver or not self._upload:
-            raise InvalidInput(f"blob {sha256[:12]} is held already; send the commit")
-        self._driver.require_wanted(self._header.id, self._header.device)
-        self._desk.quota(self._driver).take(self._header.id, self._header.device, len(data))
-        await self._upload.append(sha256, offset, data)
-
-    async def commit(self) -> UpdateHeader:
-        """Checks and counts the update; the header that the receipt is made from. Goes on if the caller goes away."""
-        if self._driver and self._upload:
-            await self._desk.background.finish(self._finish(self._driver, self._upload))
-        return self._header
+    async def commit(self) -> DeviceReport:
+        """Check and count the update, even if the caller is cancelled; returns its receipt."""
 
     async def close(self) -> None:
-        """The stream is over; without a commit nothing counts, and what was sent can be resumed."""
-        if self._upload:
-            await self._desk.background.finish(self._upload.close())
+        """End the session; without a commit nothing counts, and the received bytes are kept for a resume."""
 
-    async def _finish(self, driver: RunHandle, upload: Transfer) -> None:
-        try:
-            async with upload.held():
-                await self._desk.count(driver, self._header, upload.finish)
-        except Exception as error:
-            if as_transient(error):  # ours, for which the device sends everything again
-                self._desk.quota(driver).forgive(self._header.id, self._header.device)
-            raise
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Admitted:
+    header: UpdateHeader
+    run: RunHandle
+    admission: Admission
 
 
 class Updates:
-    """Receives the updates of all runs."""
+    """Receives the updates of all runs. Lives on one event loop.
 
-    def __init__(self, storage: Storage, uploads: Transfers, background: BackgroundTasks) -> None:
-        self.spool, self.uploads, self.background = storage.spool, uploads, background
-        self._blobs, self._budget, self._reports = storage.blobs, storage.budget, storage.store.reports
-        self.checking = asyncio.Semaphore(CHECKED_AT_ONCE)
-        self._quotas: WeakKeyDictionary[RunHandle, ByteQuota] = WeakKeyDictionary()
+    `find_run` returns the running run, or None for one that has ended.
+    """
 
-    def quota(self, driver: RunHandle) -> ByteQuota:
-        """Of the run's devices."""
-        if driver not in self._quotas:
-            allowed = largest_files(driver.manifest, driver.record.settings.encodings.up)
-            self._quotas[driver] = ByteQuota(sum(allowed.values()))
-        return self._quotas[driver]
+    def __init__(
+        self,
+        *,
+        find_run: Callable[[str, AttemptId], Awaitable[RunHandle | None]],
+        reports: DeviceReports,
+        spool: Spool,
+        blobs: BlobStore,
+        budget: DiskBudget,
+        transfers: Transfers,
+        background: BackgroundTasks,
+    ) -> None:
+        self._find_run, self._reports, self._spool, self._blobs = find_run, reports, spool, blobs
+        self._budget, self._transfers, self._background = budget, transfers, background
+        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
 
-    async def begin(self, driver: RunHandle | None, header: UpdateHeader) -> UpdateSession:
-        """Starts, or goes on with, an update; `driver` is absent if the run has ended.
+    async def admit(self, header: UpdateHeader) -> UpdateSession:
+        """Admit an update, whose session then receives its bytes.
 
-        Raises AlreadyExists if another update of this device stands, WrongState if the round does not want it.
+        Raises AlreadyExists if another update of the device counts, WrongState or TooLate if the run does not count
+        this one, InvalidInput or ResourceExhausted for a bad header.
         """
-        submission = UpdateSession(self, await self._admitted(driver, header), header)
-        await submission.begin()
-        return submission
-
-    async def take(self, driver: RunHandle | None, header: UpdateHeader, files: Mapping[str, Path]) -> None:
-        """Counts an update whose files, by role, lie on this machine, after the very same checks."""
-        if admitted := await self._admitted(driver, header):
-            await self.background.finish(self._take(admitted, header, files))
-
-    async def _take(self, driver: RunHandle, header: UpdateHeader, files: Mapping[str, Path]) -> None:
-        directory = await in_thread(self.spool.make_staging_directory, header.id)
+        update, transfer = await self._admit(header), None
+        if update is None:
+            return _CountedUpdate(header)
         try:
-            await self.count(driver, header, lambda: link_files(header, files, directory))
+            transfer, offsets = await self._open_transfer(header)
+            # An earlier stream of the update, whose end we waited for, may have got the receipt.
+            if not await self._is_counted(update):
+                update.admission.require()
+                return _OpenUpdate(update, transfer, offsets, self._count, self._background)
+        except BaseException:
+            await self._abandon(update, transfer)
+            raise
+        await self._abandon(update, transfer)
+        return _CountedUpdate(header)
+
+    async def _abandon(self, update: _Admitted, transfer: Transfer | None) -> None:
+        if transfer:
+            await self._background.finish(transfer.close())
+        update.admission.close()
+        await self._delete_orphans(update)
+
+    async def submit_files(self, header: UpdateHeader, files: Files) -> DeviceReport:
+        """Count an update whose files, by role, are on this machine, after the same checks; returns its receipt.
+
+        The files remain the caller's, who may delete them afterwards. Raises what `admit` and a commit raise.
+        """
+        update = await self._admit(header)
+        return await self._background.finish(self._submit_files(update, files)) if update else _receipt(header)
+
+    async def _submit_files(self, update: _Admitted, files: Files) -> DeviceReport:
+        directory = await in_thread(self._spool.make_staging_directory, update.header.id)
+        try:
+            return await self._count(update, lambda: link_files(update.header, files, directory))
         finally:
+            update.admission.close()
             await in_thread(shutil.rmtree, directory, ignore_errors=True)
-            if driver.is_over(header.id):  # its spool was deleted, and we may have made it again
-                await in_thread(self.spool.delete_local, header.id)
+            await self._delete_orphans(update)
 
-    async def _admitted(self, driver: RunHandle | None, header: UpdateHeader) -> RunHandle | None:
-        """The driver that takes the update; None if the update has its receipt already."""
-        if await self.has_receipt(driver, header):
-            return None
-        if driver is None:
+    async def _delete_orphans(self, update: _Admitted) -> None:
+        """Delete the spool of an attempt that is over: it was deleted, and we may have recreated it."""
+        if not update.run.needs(update.header.id):
+            await in_thread(self._spool.delete_local, update.header.id)
+
+    async def _admit(self, header: UpdateHeader) -> _Admitted | None:
+        """Admit an update to its run; None if it has its receipt already."""
+        run = await self._find_run(header.id.run, header.id)
+        if run is None:
+            if await self._has_receipt(header):
+                return None
             raise WrongState(f"run {header.id.run!r} has ended")
-        driver.require_wanted(header.id, header.device)
-        wanted = driver.record.settings.encodings.up
-        problem = _outcome(lambda: check_header(header, driver.manifest, wanted))
-        if isinstance(problem, MoonfedError):
-            await _refuse(problem, driver, header)
-        # No refusal of the update: the device tries again, perhaps when there is room.
-        if self._budget.limited:
-            received = sum(ref.size for ref in header.blobs.values())
-            room = received + decoded_bytes(driver.manifest, driver.record.settings.encodings)
-            await in_thread(self._budget.require, room)
-        return driver
-
-    async def count(self, driver: RunHandle, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]) -> None:
-        """Checks an update's files, by sha256, once they are received, and counts them. `received` may block."""
+        update = _Admitted(header=header, run=run, admission=run.admit(header.id, header.device))
         try:
-            async with self.checking:
-                driver.require_wanted(header.id, header.device)
-                files, decoded = await in_thread(self._checked, driver, header, received)
-            # The slot is free again: a run in trouble may keep us waiting, and others must not wait for that.
-            if isinstance(decoded, MoonfedError):
-                await _refuse(decoded, driver, header)
-            refs = await in_thread(_refs, decoded) if decoded else {}
-            await driver.accept(_accepted(header, refs), {**files, **decoded})
-            if decoded:
-                await in_thread(_free, [files[role] for role in decoded])
-        except FileNotFoundError as error:  # the files went with their round
-            driver.require_wanted(header.id, header.device)
-            raise WrongState(f"the round of {header.id} has ended") from error
+            if not await self._is_counted(update):
+                update.admission.require()
+                await self._check_header(update)
+                return update
+        except BaseException:
+            update.admission.close()
+            raise
+        update.admission.close()
+        return None
 
-    def _checked(
-        self, driver: RunHandle, header: UpdateHeader, received: Callable[[], Mapping[str, Path]]
-    ) -> tuple[dict[str, Path], dict[str, Path] | MoonfedError]:
-        """The update's files by role, and what takes their place, or what is wrong with them."""
-        found = received()
-        files = {role: found[ref.sha256] for role, ref in header.blobs.items()}
-        return files, _outcome(lambda: self._check(driver, header, files))
+    async def _is_counted(self, update: _Admitted) -> bool:
+        return update.admission.may_have_receipt and await self._has_receipt(update.header)
 
-    def _check(self, driver: RunHandle, header: UpdateHeader, files: Mapping[str, Path]) -> dict[str, Path]:
-        """The decoded files, by role, that take the place of received ones; raises what is wrong with the update."""
-        encodings, begun_with = driver.record.settings.encodings, driver.begun_with(header.id)
-        decoded = decode_update(self._blobs, files, driver.manifest, encodings, begun_with)
-        check_files({**files, **decoded}, driver.manifest)
-        return decoded
-
-    async def has_receipt(self, driver: RunHandle | None, header: UpdateHeader) -> bool:
-        """Whether this very update counts already; AlreadyExists if another one of its device does."""
-        if driver and not driver.may_have_receipt(header.id, header.device):
-            return False
+    async def _has_receipt(self, header: UpdateHeader) -> bool:
+        """Look up the receipt of this very update; raises AlreadyExists if another one of its device has one."""
         return await asyncio.to_thread(self._reports.has_receipt, header.id, header.device, header.blobs)
 
+    async def _check_header(self, update: _Admitted) -> None:
+        manifest, encodings = update.run.manifest, update.run.record.settings.encodings
+        try:
+            check_header(update.header, manifest, encodings.up)
+        except (InvalidInput, ResourceExhausted) as problem:
+            await self._reject(update, problem)
+            raise
+        if self._budget.limited:  # beyond it the device tries again later: the update is not rejected
+            size = sum(ref.size for ref in update.header.blobs.values()) + decoded_bytes(manifest, encodings)
+            await in_thread(self._budget.require, size)
 
-def _outcome(check: Callable[[], T]) -> T | MoonfedError:
-    """What a check returns, or what it objects to."""
-    try:
-        return check()
-    except (InvalidInput, ResourceExhausted) as error:
-        return error
+    async def _open_transfer(self, header: UpdateHeader) -> tuple[Transfer, dict[str, int]]:
+        """Open the spooled files, which ends the device's earlier streams to them; the bytes held, by sha256."""
+        directory = self._spool.incoming_directory(header.id, header.device)
+        files = {ref: directory / ref.sha256 for ref in header.blobs.values()}
+        # One update at a time: a device cannot fill the disk with the beginnings of many.
+        await self._transfers.drop([other for other in directory.glob("*") if other not in files.values()])
+        return await self._transfers.begin(files)
+
+    async def _count(self, update: _Admitted, receive: Callable[[], Files]) -> DeviceReport:
+        """Check an update's files and count it; `receive` blocks until they are durable, and returns them by sha256."""
+        try:
+            async with self._checking:
+                update.admission.require()
+                received, decoded = await in_thread(self._check, update, receive)
+            # The slot is free by now: a run in trouble may make us wait, and other runs' updates must not.
+            receipt = _receipt(update.header, {role: ref for role, (ref, _) in decoded.items()})
+            replaced = {role: path for role, (_, path) in decoded.items()}
+            await update.run.count(update.admission, receipt, {**received, **replaced})
+        except _BadUpdate as bad:
+            await self._reject(update, bad.problem)
+            raise bad.problem from None
+        except FileNotFoundError as error:  # the files were deleted with their round
+            update.admission.require()
+            raise WrongState(f"{update.header.id} has ended") from error
+        if replaced:
+            await in_thread(_delete, [received[role] for role in replaced])
+        return receipt
+
+    def _check(self, update: _Admitted, receive: Callable[[], Files]) -> tuple[Files, dict[str, tuple[BlobRef, Path]]]:
+        """Receive the files by role, and decode those that an encoding replaces; raises _BadUpdate."""
+        run, header = update.run, update.header
+        by_sha256 = receive()
+        files = {role: by_sha256[ref.sha256] for role, ref in header.blobs.items()}
+        try:
+            encodings, base_model = run.record.settings.encodings, run.base_model(header.id)
+            decoded = decode_update(self._blobs, files, run.manifest, encodings, base_model)
+            check_files({**files, **decoded}, run.manifest)
+        except (InvalidInput, ResourceExhausted) as problem:
+            raise _BadUpdate(problem) from problem
+        return files, {role: (ref_of_file(path), path) for role, path in decoded.items()}
+
+    async def _reject(self, update: _Admitted, problem: MoonfedError) -> None:
+        """Record a rejected update as an event of its round."""
+        reason = str(problem)[:MAX_REASON]
+        rejected = DeviceReport(id=update.header.id, device=update.header.device, outcome="refused", reason=reason)
+        await self._background.finish(update.run.refuse(rejected))
 
 
-def _refs(files: Mapping[str, Path]) -> dict[str, BlobRef]:
-    return {role: ref_of_file(path) for role, path in files.items()}
+class _CountedUpdate:
+    """The session of an update that has its receipt already: nothing is to be sent."""
+
+    def __init__(self, header: UpdateHeader) -> None:
+        self._header = header
+        self.offsets: Mapping[str, int] = {ref.sha256: ref.size for ref in header.blobs.values()}
+
+    async def write(self, sha256: str, offset: int, data: bytes) -> None:
+        raise InvalidInput(f"blob {sha256[:12]} is held already; send the commit")
+
+    async def commit(self) -> DeviceReport:
+        return _receipt(self._header)
+
+    async def close(self) -> None:
+        pass
 
 
-def _free(paths: Sequence[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
+class _OpenUpdate:
+    """The session of an update that is being received."""
+
+    def __init__(
+        self,
+        update: _Admitted,
+        transfer: Transfer,
+        offsets: Mapping[str, int],
+        count: Callable[[_Admitted, Callable[[], Files]], Awaitable[DeviceReport]],
+        background: BackgroundTasks,
+    ) -> None:
+        self.offsets = offsets
+        self._update, self._transfer, self._count, self._background = update, transfer, count, background
+
+    async def write(self, sha256: str, offset: int, data: bytes) -> None:
+        self._update.admission.require()
+        self._update.admission.charge(len(data))
+        await self._transfer.append(sha256, offset, data)
+
+    async def commit(self) -> DeviceReport:
+        return await self._background.finish(self._commit())
+
+    async def _commit(self) -> DeviceReport:
+        try:
+            async with self._transfer.held():
+                return await self._count(self._update, self._transfer.finish)
+        except Exception as error:
+            if as_transient(error):  # our failure, for which the device sends everything again
+                self._update.admission.refund()
+            raise
+
+    async def close(self) -> None:
+        await self._background.finish(self._close())
+
+    async def _close(self) -> None:
+        await self._transfer.close()  # waits for a commit under way, which needs the admission
+        self._update.admission.close()
 
 
-async def _refuse(problem: MoonfedError, driver: RunHandle, header: UpdateHeader) -> NoReturn:
-    """What a check objects to is an event of the round as well as the caller's error."""
-    refused = DeviceReport(id=header.id, device=header.device, outcome="refused", reason=str(problem)[:MAX_REASON])
-    await driver.background.finish(driver.refuse(refused))
-    raise problem
+class _BadUpdate(Exception):
+    """An update failed its checks with this problem."""
+
+    def __init__(self, problem: MoonfedError) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
-def _accepted(header: UpdateHeader, decoded: Mapping[str, BlobRef]) -> DeviceReport:
+def _receipt(header: UpdateHeader, decoded: Mapping[str, BlobRef] = MappingProxyType({})) -> DeviceReport:
     return DeviceReport(
         id=header.id,
         device=header.device,
@@ -220,3 +285,8 @@ def _accepted(header: UpdateHeader, decoded: Mapping[str, BlobRef]) -> DeviceRep
         blobs=header.blobs,
         decoded=decoded,
     )
+
+
+def _delete(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

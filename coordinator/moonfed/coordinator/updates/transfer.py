@@ -1,4 +1,4 @@
-"""Files that are being received: resumable parts, and one sender at a time for each file."""
+"""Transfers: files that are being received, in resumable parts, with one writer for each file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from moonfed.errors import InvalidInput, WrongState
 
 
 class Transfer:
-    """The files that one stream sends. Blocking work happens in threads."""
+    """The files that one stream writes. Blocking work runs in threads."""
 
-    def __init__(self, uploads: Transfers, files: Mapping[BlobRef, Path]) -> None:
-        self._uploads, self._files = uploads, files
+    def __init__(self, transfers: Transfers, files: Mapping[BlobRef, Path]) -> None:
+        self._transfers, self._files = transfers, files
         self._incoming: dict[str, Incoming] = {}
         self._busy = asyncio.Lock()
         self._closed = False
 
     async def open(self) -> dict[str, int]:
-        """Opens the files; bytes already held of each, by sha256."""
+        """Open the files; returns the bytes held of each, by sha256."""
         async with self._busy:
             self._require_open()
             await in_thread(self._open)
@@ -33,7 +33,7 @@ class Transfer:
             self._incoming[ref.sha256] = Incoming(path, ref)
 
     async def append(self, sha256: str, offset: int, data: bytes) -> None:
-        """Adds the next bytes of one file."""
+        """Append a part to one of the files."""
         async with self._busy:
             self._require_open()
             incoming = self._incoming.get(sha256)
@@ -43,27 +43,30 @@ class Transfer:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Keeps newer uploads of these files waiting: what was checked inside is what is put to its place inside."""
+        """Make newer transfers of these files wait, so that the files that are checked are those that are moved."""
         async with self._busy:
             self._require_open()
             yield
 
     def finish(self) -> dict[str, Path]:
-        """Checks length and sha256 of every file and makes it durable. To be called while it is held. Blocking."""
-        return {sha256: file.finish() for sha256, file in self._incoming.items()}
+        """Check every file's length and sha256 and make it durable; returns them by sha256. Blocking.
+
+        The caller holds the transfer.
+        """
+        return {sha256: incoming.finish() for sha256, incoming in self._incoming.items()}
 
     async def close(self) -> None:
-        """Keeps what was received for a later resume."""
+        """Close the files and keep the received bytes for a resume; harmless when repeated."""
         async with self._busy:
             if not self._closed:
                 self._closed = True
-                if not all(file.closed for file in self._incoming.values()):
+                if not all(incoming.closed for incoming in self._incoming.values()):
                     await in_thread(self._close)
-                self._uploads.forget(self)  # not earlier: until here it may still write
+                self._transfers.discard(self)  # not earlier: until here it may still write
 
     def _close(self) -> None:
-        for file in self._incoming.values():
-            file.close()
+        for incoming in self._incoming.values():
+            incoming.close()
 
     def _require_open(self) -> None:
         if self._closed:
@@ -71,38 +74,38 @@ class Transfer:
 
 
 class Transfers:
-    """The uploads under way, by the file that they write."""
+    """The transfers under way, by the file that they write."""
 
     def __init__(self) -> None:
         self._by_file: dict[Path, Transfer] = {}
 
     async def begin(self, files: Mapping[BlobRef, Path]) -> tuple[Transfer, dict[str, int]]:
-        """An upload, and the bytes already held of each of its blobs. Earlier uploads of its files end.
+        """Begin a transfer, which ends earlier ones of its files; also returns the bytes held, by sha256.
 
-        A device whose connection broke comes back before the coordinator notices: the newer stream is the live one.
+        A device whose connection broke returns before the coordinator notices: the newer stream is the live one.
         Raises InvalidInput if one blob is announced with two sizes.
         """
         if len(set(files.values())) < len(files):
             raise InvalidInput("an upload announces one blob with two sizes")
-        upload = Transfer(self, files)
+        transfer = Transfer(self, files)
         try:
             for path in files.values():
                 while earlier := self._by_file.get(path):  # several may have waited for the same one
                     await earlier.close()
-                self._by_file[path] = upload
-            return upload, await upload.open()
-        except BaseException:  # a caller that was cancelled will not close it
-            await upload.close()
+                self._by_file[path] = transfer
+            return transfer, await transfer.open()
+        except BaseException:  # a cancelled caller does not close it
+            await transfer.close()
             raise
 
     async def drop(self, paths: Sequence[Path]) -> None:
-        """Ends the uploads of these files and deletes what was received."""
+        """End the transfers of these files and delete the files."""
         for path in paths:
-            while upload := self._by_file.get(path):
-                await upload.close()
+            while transfer := self._by_file.get(path):
+                await transfer.close()
             path.unlink(missing_ok=True)
 
-    def forget(self, upload: Transfer) -> None:
-        """The upload is over."""
-        for path in [path for path, owner in self._by_file.items() if owner is upload]:
+    def discard(self, transfer: Transfer) -> None:
+        """Forget a transfer that has closed."""
+        for path in [path for path, owner in self._by_file.items() if owner is transfer]:
             del self._by_file[path]

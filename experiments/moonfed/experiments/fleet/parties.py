@@ -50,7 +50,7 @@ class Fleet:
 
     async def play(self, party: Party) -> None:
         """Attends for as long as the coordinator is there; raises what kept the party from delivering an update."""
-        introduction = DeviceInfo(
+        info = DeviceInfo(
             device=party.name,
             contract_version=CONTRACT_VERSION,
             plan_interfaces=(PLAN_INTERFACE,),
@@ -58,7 +58,7 @@ class Fleet:
             samples=party.samples,
             encodings=known_encodings(),
         )
-        async with self.federation.devices.attend(introduction) as session:
+        async with self.federation.devices.connect(info) as session:
             async for assignment in session.assignments():
                 await self._deliver(party, assignment)
 
@@ -76,7 +76,7 @@ class Fleet:
             metrics=update.metrics,
             encoding=assignment.encodings.up,
         )
-        await self.federation.devices.submit_files(header, {role: file for role, (_, file) in stored.outgoing.items()})
+        await self.federation.updates.submit_files(header, {role: file for role, (_, file) in stored.outgoing.items()})
         self.delivered(seconds)
 
     def _max_steps(self, party: Party, assignment: Assignment) -> int | None:
