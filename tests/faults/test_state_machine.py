@@ -143,7 +143,8 @@ class Life(RuleBasedStateMachine):
             else:
                 at_once = False
                 self.rest()
-                (self.delete_run if deed == "delete" else self.prune_run)(name)
+                if name in self.books:  # else a crash came before its start was recorded
+                    (self.delete_run if deed == "delete" else self.prune_run)(name)
         self.go_on(at_once)
 
     # The world
