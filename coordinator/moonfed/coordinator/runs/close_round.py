@@ -153,9 +153,7 @@ def reduce_round(
         round=attempt.round,
         seed=settings.seed,
         enrolled=max(storage.store.devices.count(), len(counted)),
-        global_state={
-            role: storage.blobs.verified_path(ref) for role, ref in global_states[attempt.round].blobs.items()
-        },
+        global_state={role: storage.blobs.verified_path(ref) for role, ref in base.blobs.items()},
         contributions=tuple(_contribution(storage, report) for report in counted),
         robust=settings.robust,
     )
