@@ -184,7 +184,7 @@ def test_a_second_attendance_ends_the_first(fleet: Fleet) -> None:
     with pytest.raises(WrongState, match="has connected again"):
         first.next()
     assert second.assignment() == work
-    assert ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices[0].attending
+    assert ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices[0].online
 
 
 def test_only_blobs_can_be_fetched(fleet: Fleet) -> None:
