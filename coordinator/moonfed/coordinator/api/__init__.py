@@ -1,1 +1,1 @@
-"""Api."""
+"""The calls of devices and of operators, independent of the transport."""

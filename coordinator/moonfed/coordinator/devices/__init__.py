@@ -1,1 +1,1 @@
-"""Devices."""
+"""The devices of a coordinator: sessions, eligibility, liveness and notifications."""

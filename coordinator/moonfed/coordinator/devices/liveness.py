@@ -44,7 +44,7 @@ class Liveness:
             self._heartbeats[device] = _now()
 
     def last_heartbeat(self, device: str) -> float:
-        """The loop's time of a device's last heartbeat; minus infinity if there was none since the start."""
+        """Return the loop's time of a device's last heartbeat; minus infinity if there was none since the start."""
         if device in self._suspended:
             return _now()
         return self._heartbeats.get(device, -float("inf"))
@@ -111,7 +111,7 @@ class StallDetector:
             self._deliver(Progressed(round=current.round, attempt=current.attempt, device=device))
 
     def silence(self) -> dict[str, float]:
-        """The seconds since the last heartbeat of each device that the round waits for."""
+        """Return the seconds since the last heartbeat of each device that the round waits for."""
         now = _now()
         outstanding = self._round.outstanding if self._round else ()
         return {device: max(0.0, now - self._silent_since(device)) for device in outstanding}

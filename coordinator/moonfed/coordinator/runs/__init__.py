@@ -1,1 +1,1 @@
-"""Runs."""
+"""The runs of a coordinator: started, driven round by round, resumed, published and ended."""

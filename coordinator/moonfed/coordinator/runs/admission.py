@@ -77,13 +77,13 @@ class Admissions:
 
 
 def needed_attempts(record: RunRecord, state: State) -> set[AttemptId]:
-    """The attempts whose updates may still arrive, or are in the spool."""
+    """Return the attempts whose updates may still arrive, or are in the spool."""
     attempts = round_protocol(record.settings).needed_attempts(record.settings, state)
     return {AttemptId(run=record.run, round=round_, attempt=attempt) for round_, attempt in attempts}
 
 
 def phase(state: State) -> tuple[object, ...]:
-    """The part of a run's state on which its admissions depend, besides the reports of their own devices."""
+    """Return the part of a run's state on which its admissions depend, besides the reports of their own devices."""
     current = state.open
     place = (current.round, current.attempt, current.reducing, current.overdue) if current else None
     return state.status, state.stopping, state.committed, place
@@ -92,7 +92,7 @@ def phase(state: State) -> tuple[object, ...]:
 def rejection_reason(
     record: RunRecord, state: State, eta: RoundEta, attempt: AttemptId, device: str
 ) -> WrongState | None:
-    """The reason why a run does not count a device's update at present; TooLate estimates when to come back."""
+    """Return why a run does not count a device's update at present, if so; TooLate estimates when to come back."""
     protocol = round_protocol(record.settings)
     problem = protocol.rejection_reason(record.settings, state, attempt.round, attempt.attempt, device)
     if problem is None:

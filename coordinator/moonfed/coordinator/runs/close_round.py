@@ -43,7 +43,7 @@ class DamagedUpdates(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundResult:
-    """What a round was reduced to."""
+    """The outcome of a reduced round."""
 
     devices: tuple[str, ...]  # whose updates are in it
     blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what the next round needs beside it

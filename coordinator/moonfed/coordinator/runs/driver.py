@@ -217,7 +217,7 @@ class RunDriver:
         self._publisher.metrics(round_, metrics)
 
     def base_model(self, attempt: AttemptId) -> BlobRef:
-        """The global model that the attempt's devices began with; raises WrongState if that round has ended."""
+        """Return the global model that the attempt's devices began with; raises WrongState if that round has ended."""
         return self._global_states[attempt.round].blobs[MODEL]
 
     def needs(self, attempt: AttemptId) -> bool:
@@ -228,7 +228,7 @@ class RunDriver:
         return rejection_reason(self.record, self.state, self._eta, attempt, device)
 
     async def view(self) -> RunView:
-        """The run as operators see it."""
+        """Return the run as operators see it."""
         record, ineligible = replace(self.record, status=self.state.status), dict(self._devices.ineligible)
         silence = self._stall_detector.silence()
         return await asyncio.to_thread(run_view, self._store, record, self.state, ineligible, silence)

@@ -19,7 +19,7 @@ class GlobalStates:
         self._by_round, self._limit = dict(by_round), limit
 
     def __getitem__(self, round_: int) -> GlobalState:
-        """The global state that a round begins with; raises WrongState if that round is over."""
+        """Return the global state that a round begins with; raises WrongState if that round is over."""
         try:
             return self._by_round[round_]
         except KeyError:  # it closed a moment ago

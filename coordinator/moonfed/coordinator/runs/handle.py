@@ -53,13 +53,13 @@ class RunHandle(Protocol):
         """Publish new metrics of a global model."""
 
     def base_model(self, attempt: AttemptId) -> BlobRef:
-        """The global model that the attempt's devices began with; raises WrongState if that round has ended."""
+        """Return the global model that the attempt's devices began with; raises WrongState if that round has ended."""
 
     def needs(self, attempt: AttemptId) -> bool:
         """Return whether updates of that attempt may still arrive, or wait to be reduced."""
 
     async def view(self) -> RunView:
-        """The run as operators see it."""
+        """Return the run as operators see it."""
 
     async def watch(self) -> tuple[RunView, Subscriber]:
         """Return a snapshot, and a subscriber to every later event."""

@@ -109,7 +109,7 @@ class RunManager:
         return served
 
     async def view(self, run: str) -> RunView:
-        """The run as operators see it, running or not; raises NotFound."""
+        """Return the run as operators see it, running or not; raises NotFound."""
         if run in self.suspended:
             return await asyncio.to_thread(self.suspended.view, run)
         try:

@@ -18,7 +18,7 @@ from moonfed.manifest import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a run's driver begins with."""
+    """The values that a run's driver begins with."""
 
     state: State
     manifest: Manifest

@@ -37,7 +37,7 @@ class RoundEta:
         self._open, self._opened = attempt, now
 
     def until_next_round(self, state: State) -> float:
-        """The estimated seconds until the next round opens; 0 if unknown."""
+        """Return the estimated seconds until the next round opens; 0 if unknown."""
         if state.status != "running" or state.stopping:
             return 0.0
         if state.open and not state.open.reducing:

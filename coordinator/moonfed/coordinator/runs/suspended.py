@@ -41,11 +41,11 @@ class SuspendedRuns:
         self._reasons.pop(run, None)
 
     def error(self, run: str) -> WrongState:
-        """The error for calls about the run."""
+        """Return the error for calls about the run."""
         return WrongState(f"run {run!r} is {self._reasons[run]}")
 
     def view(self, run: str) -> RunView:
-        """The run as operators see it. Blocking."""
+        """Return the run as operators see it. Blocking."""
         return replace(run_view(self._store, self._store.run(run), None), waiting=self._reasons[run])
 
     def stop(self, run: str) -> None:

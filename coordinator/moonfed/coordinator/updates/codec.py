@@ -1,4 +1,4 @@
-"""Encodings end where the spool and begin where the blobs do: all arithmetic between them is on float32 files."""
+"""Decodes updates into the spool and encodes global models as blobs; the arithmetic in between is on float32 files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from moonfed.tensors import file_size
 
 
 def decoded_bytes(manifest: Manifest, encodings: Encodings) -> int:
-    """What decoding an update takes of the disk."""
+    """Return the disk space that decoding an update takes, in bytes."""
     return file_size(manifest.tensors) if encodings.updates_encoded else 0
 
 
 def decode_update(
     blobs: BlobStore, files: Mapping[str, Path], manifest: Manifest, encodings: Encodings, begun_with: BlobRef
 ) -> dict[str, Path]:
-    """What an encoded update's files, by role, stand for: the model, durably beside the received file. Blocking.
+    """Decode an encoded update's files, by role: the model, durably next to the received file. Blocking.
 
-    `begun_with`: the global model of the update's round. Changes are added to it, not to what devices made of it: so
-    nothing that was rounded away on the way down is lost to the run. Raises InvalidInput, or SchemaMismatch naming the
-    tensor, for a file that is no such model.
+    `begun_with`: the global model of the update's round. Changes are added to it, not to the rounded model that
+    devices began with, so the run loses nothing to the downlink's encoding.
+
+    Raises InvalidInput, or SchemaMismatch naming the tensor, for a file that is no such model.
     """
     if not encodings.updates_encoded:
         return {}
@@ -38,7 +39,7 @@ def decode_update(
 
 
 def encode_global_model(model: Path, target: Path, manifest: Manifest, down: Encoding) -> dict[str, Path]:
-    """Writes a checked global model as devices get it: the file, by role; none if they get its own. Blocking."""
+    """Encode a checked global model for devices: the file by role, none if it is sent as it is. Blocking."""
     if down == PLAIN:
         return {}
     encode_model(model, target, manifest.tensors, down)

@@ -27,7 +27,7 @@ HOLDOUT_SAMPLES = "holdout_samples"  # the metric that the other held-out ones a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateHeader:
-    """What a device says of its update before it sends the bytes."""
+    """A device's announcement of an update, before its bytes."""
 
     id: AttemptId
     device: str
@@ -39,9 +39,9 @@ class UpdateHeader:
 
 
 def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> None:
-    """Refuses what can be refused before a byte was sent. `wanted`: how the run wants models encoded.
+    """Reject an update by its header, before a byte was sent. `wanted`: the run's encoding of models.
 
-    Raises InvalidInput for roles that nobody asked for or that are missing, for another encoding and for senseless
+    Raises InvalidInput for unknown or missing roles, for another encoding and for senseless
     numbers; ResourceExhausted for a file that is larger than any with its role's tensors.
     """
     roles = update_roles(manifest)
@@ -58,13 +58,13 @@ def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> 
 
 
 def largest_files(manifest: Manifest, wanted: Encoding) -> dict[str, int]:
-    """Bytes that an update's files may have at most, by role."""
+    """Return the largest size of an update's files in bytes, by role."""
     roles = update_roles(manifest).items()
     return {role: largest_file(specs, wanted if role == MODEL else PLAIN) for role, specs in roles}
 
 
 def check_files(files: Mapping[str, Path], manifest: Manifest) -> None:
-    """Raises SchemaMismatch, naming role and tensor, unless all files hold what the manifest asks for."""
+    """Raise SchemaMismatch, naming role and tensor, unless all files hold what the manifest asks for."""
     for role, specs in update_roles(manifest).items():
         _check_file(role, files[role], specs)
 
@@ -79,12 +79,12 @@ def _check_file(role: str, path: Path, specs: Sequence[TensorSpec]) -> None:
 
 
 def update_roles(manifest: Manifest) -> Roles:
-    """What an update consists of: the tensors of each role."""
+    """Return the tensors of each role in an update."""
     return {MODEL: manifest.tensors, **manifest.uplink}
 
 
 def check_model(path: Path, specs: Sequence[TensorSpec]) -> None:
-    """Raises SchemaMismatch, naming the tensor, unless the file holds exactly these tensors with finite values."""
+    """Raise SchemaMismatch, naming the tensor, unless the file holds exactly these tensors with finite values."""
     vector, size = open_model(path, specs), model_size(specs)
     if not all(
         np.isfinite(read_elements(path, size, *part)).all() for part in ranges(size, SLICE_ELEMENTS)
@@ -93,7 +93,7 @@ def check_model(path: Path, specs: Sequence[TensorSpec]) -> None:
 
 
 def _check_counts(path: Path, specs: Sequence[TensorSpec]) -> None:
-    """Counts are numbers of samples; a class with none is not shared."""
+    """Check that counts are numbers of samples; a class with none is not shared."""
     counts = split(open_model(path, specs), specs)[COUNTS]
     wrong = (counts < 0) | (counts != np.floor(counts))
     if wrong.any():
@@ -101,7 +101,7 @@ def _check_counts(path: Path, specs: Sequence[TensorSpec]) -> None:
 
 
 def check_metrics(metrics: Mapping[str, float]) -> None:
-    """Refuses metrics that are no usable numbers, or too many."""
+    """Reject metrics that are not finite numbers in range, or too many."""
     if len(metrics) > MAX_METRICS:
         raise InvalidInput(f"metrics has {len(metrics)} entries; at most {MAX_METRICS} are allowed")
     for name, value in metrics.items():
