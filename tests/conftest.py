@@ -16,7 +16,7 @@ SLOW = (
     "tests/benchmarks/",
     "tests/coordinator/aggregation/test_robust_runs.py",
     "tests/coordinator/runs/test_asynchronous_runs.py",
-    "tests/coordinator/storage/test_blob_stores.py",
+    "tests/coordinator/storage/blobs/test_blob_store.py",
     "tests/coordinator/storage/test_recovery.py",
     "tests/coordinator/storage/test_shared_database.py",
     "tests/coordinator/test_server.py",

@@ -40,8 +40,8 @@ TESTS: dict[int, list[str]] = {
         "faults.test_state_machine::test_every_acknowledged_update_counts_once_whatever_happens",
     ],
     3: [
-        "coordinator.storage.test_postgres::test_its_commits_are_durable_whatever_the_servers_default",
-        "coordinator.storage.test_sqlite::test_it_is_durable_against_power_loss",
+        "coordinator.storage.db.test_postgres::test_its_commits_are_durable_whatever_the_servers_default",
+        "coordinator.storage.db.test_sqlite::test_it_is_durable_against_power_loss",
         "faults.test_power_loss::test_what_was_acknowledged_survives_a_power_loss",
     ],
     4: [
@@ -138,11 +138,11 @@ TESTS: dict[int, list[str]] = {
         "coordinator.runs.test_rollback::test_without_a_whole_state_before_it_the_run_is_suspended",
     ],
     23: [
-        "coordinator.storage.test_sqlite::test_a_damaged_database_is_not_started_on",
-        "coordinator.storage.test_sqlite::"
+        "coordinator.storage.db.test_sqlite::test_a_damaged_database_is_not_started_on",
+        "coordinator.storage.db.test_sqlite::"
         "test_a_database_that_is_damaged_where_nobody_looks_at_first_is_not_started_on",
         "coordinator.test_server::test_a_database_that_is_gone_or_damaged_is_not_replaced",
-        "coordinator.storage.test_postgres::test_tables_that_have_gone_are_not_made_anew",
+        "coordinator.storage.db.test_postgres::test_tables_that_have_gone_are_not_made_anew",
     ],
     24: [
         "faults.test_clock::test_a_round_waits_for_as_long_as_it_was_told",
@@ -165,19 +165,19 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_compatibility::test_a_plan_that_needs_newer_things_is_not_run",
     ],
     36: [
-        "coordinator.storage.test_sqlite::test_any_other_schema_is_refused_with_both_versions",
+        "coordinator.storage.db.test_sqlite::test_any_other_schema_is_refused_with_both_versions",
         "coordinator.storage.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
     ],
     37: [
-        "coordinator.storage.test_blob_ownership::test_a_second_coordinator_with_blobs_of_its_own_does_not_start",
+        "coordinator.storage.blobs.test_ownership::test_a_second_coordinator_with_blobs_of_its_own_does_not_start",
         "replicas.test_own_leases::test_a_copy_of_a_directory_takes_the_runs_and_the_original_follows",
         "replicas.test_shared_rounds::test_only_the_holder_closes_a_round",
         "replicas.test_shared_rounds::test_what_a_follower_takes_before_the_round_closes_is_among_what_is_reduced",
         "replicas.test_shared_rounds::test_what_a_follower_would_take_after_the_round_has_closed_gets_no_receipt",
         "replicas.test_two_replicas::test_the_holder_is_paused_beyond_its_lease",
-        "coordinator.storage.test_postgres::test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_it",
-        "coordinator.storage.test_postgres::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",
-        "coordinator.storage.test_postgres::test_only_the_holder_of_a_runs_lease_changes_it",
+        "coordinator.storage.db.test_postgres::test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_it",
+        "coordinator.storage.db.test_postgres::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",
+        "coordinator.storage.db.test_postgres::test_only_the_holder_of_a_runs_lease_changes_it",
         "coordinator.storage.test_recovery::test_one_coordinator_at_a_time",
         "coordinator.test_server::test_a_second_coordinator_on_one_state_and_on_one_port_is_refused",
     ],

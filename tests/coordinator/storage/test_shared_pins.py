@@ -14,7 +14,7 @@ import sqlalchemy as sql
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.blobs import pins
 from moonfed.coordinator.storage.opening import Storage, open_storage
-from tests.coordinator.storage.test_garbage_collection import BUNDLE
+from tests.coordinator.storage.blobs.test_garbage_collection import BUNDLE
 from tests.coordinator.storage.test_store import RUN
 from tests.support.postgresql import Server
 
