@@ -34,14 +34,14 @@ def test_a_fleet_that_waits_for_one_thing_is_one_line_at_a_time(caplog: pytest.L
     for device in range(100):
         troubles.failed(f"cam-{device}", AWAY)
     assert [record.getMessage() for record in caplog.records] == [
-        "calls are told to come back later, such as one of cam-0: "
+        "rejecting calls for now, for example from cam-0: "
         "the coordinator's database cannot be reached at present"
     ]
     now[0] += SILENT_SECONDS
     troubles.failed("cam-7", FULL)
     troubles.failed("cam-8", caused(Unavailable("the object store is away"), OSError("refused")))
     assert [record.getMessage() for record in caplog.records[1:]] == [
-        "calls are told to come back later, such as one of cam-7: the disk is full"
+        "rejecting calls for now, for example from cam-7: the disk is full"
     ]
     assert not any(record.exc_info for record in caplog.records)
 

@@ -6,5 +6,5 @@ from typing import Annotated
 
 import typer
 
-KeepLastOption = Annotated[int, typer.Option(help="Newest global models that are kept.")]
-KeepEveryOption = Annotated[int, typer.Option(help="Also that of every so-many-th round; 0: no others.")]
+KeepLastOption = Annotated[int, typer.Option(help="Number of newest global models to keep.")]
+KeepEveryOption = Annotated[int, typer.Option(help="Also keep every N-th round's model; 0: none.")]

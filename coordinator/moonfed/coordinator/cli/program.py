@@ -29,7 +29,7 @@ Example:
   moonfed-coordinator token create --uses 5
   moonfed-coordinator run start digits-bundle --rounds 10
 """
-JOIN_HELP = """Join tokens: what a new device needs.
+JOIN_HELP = """Join tokens, with which new devices enrol.
 
 Example: moonfed-coordinator token create --uses 5
 """
@@ -53,39 +53,37 @@ def main() -> None:
 
 @app.command()
 def serve(
-    state: Annotated[Path, typer.Option(help="The directory that holds everything; made if absent.")] = DEFAULT_STATE,
+    state: Annotated[Path, typer.Option(help="State directory; created if absent.")] = DEFAULT_STATE,
     database: Annotated[
         str,
         typer.Option(
-            help="A PostgreSQL database: postgresql://USER@HOST/NAME. Else a file in --state.",
+            help="PostgreSQL: postgresql://USER@HOST/NAME. Default: a file in --state.",
             envvar="MOONFED_DATABASE",
         ),
     ] = "",
     blobs: Annotated[
         str,
-        typer.Option(
-            help="An object store for models: s3://BUCKET/PREFIX. Else files in --state.", envvar="MOONFED_BLOBS"
-        ),
+        typer.Option(help="Object store: s3://BUCKET/PREFIX. Default: files in --state.", envvar="MOONFED_BLOBS"),
     ] = "",
     disk_budget: Annotated[
         str,
         typer.Option(
             metavar="SIZE",
-            help="What --state may hold, such as 100GB; uploads are refused beyond it. Default: no bound.",
+            help="Limit for --state, such as 100GB, beyond which uploads are rejected. Default: none.",
         ),
     ] = "",
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
-    fleet_port: Annotated[int, typer.Option(help="For devices and operators; 0: any free one.")] = 7443,
-    enrolment_port: Annotated[int, typer.Option(help="For devices that are new; 0: any free one.")] = 7444,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all addresses.")] = "127.0.0.1",
+    fleet_port: Annotated[int, typer.Option(help="Port for devices and operators; 0: any free one.")] = 7443,
+    enrolment_port: Annotated[int, typer.Option(help="Port for enrolment; 0: any free one.")] = 7444,
     name: Annotated[
         list[str] | None,
-        typer.Option(help="What devices call this machine; may be repeated, the first goes into join tokens."),
+        typer.Option(help="DNS name of this machine for devices; repeatable, the first goes into join tokens."),
     ] = None,
     certificate_days: Annotated[
-        float, typer.Option(help="For how many days a device's certificate is good; it renews itself.")
+        float, typer.Option(help="Validity of a device's certificate in days; devices renew it.")
     ] = 90.0,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Plaintext, for devices on this machine.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Tell the ports as one line of JSON.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Plaintext, for devices on this machine only.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the ports as one line of JSON.")] = False,
 ) -> None:
     """Run the coordinator until it is stopped; a later start resumes.
 
@@ -98,7 +96,7 @@ def serve(
     from moonfed.sizes import parse_size
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for library in ("aiobotocore", "botocore"):  # where they found credentials is no event of ours
+    for library in ("aiobotocore", "botocore"):  # they would log where they found credentials
         logging.getLogger(library).setLevel(logging.WARNING)
     settings = ServeSettings(
         state=state,
@@ -117,8 +115,8 @@ def serve(
 
 @token_app.command("create")
 def create_token(
-    uses: Annotated[int, typer.Option(help="How many devices may enrol with it.", min=1, max=1_000_000)] = 1,
-    valid_hours: Annotated[float, typer.Option(help="For how many hours it may be used.")] = 24.0,
+    uses: Annotated[int, typer.Option(help="Number of devices that may enrol with it.", min=1, max=1_000_000)] = 1,
+    valid_hours: Annotated[float, typer.Option(help="Validity in hours.")] = 24.0,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -143,7 +141,7 @@ def create_token(
         print_json({"token": reply.token, "expires": reply.expires})
         return
     typer.echo(reply.token)
-    typer.echo(f"good for {uses} {'device' if uses == 1 else 'devices'} until {moment(reply.expires)}", err=True)
+    typer.echo(f"valid for {uses} {'device' if uses == 1 else 'devices'} until {moment(reply.expires)}", err=True)
 
 
 @device_app.command("list")

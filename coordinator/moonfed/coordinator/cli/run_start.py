@@ -1,4 +1,4 @@
-"""moonfed-coordinator run start: a run's settings as options."""
+"""The command `run start`: a run's settings as options."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption
 def start(
     bundle: Annotated[Path, typer.Argument(help="A bundle: a directory or a .zip.", show_default=False)],
     rounds: Annotated[int, typer.Option(help="Rounds to commit.")] = 10,
-    cohort: Annotated[str, typer.Option(help="Devices of one round: 10, 20% of those attending, or all.")] = "all",
-    minimum_devices: Annotated[int, typer.Option(help="Devices that must attend before a round opens.")] = 1,
+    cohort: Annotated[str, typer.Option(help="Devices per round: 10, 20% of those online, or all.")] = "all",
+    minimum_devices: Annotated[int, typer.Option(help="Devices that must be online before a round opens.")] = 1,
     quorum: Annotated[str, typer.Option(help="Updates that a round needs: 3, 50% of the cohort, or all.")] = "50%",
-    deadline: Annotated[float, typer.Option(help="Seconds that one round may take.")] = 3600.0,
-    patience: Annotated[
-        float, typer.Option(help="Seconds without a sign of progress, after which a device counts as lost.")
-    ] = 120.0,
+    deadline: Annotated[float, typer.Option(help="Maximum duration of a round in seconds.")] = 3600.0,
+    patience: Annotated[float, typer.Option(help="Seconds without a heartbeat after which a device is lost.")] = 120.0,
     over_selection: Annotated[
-        str, typer.Option(help="Devices to draw beyond the cohort, which the round does not wait for: 30% of it.")
+        str, typer.Option(help="Additional devices to select, as a share of the cohort; stragglers are dropped.")
     ] = "0%",
     asynchronous: Annotated[
         int | None,
@@ -33,35 +31,35 @@ def start(
     max_staleness: Annotated[
         int | None,
         typer.Option(
-            help="With --asynchronous: models that may have been made since a device began; else 20.",
+            help="With --asynchronous: oldest model that an update may start from, in models; else 20.",
             show_default=False,
         ),
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option(help="Draws only devices with this label, NAME=VALUE; may be repeated.", show_default=False),
+        typer.Option(help="Select only devices with this label, NAME=VALUE; repeatable.", show_default=False),
     ] = None,
     sampling: Annotated[
-        str, typer.Option(help="How a cohort is drawn: uniform, or with probability by the devices' samples.")
+        str, typer.Option(help="Selection: uniform, or samples (in proportion to the devices' samples).")
     ] = "uniform",
     uplink_encoding: Annotated[
-        str, typer.Option(help="Of devices' updates: float32, bfloat16 or int8, each perhaps with +zstd.")
+        str, typer.Option(help="Encoding of updates: float32, bfloat16 or int8, optionally with +zstd.")
     ] = "float32",
     downlink_encoding: Annotated[
-        str, typer.Option(help="Of global models on their way to devices: as for --uplink-encoding.")
+        str, typer.Option(help="Encoding of global models for devices: as --uplink-encoding.")
     ] = "float32",
     weight_cap: Annotated[
         str,
-        typer.Option(help="The most that one device may weigh, such as 20%; else by its samples.", show_default=False),
+        typer.Option(help="Maximum weight of one device, such as 20%; else unlimited.", show_default=False),
     ] = "",
     clip_norm: Annotated[
-        float, typer.Option(help="L2 norm that bounds a device's change of the parameters; 0: none.")
+        float, typer.Option(help="Maximum L2 norm of a device's change of the parameters; 0: none.")
     ] = 0.0,
     clip_factor: Annotated[
-        float, typer.Option(help="The same bound as a multiple of the median of the round's norms; 0: none.")
+        float, typer.Option(help="The same limit as a multiple of the round's median norm; 0: none.")
     ] = 0.0,
     reducer: Annotated[
-        str, typer.Option(help=f"What takes the place of the updates' mean: {', '.join(REDUCERS)}.")
+        str, typer.Option(help=f"Aggregation of the updates: {', '.join(REDUCERS)}.")
     ] = DEFAULT_REDUCER.name,
     reducer_set: Annotated[
         list[str] | None,
@@ -71,12 +69,12 @@ def start(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides the cohorts and the devices' order of samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Determines cohorts and the order of samples.")] = 0,
     keep_last: KeepLastOption = 20,
     keep_every: KeepEveryOption = 100,
-    name: Annotated[str, typer.Option(help="The run's name; else made from the bundle's.")] = "",
+    name: Annotated[str, typer.Option(help="The run's name; else derived from the bundle's.")] = "",
     model: Annotated[
-        Path | None, typer.Option("--from", help="Weights to start from (.safetensors); else the bundle's.")
+        Path | None, typer.Option("--from", help="Initial weights (.safetensors); else the bundle's.")
     ] = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,

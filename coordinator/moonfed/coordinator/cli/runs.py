@@ -88,7 +88,7 @@ def watch(
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
-    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each event.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON per event.")] = False,
 ) -> None:
     """Follow a run until it ends, across coordinator restarts.
 
@@ -166,7 +166,7 @@ def prune(
 @run_app.command()
 def delete(
     run: RunArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,

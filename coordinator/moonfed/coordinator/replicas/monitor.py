@@ -97,13 +97,13 @@ class ReplicaMonitor:
     async def keep_beating(self) -> None:
         """Send heartbeats forever. While the database is away leases expire, but nothing can be committed either."""
         while True:
-            await _tried(self.beat(), "this replica cannot say that it is alive")
+            await _tried(self.beat(), "this replica cannot publish its heartbeat")
             await asyncio.sleep(LEASE_SECONDS / BEATS)
 
     async def keep_looking(self) -> None:
         """Poll forever."""
         while True:
-            await _tried(self.look(), "this replica cannot see what the others do")
+            await _tried(self.look(), "this replica cannot read the state of the others")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _heed(self, run: str, pulse: RunSummary) -> None:

@@ -24,7 +24,7 @@ class ErrorLog:
         if told := _beneath(error):
             if self._clock() - self._told >= SILENT_SECONDS:
                 self._told = self._clock()
-                _log.warning("calls are told to come back later, such as one of %s: %s", caller, told)
+                _log.warning("rejecting calls for now, for example from %s: %s", caller, told)
         elif not isinstance(error, MoonfedError):
             _log.error("a call of %s failed", caller, exc_info=error)
 
