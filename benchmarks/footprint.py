@@ -142,7 +142,7 @@ def _start_device(federation: _Installation) -> float:
         *("--state", str(federation.state)),
     )
     log = federation.fleet.logs / f"{DEVICE}.log"
-    while "attending the coordinator" not in log.read_text():
+    while "connected to the coordinator" not in log.read_text():
         if device.poll() is not None or time.perf_counter() - began > TIMEOUT:
             raise RuntimeError(f"the device does not connect: {federation.fleet.last_words(DEVICE)}")
         time.sleep(POLL)

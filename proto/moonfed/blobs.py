@@ -33,18 +33,18 @@ class BlobRef:
 
 
 def ref_of_bytes(content: bytes) -> BlobRef:
-    """The name and length of some bytes."""
+    """Return the name and length of some bytes."""
     return BlobRef(hashlib.sha256(content).hexdigest(), len(content))
 
 
 def ref_of_file(path: Path) -> BlobRef:
-    """The name and length of a file's content, read in pieces."""
+    """Return the name and length of a file's content, read in pieces."""
     digest, size = _digest(path)
     return BlobRef(digest.hexdigest(), size)
 
 
 def _digest(path: Path) -> tuple[hashlib._Hash, int]:
-    """Of a file's content, and its length."""
+    """Return a file's sha256 and length."""
     digest, size, piece = hashlib.sha256(), 0, memoryview(bytearray(READ_SIZE))
     with path.open("rb", buffering=0) as file:
         while read := file.readinto(piece):
@@ -71,7 +71,7 @@ class Incoming:
 
     @property
     def closed(self) -> bool:
-        """Whether the file is."""
+        """True if the file is."""
         return self._file.closed
 
     def __enter__(self) -> Incoming:
@@ -81,7 +81,7 @@ class Incoming:
         self.close()
 
     def append(self, offset: int, data: bytes) -> None:
-        """Adds the next bytes.
+        """Add the next bytes.
 
         Raises InvalidInput if they do not follow what is held, ResourceExhausted if they pass the declared size or
         the disk is full.
@@ -98,7 +98,7 @@ class Incoming:
         self.offset += len(data)
 
     def finish(self) -> Path:
-        """Checks length and sha256, makes the bytes durable and returns their file; a wrong blob's file is removed."""
+        """Check length and sha256, make the bytes durable and return their file; remove a wrong blob's file."""
         self.close()
         if self.offset != self.ref.size:
             raise InvalidInput(
@@ -111,7 +111,7 @@ class Incoming:
         return self.path
 
     def close(self) -> None:
-        """Keeps what was received for a later resume."""
+        """Keep what was received for a later resume."""
         try:
             self._file.close()
         except OSError as error:
@@ -126,23 +126,23 @@ class BlobDirectory:
         make_directories(root / "incoming")
 
     def path(self, sha256: str) -> Path:
-        """Where the blob of that name lies, or would lie."""
+        """Return the path of a blob by its name, whether or not it exists."""
         return self.root / sha256[:2] / sha256
 
     def has(self, ref: BlobRef) -> bool:
-        """Whether the whole blob is here."""
+        """Return whether the whole blob exists."""
         path = self.path(ref.sha256)
         return path.is_file() and path.stat().st_size == ref.size
 
     def find(self, sha256: str) -> BlobRef:
-        """The blob of that name; raises NotFound."""
+        """Return the blob of that name; raises NotFound."""
         path = self.path(sha256) if DIGEST.fullmatch(sha256) else None
         if path is None or not path.is_file():
             raise NotFound(f"there is no blob {sha256!r}")
         return BlobRef(sha256, path.stat().st_size)
 
     def put_bytes(self, content: bytes) -> BlobRef:
-        """Stores some bytes durably; storing them again changes nothing."""
+        """Store some bytes durably; storing them again changes nothing."""
         ref = ref_of_bytes(content)
         if not self.has(ref):
             try:
@@ -152,12 +152,12 @@ class BlobDirectory:
         return ref
 
     def put_file(self, path: Path, ref: BlobRef) -> None:
-        """Takes over a file that was already checked and fsynced; it must be on the same file system."""
+        """Move in a file that is already verified and fsynced; it must be on the same file system."""
         os.replace(path, self._place(ref))
         sync_directory(self.path(ref.sha256).parent)
 
     def read(self, ref: BlobRef) -> bytes:
-        """The bytes of a small blob; raises Corrupt if they are not what their name says."""
+        """Return the bytes of a small blob; raises Corrupt if they are not what their name says."""
         path = self.path(ref.sha256)
         if not path.is_file():
             raise NotFound(f"there is no blob {ref.sha256!r}")
@@ -167,7 +167,7 @@ class BlobDirectory:
         return content
 
     def verified_path(self, ref: BlobRef) -> Path:
-        """The file of a large blob after its bytes were checked; raises NotFound, or Corrupt."""
+        """Return the file of a large blob after its bytes were checked; raises NotFound, or Corrupt."""
         self.find(ref.sha256)
         path = self.path(ref.sha256)
         if ref_of_file(path) != ref:
@@ -175,15 +175,15 @@ class BlobDirectory:
         return path
 
     def local(self, ref: BlobRef) -> Path:
-        """The blob's file, not hashed once more; raises NotFound."""
+        """Return the blob's file without hashing it; raise NotFound."""
         return self.path(self.find(ref.sha256).sha256)
 
     def delete(self, sha256: str) -> None:
-        """Deletes a blob; it is no matter if it is not here."""
+        """Delete a blob if it exists."""
         self.path(sha256).unlink(missing_ok=True)
 
     def unused_since(self, seconds: float) -> Iterator[BlobRef]:
-        """The blobs whose file has not changed for so long; what was left of receiving others goes."""
+        """Return the blobs unchanged for that long; delete abandoned partial ones."""
         newest = time.time() - seconds
         for path in self.root.glob("*/*"):
             if path.stat().st_mtime > newest:
@@ -194,11 +194,11 @@ class BlobDirectory:
                 path.unlink()
 
     def incoming(self, ref: BlobRef) -> Path:
-        """The file that a blob is received into; `put_file` it when it is whole."""
+        """Return the file that a blob is received into; `put_file` it when it is whole."""
         return self.root / "incoming" / ref.sha256
 
     def receive(self, ref: BlobRef) -> Incoming:
-        """Starts, or goes on with, receiving a blob; `put_file` its finished path."""
+        """Start or resume receiving a blob; `put_file` accepts its finished path."""
         return Incoming(self.incoming(ref), ref)
 
     def _place(self, ref: BlobRef) -> Path:

@@ -31,7 +31,7 @@ class Bundle:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Reads and checks a bundle.
+    """Read and check a bundle.
 
     Raises NotFound if there is none, InvalidInput for a manifest that makes no sense, Corrupt for a damaged file.
     """
@@ -44,7 +44,7 @@ def read_bundle(path: Path) -> Bundle:
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
-    """Writes a bundle as a directory, or as a .zip if the path ends so; replaces a bundle, but nothing else."""
+    """Write a bundle as a directory, or as a .zip if the path ends so; replaces a bundle, but nothing else."""
     if not _may_be_replaced(path):
         raise InvalidInput(f"output is {str(path)!r}, which exists and is not a bundle; name a new directory or a .zip")
     if path.suffix == ".zip":

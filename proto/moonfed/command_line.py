@@ -34,12 +34,12 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def exit_code(error: errors.MoonfedError) -> int:
-    """The exit code that stands for an error."""
+    """Return the exit code that stands for an error."""
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
 
 
 def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
-    """Runs a program: a MoonfedError becomes `name: one sentence` on standard error and its exit code.
+    """Run a program: a MoonfedError becomes `name: one sentence` on standard error and its exit code.
 
     `extra`: moonfed's optional dependencies that the program needs, for the advice when one is missing.
     """
@@ -58,7 +58,7 @@ def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
 
 @contextmanager
 def errors_as_exit_codes(name: str) -> Iterator[None]:
-    """Ends the process as `run_program` does if the body raises a MoonfedError, or an OSError about a file.
+    """End the process as `run_program` does if the body raises a MoonfedError, or an OSError about a file.
 
     A KeyboardInterrupt may carry a few words of advice, which follow the word "interrupted".
     """
@@ -81,7 +81,7 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
 
 
 def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
-    """The Ctrl-C that led to this exit, if one did."""
+    """Return the Ctrl-C that led to this exit, if one did."""
     error: BaseException | None = end
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
@@ -93,7 +93,7 @@ def _missing_package(error: ModuleNotFoundError, extra: str) -> str:
 
 
 def new_app(help_text: str) -> typer.Typer:
-    """A typer application with moonfed's common habits: `--version`, help without arguments, plain tracebacks."""
+    """Return a typer application with moonfed's conventions: `--version`, help without arguments, plain tracebacks."""
     import typer
 
     app = typer.Typer(
@@ -117,7 +117,7 @@ def new_app(help_text: str) -> typer.Typer:
 
 
 def print_json(document: object) -> None:
-    """One line of JSON on standard output."""
+    """Print one line of JSON to standard output."""
     print(json.dumps(document, separators=(", ", ": ")), flush=True)
 
 

@@ -14,14 +14,14 @@ WINDOW = 1 << 23  # bytes that a stream may make its reader remember
 
 
 def compress(source: Path, target: Path) -> None:
-    """Writes a compressed copy; the same bytes for the same bytes and release of the library."""
+    """Write a compressed copy; the same bytes for the same bytes and release of the library."""
     with source.open("rb") as reading, target.open("wb") as writing:
         compressor = zstandard.ZstdCompressor(write_content_size=True)
         compressor.copy_stream(reading, writing, size=source.stat().st_size, read_size=PIECE, write_size=PIECE)
 
 
 def decompress(source: Path, target: Path, limit: int) -> None:
-    """Writes the copy that `compress` was given.
+    """Write the copy that `compress` was given.
 
     Raises InvalidInput for what is no such stream, and as soon as there would be more than `limit` bytes.
     """
@@ -43,5 +43,5 @@ def _next(reader: zstandard.ZstdDecompressionReader) -> bytes:
 
 
 def largest_compressed(size: int) -> int:
-    """Bytes of so many bytes that cannot be compressed (Zstandard's own bound for them, and its headers)."""
+    """Return Zstandard's upper bound for the compressed size of `size` bytes."""
     return size + (size >> 8) + 128

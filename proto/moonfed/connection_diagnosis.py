@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def explain_unavailable(address: str, identity: Identity | None, proxy: str = "") -> MoonfedError:
-    """Why a call came back UNAVAILABLE: Untrusted if trying again is pointless, else Unavailable."""
+    """Explain why a call failed with UNAVAILABLE: Untrusted if retrying is pointless, else Unavailable."""
     if identity is None:
         return _explain(address, None, None, proxy)
     context = ssl.create_default_context(cadata=identity.ca.decode())
@@ -36,7 +36,7 @@ def explain_unavailable(address: str, identity: Identity | None, proxy: str = ""
 
 
 def explain_enrolment_unavailable(address: str, ca: bytes, proxy: str = "") -> MoonfedError:
-    """The same for a caller that has no certificate yet, only its join token's authority (PEM)."""
+    """Explain it for a caller without a certificate, with its join token's authority (PEM)."""
     return _explain(address, ssl.create_default_context(cadata=ca.decode()), None, proxy)
 
 
@@ -49,7 +49,7 @@ def _explain(address: str, context: ssl.SSLContext | None, identity: Identity | 
 
 
 def _connect(address: str, proxy: str) -> socket.socket:
-    """A connection as gRPC would make it, through the same proxy; Unavailable says what is in its way."""
+    """Return a connection as gRPC would make it, through the same proxy; Unavailable says what is in its way."""
     host, port = parse_address(address)
     between = proxy_between(host, proxy)
     if between:
@@ -108,7 +108,7 @@ def _probe(
 
 
 def _exchange(raw: socket.socket, arrived: ssl.MemoryBIO, departing: ssl.MemoryBIO, step: Callable[[], T]) -> T:
-    """What a step of TLS comes to, while its bytes go through the socket."""
+    """Run one step of TLS while moving its bytes through the socket."""
     while True:
         try:
             result = step()
@@ -124,7 +124,7 @@ def _exchange(raw: socket.socket, arrived: ssl.MemoryBIO, departing: ssl.MemoryB
 
 
 def _after_handshake(address: str, identity: Identity | None, *, silent: bool) -> MoonfedError:
-    """A server of our authority that says nothing refuses the certificate, or the connection broke at that moment.
+    """Interpret silence after the handshake: the server rejects the certificate, or the connection broke just then.
 
     gRPC refuses without a word, so only a reason that can be found here is proof enough to give up for good.
     """

@@ -88,7 +88,7 @@ class Overloaded(Unavailable):
 
 
 def told_by_a_process(name: str, sentence: str) -> MoonfedError:
-    """The error of that class name, as one of our processes told it to another; TrainingFailed for any other name."""
+    """Rebuild an error that one of our processes reported to another; TrainingFailed for an unknown name."""
     found = globals().get(name)
     kind = found if isinstance(found, type) and issubclass(found, MoonfedError) else TrainingFailed
     return kind(sentence)

@@ -12,13 +12,13 @@ from moonfed.errors import NotFound
 
 
 def require_file(name: str, path: Path) -> None:
-    """Raises NotFound, by the name of the option or field, unless the file that it names is there."""
+    """Raise NotFound, by the name of the option or field, unless the file that it names is there."""
     if not path.is_file():
         raise NotFound(f"{name} is {str(path)!r}; there is no such file")
 
 
 def sync_directory(path: Path) -> None:
-    """Makes renames inside `path` durable."""
+    """Make renames inside `path` durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -27,7 +27,7 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directories(path: Path, *, mode: int = 0o777) -> None:
-    """Makes a directory and those above it, as far as they are missing, and makes their names durable."""
+    """Create a directory and its missing parents durably."""
     if not path.is_dir():
         make_directories(path.parent)
         path.mkdir(mode=mode, exist_ok=True)
@@ -35,7 +35,7 @@ def make_directories(path: Path, *, mode: int = 0o777) -> None:
 
 
 def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Writes a whole file under a temporary name, fsyncs it and renames it into place."""
+    """Write a whole file under a temporary name, fsync it and rename it into place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -47,14 +47,14 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Makes the content of a file that was written elsewhere durable."""
+    """Make the content of a file that was written elsewhere durable."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Yields an empty directory beside `path`; on success its files are fsynced and it takes the name `path`.
+    """Yield an empty directory beside `path`; on success its files are fsynced and it takes the name `path`.
 
     An existing `path` is replaced. If the body raises, nothing is left behind.
     """

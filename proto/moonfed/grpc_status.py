@@ -41,7 +41,7 @@ _BY_CODE = {code: kind for kind, code in _CODES.items()} | {
 
 
 def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
-    """The status code, details and trailing metadata for an error."""
+    """Return the status code, details and trailing metadata for an error."""
     for kind in type(error).__mro__:
         if kind in _CODES:
             return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__), *_particulars(error))
@@ -49,18 +49,18 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[s
 
 
 def _particulars(error: BaseException) -> tuple[tuple[str, str], ...]:
-    """What an error says beside its sentence."""
+    """Return an error's trailing metadata."""
     return ((RETRY_AFTER_KEY, f"{error.retry_after_seconds:.3f}"),) if isinstance(error, errors.TooLate) else ()
 
 
 def error_name(error: grpc.RpcError) -> str | None:
-    """The class of the error that the other side raised; None if gRPC itself failed."""
+    """Return the class of the error that the other side raised; None if gRPC itself failed."""
     metadata = cast(grpc.Call, error).trailing_metadata() or ()
     return next((str(value) for key, value in metadata if key == ERROR_KEY and value in _BY_NAME), None)
 
 
 def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
-    """The moonfed error that a failed call stands for."""
+    """Return the moonfed error that a failed call stands for."""
     call = cast(grpc.Call, error)  # what a client's call raises is both, which grpc's types do not say
     code = call.code()
     details = call.details() or code.name
@@ -77,7 +77,7 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
 
 
 def _retry_after_seconds(call: grpc.Call) -> float:
-    """0 for anything that makes no sense."""
+    """Read the retry delay from trailing metadata; 0 for anything invalid."""
     told = next((str(value) for key, value in call.trailing_metadata() or () if key == RETRY_AFTER_KEY), "")
     try:
         seconds = float(told)

@@ -50,7 +50,7 @@ class Identity:
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
     def require_valid(self) -> None:
-        """Raises Untrusted if the certificate has expired: no coordinator would accept it."""
+        """Raise Untrusted if the certificate has expired: no coordinator would accept it."""
         if self.expires <= datetime.now(timezone.utc):
             raise Untrusted(
                 f"the certificate of {self.name!r} expired on {self.expires:%Y-%m-%d %H:%M} UTC; "
@@ -75,12 +75,12 @@ class Identity:
         return certificate.not_valid_after_utc - RENEW_AT * life
 
     def is_due_for_renewal(self) -> bool:
-        """Whether less than a third of the certificate's life is left."""
+        """Return whether less than a third of the certificate's life is left."""
         return self.renewal < datetime.now(timezone.utc)
 
 
 def load_identity(directory: Path) -> Identity:
-    """Reads an identity directory; NotFound says what is missing, Corrupt that a file is damaged."""
+    """Read an identity directory; NotFound says what is missing, Corrupt that a file is damaged."""
     contents = {}
     for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE):
         path = directory / name
@@ -107,7 +107,7 @@ def load_identity(directory: Path) -> Identity:
 
 
 def save_identity(directory: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> None:
-    """Writes an identity directory that only its owner can read; the certificate last, so it is whole or absent."""
+    """Write an identity directory that only its owner can read; the certificate last, so it is whole or absent."""
     make_directories(directory, mode=0o700)
     write_durably(directory / KEY_FILE, key, mode=0o600)
     write_durably(directory / CA_FILE, ca)
@@ -116,19 +116,19 @@ def save_identity(directory: Path, *, address: str, ca: bytes, certificate: byte
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A fresh P-256 key."""
+    """Return a fresh P-256 key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A key as unencrypted PKCS#8 PEM."""
+    """Return a key as unencrypted PKCS#8 PEM."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
-    """A PKCS#10 request, PEM, for a certificate in that name."""
+    """Return a PKCS#10 request, PEM, for a certificate in that name."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     return request.public_bytes(serialization.Encoding.PEM)
@@ -136,7 +136,7 @@ def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
 
 @lru_cache(maxsize=4096)  # asked on every call of every device
 def subject_of(certificate: bytes) -> tuple[Role, str]:
-    """The role and name in a PEM certificate; Untrusted if it has none of ours."""
+    """Return the role and name in a PEM certificate; Untrusted if it has none of ours."""
     subject = x509.load_pem_x509_certificate(certificate).subject
     roles = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)

@@ -20,13 +20,13 @@ _MODES = {1: "L", 3: "RGB"}  # Pillow's names, by number of channels
 
 
 def require_pillow() -> None:
-    """Raises InvalidInput if images cannot be read on this device."""
+    """Raise InvalidInput if images cannot be read on this device."""
     if importlib.util.find_spec("PIL") is None:
         raise InvalidInput("reading images needs Pillow, which is not installed; install moonfed[images]")
 
 
 def decode_image(file: Path, spec: InputSpec) -> npt.NDArray[np.uint8] | None:
-    """One image as a sample of the bundle, decoded and resized as for training; None if it cannot be read.
+    """Decode and resize one image as for training; None if it cannot be read.
 
     Raises InvalidInput for a bundle that takes no images.
     """
@@ -35,7 +35,7 @@ def decode_image(file: Path, spec: InputSpec) -> npt.NDArray[np.uint8] | None:
 
 
 def require_images(spec: InputSpec) -> None:
-    """Raises InvalidInput for a bundle whose samples no image file can give."""
+    """Raise InvalidInput for a bundle whose samples no image file can give."""
     _format(spec)
 
 
@@ -65,7 +65,7 @@ def _decode(file: Path, height: int, width: int, mode: str) -> npt.NDArray[np.ui
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scales 16-bit greys, which Pillow would cut off at 255."""
+    """Scale 16-bit greys, which Pillow would clip at 255."""
     from PIL import Image
 
     if image.mode != "I" and not image.mode.startswith("I;16"):

@@ -10,7 +10,7 @@ MAX_LABELS, MAX_WORD = 64, 200  # of one device or run; characters of a name or 
 
 
 def parse_labels(words: Sequence[str]) -> dict[str, str]:
-    """Labels as people write them, each NAME=VALUE; InvalidInput for one that is not, or for two of one name."""
+    """Parse labels, each NAME=VALUE; raise InvalidInput for anything else, or a repeated name."""
     labels: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -22,7 +22,7 @@ def parse_labels(words: Sequence[str]) -> dict[str, str]:
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Raises InvalidInput for labels that nobody may have."""
+    """Raise InvalidInput for invalid labels."""
     if len(labels) > MAX_LABELS:
         raise InvalidInput(f"there are {len(labels)} labels; it must be at most {MAX_LABELS}")
     for name, value in labels.items():
@@ -34,10 +34,10 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 
 def write_labels(labels: Mapping[str, str]) -> str:
-    """Labels as people read them."""
+    """Format labels for people."""
     return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
 def lacking(labels: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Those wanted that are not among the labels."""
+    """Return the required labels that are missing."""
     return {name: value for name, value in wanted.items() if labels.get(name) != value}

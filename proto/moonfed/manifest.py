@@ -138,7 +138,7 @@ class Manifest:
         return tuple(spec for spec in self.tensors if spec.kind == "parameter")
 
     def to_bytes(self) -> bytes:
-        """The canonical form: sorted keys, no white space, UTF-8. Its sha256 names the bundle."""
+        """Return the canonical form: sorted keys, no white space, UTF-8. Its sha256 names the bundle."""
         document = {
             "format": self.format,
             "name": self.name,
@@ -170,7 +170,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Manifest:
-        """Reads and checks a manifest; InvalidInput names the field that is wrong."""
+        """Read and check a manifest; InvalidInput names the field that is wrong."""
         try:
             document = json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -244,7 +244,7 @@ def _roles_document(roles: Roles) -> dict[str, list[dict[str, Any]]]:
 
 
 def _at(points: Schedule, round_: int) -> float:
-    """A schedule's value: linear between its points, constant outside them."""
+    """Return a schedule's value: linear between its points, constant outside them."""
     if round_ <= points[0][0]:
         return points[0][1]
     for (left, start), (right, end) in pairwise(points):

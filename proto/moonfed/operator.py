@@ -44,7 +44,7 @@ class Connection:
 
 @contextmanager
 def open_connection(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Connection]:
-    """A connection with an operator's identity, or in plaintext to this machine.
+    """Return a connection with an operator's identity, or in plaintext to this machine.
 
     Raises InvalidInput for an address that is none, NotFound if there is no identity, Untrusted if its certificate has
     expired.

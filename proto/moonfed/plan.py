@@ -54,20 +54,20 @@ class Plan(Protocol):
         received: Mapping[str, Tensors],
         hyperparameters: Mapping[str, float],
     ) -> None:
-        """Starts from the global model; momentum is zero. Tensors are in the manifest's order.
+        """Start from the global model; momentum is zero. Tensors are in the manifest's order.
 
         `previous_models`: this device's previous local models, newest first; those beyond the method's k are ignored.
         `received`: the manifest's `downlink` and `device_state` by role; one that is absent counts as zeros.
         """
 
     def draws_per_sample(self) -> int:
-        """R: the random numbers that augmenting one sample takes; 0 without augmentation."""
+        """Return R, the random numbers that augmenting one sample takes; 0 without augmentation."""
 
     def reference_count(self) -> int:
-        """Frozen representations behind a sample's references: 0 for none this round, else 1 + previous models."""
+        """Return the frozen representations behind a sample's references: 0, or 1 + previous models."""
 
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        """What steps compare augmented inputs with: what the objective wants of their frozen representations, [B, …].
+        """Return what steps compare augmented inputs with, from their frozen representations, [B, …].
 
         `draws` [B, R], uniform in [0, 1): the same draws augment a sample in the same way, always.
         """
@@ -75,35 +75,35 @@ class Plan(Protocol):
     def step(
         self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> torch.Tensor:
-        """One optimiser step on a batch; returns its loss before the step, a detached scalar on the device.
+        """Take one optimiser step on a batch; return the loss before it, a detached scalar on the device.
 
         `references`: of these inputs and draws; if it is empty, the step computes what it needs.
         """
 
     def wants_survey(self, trained: bool) -> bool:
-        """Whether `survey` is to see all samples once before the first step (False) or after the last (True)."""
+        """Return whether `survey` is to see all samples once before the first step (False) or after the last (True)."""
 
     def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
-        """Looks at a batch in eval mode, without augmentation, for what `end_round` or `metrics` returns.
+        """Observe a batch in eval mode, without augmentation, for the results of `end_round` or `metrics`.
 
         `steps`: that the round has taken so far. The device counts them, because a step that a CUDA graph replays does
         not pass through the script.
         """
 
     def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
-        """What the round leaves, by role: `model` and the manifest's `uplink` and `device_state`.
+        """Return the round's results by role: `model` and the manifest's `uplink` and `device_state`.
 
         `steps`: that the round took.
         """
 
     def metrics(self) -> dict[str, float]:
-        """What the method measured in this round, by name."""
+        """Return the method's measurements in this round, by name."""
 
     def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """[2]: the batch's summed cross-entropy and its number of correct predictions."""
+        """Return [2]: the batch's summed cross-entropy and its number of correct predictions."""
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Class probabilities [B, C]."""
+        """Return class probabilities [B, C]."""
 
 
 class TorchScriptPlan:
@@ -205,14 +205,14 @@ class TorchScriptPlan:
 
 
 def default_memory_format(device: str, precision: str) -> str:
-    """How convolutions lie in memory unless asked otherwise: as they are faster on that device in that precision."""
+    """Return the fastest memory format of convolutions on a device in a precision."""
     return CONTIGUOUS if device.startswith("cuda") and precision == "float32" else CHANNELS_LAST
 
 
 def load_plan(
     path: Path, device: str, *, precision: str = "float32", memory_format: str | None = None
 ) -> TorchScriptPlan:
-    """Loads a plan onto `cpu` or `cuda` and allocates its tensors; TrainingFailed if it cannot be loaded.
+    """Load a plan onto `cpu` or `cuda` and allocate its tensors; TrainingFailed if it cannot be loaded.
 
     `precision`: one of PRECISIONS; the lower two are mixed precision, in which weights stay float32. `memory_format`:
     one of MEMORY_FORMATS, by default `default_memory_format`. InvalidInput for another one.
@@ -238,7 +238,7 @@ def load_plan(
 
 
 def allocate(module: torch.nn.Module, memory_format: str = CONTIGUOUS) -> None:
-    """Gives every parameter and buffer memory of its own, in place of the expanded zeros that the archive holds.
+    """Give every parameter and buffer memory of its own, in place of the expanded zeros that the archive holds.
 
     The tensors stay the same objects, because the script's own lists refer to them. Those with four dimensions are the
     weights of convolutions: they are what a memory format is about, and what activations then follow.
@@ -251,7 +251,7 @@ def allocate(module: torch.nn.Module, memory_format: str = CONTIGUOUS) -> None:
 
 @contextmanager
 def quiet_torchscript() -> Iterator[None]:
-    """Silences torch.jit's announcement of its own end, and nothing else; the plan interface is versioned for it."""
+    """Silence only torch.jit's deprecation warnings; the plan interface is versioned for its end."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
         warnings.filterwarnings("ignore", _DEPRECATED, FutureWarning)  # torch 2.15's, which Python shows to users
@@ -260,7 +260,7 @@ def quiet_torchscript() -> Iterator[None]:
 
 @contextmanager
 def _executing(action: str) -> Iterator[None]:
-    """Runs the script as it is; a failure inside is one TrainingFailed.
+    """Run the script unoptimised; a failure inside raises TrainingFailed.
 
     Optimised, a script is rewritten after its first calls, and then rounds differently: the same round would end
     elsewhere in a process that has just started. It would be no faster, either.
@@ -273,7 +273,7 @@ def _executing(action: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, of pages that may hold TorchScript's source before it and advice after it."""
+    """Extract the error's sentence from pages of TorchScript's source and advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [found[1] for line in lines if (found := _RAISED.match(line))]
     return (raised[-1:] or lines[:1] or [type(error).__name__])[0]

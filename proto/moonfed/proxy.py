@@ -38,7 +38,7 @@ class Proxy:
 
 
 def parse_proxy(url: str) -> Proxy:
-    """Reads http://[USER:PASSWORD@]HOST:PORT; InvalidInput, which tells no password, if it is anything else."""
+    """Parse http://[USER:PASSWORD@]HOST:PORT; InvalidInput, without the password, for anything else."""
     found = _read(url, None)
     if found is None:
         scheme, slashes, rest = url.rpartition("//")
@@ -47,12 +47,12 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def insist_on_proxy() -> dict[str, str]:
-    """For the environment of a program that was given a proxy: else `no_proxy` would overrule the channel's option."""
+    """Return variables that keep `no_proxy` from overriding an explicitly given proxy."""
     return {EXCEPTIONS[0]: ""}
 
 
 def proxy_between(host: str, option: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
-    """The proxy that gRPC takes to a host: the option's, else the environment's, unless that excepts the host."""
+    """Return the proxy that gRPC uses for a host: the option's or the environment's, unless excepted."""
     url = option or next((environment[name] for name in VARIABLES if environment.get(name)), "")
     exceptions = next((environment[name] for name in EXCEPTIONS if name in environment), "")
     if not url or any(_matches(host, entry.strip()) for entry in exceptions.split(",") if entry.strip()):
@@ -61,7 +61,7 @@ def proxy_between(host: str, option: str, environment: Mapping[str, str] = os.en
 
 
 def open_tunnel(proxy: Proxy, address: str, seconds: float) -> socket.socket:
-    """A connection to `host:port` through a proxy; Unavailable says what the proxy has against it."""
+    """Connect to `host:port` through a proxy; Unavailable explains the proxy's refusal."""
     try:
         connection = socket.create_connection((proxy.host, proxy.port), seconds)
     except OSError as error:
@@ -80,7 +80,7 @@ def open_tunnel(proxy: Proxy, address: str, seconds: float) -> socket.socket:
 
 
 def _read(url: str, default_port: int | None) -> Proxy | None:
-    """None if it is no proxy that gRPC can use."""
+    """Parse a URL; None unless gRPC can use it as a proxy."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or default_port
@@ -92,7 +92,7 @@ def _read(url: str, default_port: int | None) -> Proxy | None:
 
 
 def _matches(host: str, entry: str) -> bool:
-    """As gRPC matches exceptions: the end of a name, or a network."""
+    """Match as gRPC does: the end of a name, or a network."""
     if host.lower().endswith(entry.lower()):
         return True
     with suppress(ValueError):

@@ -31,12 +31,12 @@ class RawSamples:
         return len(self.labels)
 
     def take(self, index: npt.NDArray[np.intp]) -> RawSamples:
-        """A copy of some samples."""
+        """Return a copy of some samples."""
         return RawSamples(inputs=self.inputs[index], labels=self.labels[index])
 
 
 def check_samples(inputs: object, labels: object, spec: InputSpec, classes: Sequence[str], where: str) -> RawSamples:
-    """Somebody's arrays as samples; InvalidInput names the field, what was found and what is allowed.
+    """Convert a user's arrays to samples; InvalidInput names the field, what was found and what is allowed.
 
     `where`: the file or function that they came from, for the message.
     """
@@ -54,7 +54,7 @@ def check_samples(inputs: object, labels: object, spec: InputSpec, classes: Sequ
 
 
 def check_inputs(inputs: object, spec: InputSpec, where: str) -> Inputs:
-    """Somebody's array as inputs, contiguous; the same errors.
+    """Convert a user's array to contiguous inputs, with the same errors.
 
     Features of another floating-point type are converted, since nobody stores them as float32 by nature; pixels must be
     uint8, since nobody can know what others would mean.
@@ -74,7 +74,7 @@ def check_inputs(inputs: object, spec: InputSpec, where: str) -> Inputs:
 
 
 def read_npz(path: Path, spec: InputSpec, classes: Sequence[str]) -> RawSamples:
-    """The `inputs` and `labels` of an .npz file. Pickled arrays are never opened.
+    """Return the `inputs` and `labels` of an .npz file. Pickled arrays are never opened.
 
     Raises NotFound if there is none, InvalidInput for one that is damaged or does not fit the bundle.
     """
@@ -84,13 +84,13 @@ def read_npz(path: Path, spec: InputSpec, classes: Sequence[str]) -> RawSamples:
 
 
 def read_inputs(path: Path, spec: InputSpec) -> Inputs:
-    """The `inputs` of an .npz file alone; the same errors."""
+    """Return the `inputs` of an .npz file alone; the same errors."""
     with _opened(path) as archive:
         return check_inputs(_array(archive, "inputs", path), spec, str(path))
 
 
 def has_labels(path: Path) -> bool:
-    """Whether an .npz file holds labels beside its inputs; the same errors."""
+    """Return whether an .npz file also holds labels; the same errors."""
     with _opened(path) as archive:
         return "labels" in archive.files
 

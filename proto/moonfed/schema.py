@@ -34,5 +34,5 @@ class TensorSpec:
 
 
 def model_size(specs: Sequence[TensorSpec]) -> int:
-    """Elements of all tensors together."""
+    """Return the total number of elements of all tensors."""
     return sum(spec.size for spec in specs)

@@ -11,7 +11,7 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
 def parse_size(option: str, text: str, example: str) -> int:
-    """Bytes in text such as 4GB (10^9), 512MiB (2^20) or 65536; InvalidInput names the option and a fitting example."""
+    """Parse bytes such as 4GB (10^9), 512MiB (2^20) or 65536; InvalidInput names the option and an example."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or (found[3] and not found[2]):
         raise InvalidInput(f"{option} is {text!r}; it must be a size such as {example}")
@@ -25,7 +25,7 @@ def parse_size(option: str, text: str, example: str) -> int:
 
 
 def human(count: int) -> str:
-    """Bytes for people: 3.1 GB, 48 MB, 6 KB; powers of ten, as options take them."""
+    """Format bytes for people: 3.1 GB, 48 MB, 6 KB; powers of ten, as options take them."""
     for unit, power in (("GB", 9), ("MB", 6), ("KB", 3)):
         if count >= 10**power:
             value = count / 10**power

@@ -27,7 +27,7 @@ HEADER_ALLOWANCE = 1 << 16  # bytes beyond our own header: other writers' white 
 
 
 def header_bytes(specs: Sequence[TensorSpec]) -> bytes:
-    """The header of a file that holds these tensors in this order, its length prefix included."""
+    """Return the header of a file that holds these tensors in this order, its length prefix included."""
     entries: dict[str, object] = {}
     offset = 0
     for spec in specs:
@@ -40,12 +40,12 @@ def header_bytes(specs: Sequence[TensorSpec]) -> bytes:
 
 
 def file_size(specs: Sequence[TensorSpec]) -> int:
-    """Bytes of a file as `write_model` writes it."""
+    """Return the size in bytes of a file that `write_model` writes."""
     return len(header_bytes(specs)) + sum(spec.bytes for spec in specs)
 
 
 def write_model(path: Path, specs: Sequence[TensorSpec], slices: Iterable[Vector]) -> None:
-    """Writes a model from consecutive slices of its flat vector; InvalidInput if their lengths do not add up."""
+    """Write a model from consecutive slices of its flat vector; InvalidInput if their lengths do not add up."""
     written = 0
     with path.open("wb") as file:
         file.write(header_bytes(specs))
@@ -57,7 +57,7 @@ def write_model(path: Path, specs: Sequence[TensorSpec], slices: Iterable[Vector
 
 
 def open_model(path: Path, specs: Sequence[TensorSpec]) -> Vector:
-    """Maps a model's flat vector read-only after checking that it holds exactly these tensors, in this order.
+    """Map a model's flat vector read-only after checking that it holds exactly these tensors, in this order.
 
     Raises SchemaMismatch, naming the tensor, for a missing, extra, duplicate or reordered name, another dtype, another
     shape (a broadcastable one included), or offsets that leave gaps or overlap.
@@ -69,7 +69,7 @@ def open_model(path: Path, specs: Sequence[TensorSpec]) -> Vector:
 
 
 def check_layout(path: Path, specs: Sequence[TensorSpec]) -> int:
-    """Where the buffer starts of a file that holds exactly these tensors, in this order and of any dtype.
+    """Return the buffer's offset in a file that holds exactly these tensors, in order and of any dtype.
 
     Raises SchemaMismatch as `open_model` does.
     """
@@ -82,7 +82,7 @@ def check_layout(path: Path, specs: Sequence[TensorSpec]) -> int:
 
 
 def split(vector: Vector, specs: Sequence[TensorSpec]) -> dict[str, Vector]:
-    """A flat vector as named tensors; views, not copies."""
+    """Return a flat vector as named tensors; views, not copies."""
     tensors, offset = {}, 0
     for spec in specs:
         tensors[spec.name] = vector[offset : offset + spec.size].reshape(spec.shape)
@@ -91,7 +91,7 @@ def split(vector: Vector, specs: Sequence[TensorSpec]) -> dict[str, Vector]:
 
 
 def require_finite(vector: Vector, specs: Sequence[TensorSpec]) -> None:
-    """Raises SchemaMismatch, naming the first tensor that holds NaN or an infinity."""
+    """Raise SchemaMismatch, naming the first tensor that holds NaN or an infinity."""
     offset = 0
     for spec in specs:
         values = vector[offset : offset + spec.size]

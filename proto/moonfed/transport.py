@@ -50,7 +50,7 @@ Reply = TypeVar("Reply")
 
 
 def parse_address(address: str, field: str = "address") -> tuple[str, int]:
-    """Splits `host:port` (`[::1]:port` for IPv6); InvalidInput, naming the field, if it is neither."""
+    """Split `host:port` (`[::1]:port` for IPv6); InvalidInput, naming the field, if it is neither."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise InvalidInput(f"{field} is {address!r}; it must be host:port, with a port from 1 to 65535")
@@ -58,13 +58,13 @@ def parse_address(address: str, field: str = "address") -> tuple[str, int]:
 
 
 def require_loopback(host: str) -> None:
-    """Raises InvalidInput unless the host is this machine: plaintext goes nowhere else."""
+    """Raise InvalidInput unless the host is this machine: plaintext goes nowhere else."""
     if host not in LOOPBACK:
         raise InvalidInput(f"host is {host!r}; without TLS (--insecure) it must be one of {', '.join(LOOPBACK)}")
 
 
 def open_channel(address: str, identity: Identity | None, proxy: str = "") -> grpc.Channel:
-    """A channel with mutual TLS, or in plaintext to this machine if there is no identity.
+    """Return a channel with mutual TLS, or in plaintext to this machine if there is no identity.
 
     `proxy`: the URL of an HTTP proxy to take; without one gRPC takes what the environment names.
     """
@@ -77,7 +77,7 @@ def open_channel(address: str, identity: Identity | None, proxy: str = "") -> gr
 
 
 def client_options(proxy: str = "") -> tuple[tuple[str, int | str], ...]:
-    """Of a channel, through an HTTP proxy if one is given."""
+    """Return a channel's options, with an HTTP proxy if one is given."""
     return (*CLIENT_OPTIONS, ("grpc.http_proxy", proxy)) if proxy else CLIENT_OPTIONS
 
 
@@ -90,13 +90,13 @@ class Backoff:
     failures: int = 0
 
     def next(self) -> float:
-        """How long to wait after one more failure."""
+        """Return the delay after one more failure."""
         ceiling = min(self.limit, self.first * 2.0**self.failures)
         self.failures = min(self.failures + 1, 30)
         return ceiling * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """A call succeeded."""
+        """Reset after a success."""
         self.failures = 0
 
 
@@ -108,7 +108,7 @@ def call(
     explain: Callable[[], MoonfedError] | None = None,
     timeout: float = CALL_SECONDS,
 ) -> Reply:
-    """One unary call with our errors; only idempotent calls may ask for more than one attempt.
+    """Make one unary call with our errors; only idempotent calls may request more than one attempt.
 
     `explain` turns UNAVAILABLE into its reason; a reason that is not Unavailable is final.
     """
@@ -125,7 +125,7 @@ def call(
 
 
 def explained(error: grpc.RpcError, explain: Callable[[], MoonfedError] | None) -> MoonfedError:
-    """Our error for a failed call; UNAVAILABLE without a reason of the coordinator's own is explained."""
+    """Convert a failed call's error; explain UNAVAILABLE unless the coordinator gave a reason."""
     unreachable = cast(grpc.Call, error).code() == grpc.StatusCode.UNAVAILABLE and error_name(error) is None
     return explain() if explain and unreachable else from_rpc_error(error)
 
@@ -133,7 +133,7 @@ def explained(error: grpc.RpcError, explain: Callable[[], MoonfedError] | None) 
 def fetch_blob(
     method: Callable[..., Iterable[blob_pb2.Chunk]], ref: BlobRef, blobs: BlobDirectory, *, device: str = ""
 ) -> Path:
-    """Brings a blob into the directory, going on from what an earlier call left, and returns its checked file."""
+    """Fetch a blob into the directory, resuming an earlier call, and return its verified file."""
     if blobs.has(ref):
         return blobs.verified_path(ref)
     with blobs.receive(ref) as incoming:
@@ -148,7 +148,7 @@ def fetch_blob(
 
 
 def parts(files: Mapping[BlobRef, Path], offsets: Mapping[str, int], size: int = PART_SIZE) -> Iterator[blob_pb2.Part]:
-    """What is still to be sent of some blobs, given what the receiver holds of each; at most `size` bytes at once."""
+    """Yield the missing parts of some blobs, given the receiver's offsets; at most `size` bytes each."""
     for ref, path in files.items():
         offset = offsets.get(ref.sha256, 0)
         with path.open("rb") as file:
@@ -159,10 +159,10 @@ def parts(files: Mapping[BlobRef, Path], offsets: Mapping[str, int], size: int =
 
 
 def to_message(ref: BlobRef) -> blob_pb2.Blob:
-    """A blob's name and length as a message."""
+    """Return a blob's name and length as a message."""
     return blob_pb2.Blob(sha256=ref.sha256, size=ref.size)
 
 
 def from_message(blob: blob_pb2.Blob) -> BlobRef:
-    """A message's blob; InvalidInput if it is malformed."""
+    """Return a message's blob; InvalidInput if it is malformed."""
     return BlobRef(blob.sha256, blob.size)

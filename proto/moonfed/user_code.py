@@ -12,7 +12,7 @@ from moonfed.errors import InvalidInput
 
 
 def load_callable(field: str, text: str) -> Callable[..., object]:
-    """The callable that `module:callable` names; modules in the working directory are found.
+    """Return the callable that `module:callable` names; modules in the working directory are found.
 
     `field`: what the text is, for the message. Raises InvalidInput if it cannot be imported or is not callable.
     """
@@ -30,7 +30,7 @@ def load_callable(field: str, text: str) -> Callable[..., object]:
 
 
 def call_theirs(field: str, text: str, function: Callable[..., object], *arguments: object) -> object:
-    """What the user's callable returns; InvalidInput says what it raised, and where."""
+    """Call the user's function; InvalidInput says what it raised, and where."""
     try:
         return function(*arguments)
     except Exception as error:  # whatever it is, it is the user who can mend it
@@ -38,7 +38,7 @@ def call_theirs(field: str, text: str, function: Callable[..., object], *argumen
 
 
 def _told(error: Exception) -> str:
-    """The error with the place in the user's own code, if it comes from there."""
+    """Add the place in the user's own code to an error that comes from there."""
     frames = traceback.extract_tb(error.__traceback__)
     machinery = (__file__, importlib.__file__)
     theirs = [frame for frame in frames if frame.filename not in machinery and not frame.filename.startswith("<")]

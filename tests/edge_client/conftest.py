@@ -16,7 +16,7 @@ import pytest
 
 from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import keep_identity, read_identity
 from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.edge_client.worker.messages import Job
@@ -253,11 +253,11 @@ def job_maker(bundle: Bundle, blobs: BlobDirectory) -> Callable[..., Job]:
 
 
 @pytest.fixture
-def link(device: Device) -> Iterator[Connection]:
+def link(device: Device) -> Iterator[FleetConnection]:
     """An enrolled device's connection, in this process."""
     device.enrol()
     identity = read_identity(device.state)
-    opened = Connection(identity.address, identity.name, identity)
+    opened = FleetConnection(identity.address, identity.name, identity)
     yield opened
     opened.close()
 

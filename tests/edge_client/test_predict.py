@@ -111,7 +111,7 @@ def test_pictures_are_decoded_and_sized_as_for_training(tmp_path: Path, bundle: 
     told = json.loads(out)["predictions"]
     assert [entry["name"] for entry in told] == [str(folder / "exact.png"), str(folder / "more" / "grey.png")]
     assert np.allclose([entry["probabilities"] for entry in told], probabilities, atol=1e-5)
-    assert f"{folder / 'notes.txt'} cannot be read as an image and is left out" in err
+    assert f"{folder / 'notes.txt'} cannot be read as an image and is ignored" in err
     one = json.loads(predict(tmp_path / "state", folder / "more" / "grey.png", "--json")[0])["predictions"]
     assert one[0]["probabilities"] == pytest.approx(told[1]["probabilities"], abs=1e-6)
 

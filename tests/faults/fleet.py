@@ -24,7 +24,7 @@ from moonfed.assignment import Assignment, AttemptId
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle
 from moonfed.coordinator.storage.store import Store
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.errors import MoonfedError, ResourceExhausted, Unavailable
 from moonfed.fleet_messages import read_assignment
@@ -212,7 +212,7 @@ class LightDevice:
         self.name, self.problems, self.receipts = name, list[str](), dict[AttemptId, str]()
         self._directory, self._samples, self._address = directory, samples, address
         self._stopped = threading.Event()
-        self._link: Connection | None = None
+        self._link: FleetConnection | None = None
         self._last: tuple[Assignment, StoredRound] | None = None  # that has its receipt
         self._blobs = BlobDirectory(directory / "blobs")
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
@@ -231,7 +231,7 @@ class LightDevice:
 
     def _live(self) -> None:
         while not self._stopped.is_set():
-            self._link = Connection(self._address, self.name, load_identity(self._directory))
+            self._link = FleetConnection(self._address, self.name, load_identity(self._directory))
             try:
                 self._attend(self._link)
             except (Unavailable, ResourceExhausted):  # both mean: again later
@@ -243,14 +243,14 @@ class LightDevice:
                 self._link.close()
             self._stopped.wait(random.uniform(0.02, 0.1))
 
-    def _attend(self, link: Connection) -> None:
+    def _attend(self, link: FleetConnection) -> None:
         if self._last:  # what was acknowledged before the connection broke still is, or it was lost
             link.submit(*self._last, self._wanted)
         for reply in link.attend({}, self._samples, seconds=3600.0):
             if reply.HasField("assignment"):
                 self._take_part(link, read_assignment(reply.assignment))
 
-    def _take_part(self, link: Connection, assignment: Assignment) -> None:
+    def _take_part(self, link: FleetConnection, assignment: Assignment) -> None:
         before = link.fetch(assignment.blobs["model"], self._blobs, self._wanted)
         while self._wanted() and not self._pace.may_train(self.name, assignment):
             time.sleep(0.002)

@@ -1,1 +1,1 @@
-"""The device: attends the coordinator, trains on its own data, submits updates."""
+"""The device: connects to the coordinator, trains on its own data, submits updates."""

@@ -1,4 +1,4 @@
-"""The program moonfed-client: enrols a device, and runs it."""
+"""The command line of `moonfed-client`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from moonfed.proxy import insist_on_proxy, parse_proxy
 from moonfed.sizes import parse_size
 
 NAME = "moonfed-client"
-HELP = """A device of a moonfed federation: trains on data that never leave it.
+HELP = """A device of a moonfed federation. It trains on data that never leave it.
 
 \b
-Enrol once, with the join token that the coordinator's operator gave you, then run:
+Enrol once with the join token from the coordinator's operator, then run:
   moonfed-client enrol moonfed-join-1.eyJ… --name camera-7
   moonfed-client run --data pictures/
   moonfed-client predict picture.jpg       # once a run has finished
@@ -36,14 +36,14 @@ app = new_app(HELP)
 
 @app.command("enrol")
 def enrol_command(
-    token: str = typer.Argument(..., metavar="TOKEN_OR_FILE", help="A join token, or a file that holds one."),
+    token: str = typer.Argument(..., metavar="TOKEN_OR_FILE", help="A join token, or a file that contains one."),
     name: str = typer.Option("", help="The device's name in the fleet. Default: the host's."),
-    coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the join token's address."),
+    coordinator: str = typer.Option("", metavar="HOST:PORT", help="Overrides the join token's address."),
     proxy: str = PROXY,
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Exchange a join token for this device's certificate; also when that has expired.
+    """Enrol this device with a join token, or re-enrol it when its certificate has expired.
 
     \b
     Examples:
@@ -73,45 +73,49 @@ def enrol_command(
 def run_command(
     data: str = typer.Option(..., metavar="FOLDER|FILE.npz|module:callable", help="This device's samples; see above."),
     state: Path = STATE,
-    device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
     precision: str = typer.Option(
-        "float32", metavar="float32|bfloat16|float16", help="The lower ones are faster where the hardware has them."
+        "float32", metavar="float32|bfloat16|float16", help="Lower precision is faster on hardware that supports it."
     ),
     memory_format: str = typer.Option(
-        None, metavar="contiguous|channels-last", help="Of convolutions. Default: what is fastest on most hardware."
+        None,
+        metavar="contiguous|channels-last",
+        help="Of convolutions. Default: the fastest on most hardware.",
     ),
     max_steps: int = typer.Option(
-        None, "--max-steps", metavar="N", help="Optimiser steps in one round, at most. Default: all that it asks for."
+        None, "--max-steps", metavar="N", help="Most optimiser steps in one round. Default: all."
     ),
     max_seconds: float = typer.Option(
-        None, metavar="S", help="Seconds of local training in one round, at most; what was done by then is submitted."
+        None, metavar="S", help="Most seconds of local training in one round; partial work is submitted."
     ),
     max_memory: str = typer.Option(
         None, metavar="SIZE", help="Memory for local training, such as 4GB; a round that needs more is declined."
     ),
     between: str = typer.Option(
-        "", metavar="HH:MM-HH:MM", help="Attend and train only then, in this device's local time. Default: always."
+        "", metavar="HH:MM-HH:MM", help="Connect and train only in this window of local time. Default: always."
     ),
     max_bandwidth: str = typer.Option(
-        None, metavar="SIZE", help="Bytes per second, in each direction, such as 500KB. Default: all there is."
+        None, metavar="SIZE", help="Bytes per second in each direction, such as 500KB. Default: unlimited."
     ),
     label: list[str] = typer.Option(
-        None, metavar="NAME=VALUE", help="What runs may pick this device by; may be repeated."
+        None, metavar="NAME=VALUE", help="A label by which runs select devices; repeatable."
     ),
     proxy: str = PROXY,
-    holdout: float = typer.Option(0.0, help="Fraction of the samples that only scores the model a round begins with."),
-    insecure: bool = typer.Option(False, "--insecure", help="Without TLS, to a coordinator on this machine only."),
-    coordinator: str = typer.Option("", metavar="HOST:PORT", help="Replaces the enrolled address."),
+    holdout: float = typer.Option(0.0, help="Fraction of the samples held out to evaluate each round's initial model."),
+    insecure: bool = typer.Option(
+        False, "--insecure", help="No TLS; only for a coordinator on this machine."
+    ),
+    coordinator: str = typer.Option("", metavar="HOST:PORT", help="Overrides the enrolled address."),
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
 ) -> None:
-    """Attend the coordinator, train when asked to, submit updates; until stopped.
+    """Connect to the coordinator, train and submit updates until stopped.
 
     \b
     Data:
       pictures/            one folder of images per class, named like the bundle's classes
       samples.npz          inputs (uint8 [N, height, width, channels] or float32 [N, width]) and labels [N]
-      my_module:load       load(input_spec, class_names) returns (inputs, labels), anew for each round
+      my_module:load       load(input_spec, class_names) returns (inputs, labels); called for each round
 
     \b
     Examples:
@@ -151,14 +155,14 @@ def predict_command(
         None, metavar="PATH…", help="Images, folders of images, or an .npz file with inputs."
     ),
     run: str = typer.Option(
-        "", help="The run whose model to use. Default: the newest finished run's; a device keeps the last two."
+        "", help="The run whose model to use. Default: the newest finished run; the device keeps the last two."
     ),
     state: Path = STATE,
-    device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to compute on."),
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
     threads: int = typer.Option(None, help="CPU threads. Default: torch's choice."),
     json: bool = typer.Option(False, "--json", help="Print all probabilities as JSON."),
 ) -> None:
-    """Classify with a finished run's model, which the device has fetched; also while the device runs.
+    """Classify with the model of a finished run. Works while the device runs.
 
     \b
     Examples:
@@ -177,20 +181,20 @@ def predict_command(
 
 @app.command("profile")
 def profile_command(
-    bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: its directory, or a .zip of it."),
-    device: str = typer.Option("cpu", metavar="cpu|cuda", help="What to train on."),
+    bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: a directory or a .zip."),
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
     precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="As for `run`."),
     memory_format: str = typer.Option(None, metavar="contiguous|channels-last", help="As for `run`."),
-    samples: int = typer.Option(5000, metavar="N", help="Samples of the round that is foretold."),
+    samples: int = typer.Option(5000, metavar="N", help="Samples per round."),
     batch_size: int = typer.Option(None, metavar="B", help="Default: the bundle's."),
     epochs: int = typer.Option(None, metavar="E", help="Default: the bundle's."),
     max_memory: str = typer.Option(None, metavar="SIZE", help="As for `run`, such as 4GB."),
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Measure a bundle's steps and memory on this device, and say whether it can take part.
+    """Measure a bundle's time and memory on this device, and check that it can take part.
 
-    The samples are made up, so nothing but the bundle is needed. The exit code is 0 if the device can take part.
+    Needs only the bundle: samples are random. The exit code is 0 if the device can take part.
 
     \b
     Examples:
@@ -215,5 +219,5 @@ def profile_command(
 
 
 def main() -> NoReturn:
-    """Runs the program."""
+    """Run the program."""
     run_program(app, NAME, extra="images")

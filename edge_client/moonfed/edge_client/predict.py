@@ -40,13 +40,13 @@ class Predictions:
     accuracy: float | None  # where the samples have labels
 
     def lines(self) -> Iterator[tuple[str, str, float]]:
-        """Name, most probable class and its probability, for each sample."""
+        """Return each sample's name, most probable class and that class's probability."""
         for name, row in zip(self.names, self.probabilities, strict=True):
             best = int(row.argmax())
             yield name, self.classes[best], float(row[best])
 
     def to_document(self) -> dict[str, object]:
-        """For scripts."""
+        """Return JSON values."""
         return {
             "run": self.model.run,
             "rounds": self.model.rounds,
@@ -62,7 +62,7 @@ class Predictions:
 def predict(
     paths: Sequence[Path], state: Path, *, run: str = "", accelerator: str = "cpu", threads: int | None = None
 ) -> Predictions:
-    """Classifies images, folders of images, or the inputs of one .npz file.
+    """Classify images, folders of images, or the inputs of one .npz file.
 
     Raises NotFound if STATE holds no finished model (of that run) or there is no such directory or file, InvalidInput
     for a STATE that is no device's and samples that the model does not take, Corrupt for a damaged model.
@@ -86,7 +86,7 @@ def predict(
 
 
 def print_predictions(predictions: Predictions) -> None:
-    """One line for each sample, aligned; what the model is, first."""
+    """Print the model's origin, then one aligned line per sample."""
     model = predictions.model
     print(f"model of run {model.run} after {model.rounds} round{'s' if model.rounds != 1 else ''}")
     width = max(map(len, predictions.names), default=0)
@@ -107,7 +107,7 @@ def _require_state(state: Path) -> None:
 
 
 def _read(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, npt.NDArray[np.int64] | None]:
-    """Names, inputs, and labels if there are any."""
+    """Return names, inputs, and labels if there are any."""
     if not paths:
         raise InvalidInput("PATH is missing; give images, folders of images, or an .npz file with inputs")
     tables = [path for path in paths if path.suffix == ".npz"]
@@ -130,7 +130,7 @@ def _places(file: Path, count: int) -> list[str]:
 
 
 def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, None]:
-    """A file that is named must be an image; a folder may hold others."""
+    """Read images; a file that is named must be one, a folder may hold other files."""
     require_pillow()
     names, images = [], []
     for path in paths:
@@ -142,7 +142,7 @@ def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], 
                 names.append(str(file))
                 images.append(image)
             elif path.is_dir():
-                log.warning("%s cannot be read as an image and is left out", file)
+                log.warning("%s cannot be read as an image and is ignored", file)
             else:
                 raise InvalidInput(f"PATH is {str(path)!r}, which cannot be read as an image")
     if not images:

@@ -78,19 +78,19 @@ class DeviceSettings:
         return self.name or socket.gethostname()
 
     def to_environment(self) -> dict[str, str]:
-        """For the process that `run` becomes. Everybody may read a process's arguments, and a proxy has a password."""
+        """Return variables for the process that `run` becomes; arguments are public, and a proxy has a password."""
         return {**FRUGAL, SETTINGS_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def from_environment(cls) -> DeviceSettings:
-        """What `to_environment` left, which is removed: it is not for the training child."""
+        """Read and remove what `to_environment` set, so that the training worker does not inherit it."""
         for variable in FRUGAL:
             os.environ.pop(variable, None)
         return cls(**json.loads(os.environ.pop(SETTINGS_VARIABLE)))
 
 
 def require_choices(accelerator: str, precision: str, memory_format: str | None) -> None:
-    """Raises InvalidInput for something that a plan cannot run on or in."""
+    """Raise InvalidInput for an unknown accelerator, precision or memory format."""
     for option, choice, choices in (
         ("device", accelerator, ("cpu", "cuda")),
         ("precision", precision, PRECISIONS),

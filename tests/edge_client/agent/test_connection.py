@@ -16,7 +16,7 @@ from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.edge_client.agent import connection as link_module
 from moonfed.edge_client.agent import stream_timeout
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.upload import UpdateUpload, submit
@@ -31,12 +31,12 @@ from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 
 
-def test_attending_ends_quietly_when_its_time_is_over(link: Connection) -> None:
+def test_attending_ends_quietly_when_its_time_is_over(link: FleetConnection) -> None:
     replies = list(link.attend({}, 0, 1.0))
     assert [reply.WhichOneof("reply") for reply in replies] == ["welcome"]
 
 
-def test_a_coordinator_that_stops_is_unavailable(link: Connection, coordinator: Coordinator) -> None:
+def test_a_coordinator_that_stops_is_unavailable(link: FleetConnection, coordinator: Coordinator) -> None:
     replies = link.attend({}, 0, 60.0)
     next(replies)
     coordinator.stop()
@@ -45,7 +45,7 @@ def test_a_coordinator_that_stops_is_unavailable(link: Connection, coordinator: 
 
 
 def test_an_update_arrives_whole(
-    link: Connection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
+    link: FleetConnection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
 ) -> None:
     link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
     ((header, model),) = coordinator.updates
@@ -55,7 +55,7 @@ def test_an_update_arrives_whole(
 
 
 def test_a_refusal_keeps_its_class(
-    link: Connection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
+    link: FleetConnection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
 ) -> None:
     coordinator.submit_error = AlreadyExists("a different update already stands")
     with pytest.raises(AlreadyExists, match="a different update already stands"):
@@ -77,7 +77,10 @@ def test_a_refusal_keeps_its_class(
     ids=["attend", "fetch", "report", "decline", "submit", "renew"],
 )
 def test_a_call_on_a_channel_that_was_just_closed_may_be_tried_again(
-    call: Callable[[Connection, Assignment, StoredRound], object], link: Connection, bundle: Bundle, stored: StoredRound
+    call: Callable[[FleetConnection, Assignment, StoredRound], object],
+    link: FleetConnection,
+    bundle: Bundle,
+    stored: StoredRound,
 ) -> None:
     link.close()
     with pytest.raises(Unavailable, match="has just been closed"):
@@ -85,7 +88,11 @@ def test_a_call_on_a_channel_that_was_just_closed_may_be_tried_again(
 
 
 def test_a_coordinator_that_stops_answering_does_not_hold_up_a_newer_assignment(
-    link: Connection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound, monkeypatch: pytest.MonkeyPatch
+    link: FleetConnection,
+    coordinator: Coordinator,
+    bundle: Bundle,
+    stored: StoredRound,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stream_timeout, "SETTLE_SECONDS", 0.1)
     coordinator.stuck = True
@@ -103,7 +110,7 @@ def test_a_coordinator_that_stops_answering_does_not_hold_up_a_newer_assignment(
 
 
 def test_closing_does_not_wait_for_a_channel_that_never_closes(
-    link: Connection, monkeypatch: pytest.MonkeyPatch
+    link: FleetConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr(link_module, "CLOSE_SECONDS", 0.1)
@@ -125,7 +132,7 @@ def test_a_bound_on_bandwidth_holds_in_both_directions(
     ref = coordinator.blobs.put_bytes(content)
     device.enrol()
     identity = read_identity(device.state)
-    link = Connection(identity.address, identity.name, identity, max_bandwidth=rate)
+    link = FleetConnection(identity.address, identity.name, identity, max_bandwidth=rate)
     calls: list[Callable[[], object]] = [
         lambda: link.fetch(ref, BlobDirectory(stored.directory / "blobs"), lambda: True),
         lambda: link.submit(read_assignment(bundle.assignment()), large, lambda: True),
@@ -149,7 +156,7 @@ def test_a_slow_transfer_that_is_no_longer_wanted_ends_soon(
     ref = coordinator.blobs.put_bytes(content)
     device.enrol()
     identity = read_identity(device.state)
-    link = Connection(identity.address, identity.name, identity, max_bandwidth=1000)
+    link = FleetConnection(identity.address, identity.name, identity, max_bandwidth=1000)
     began = time.monotonic()
 
     def wanted() -> bool:

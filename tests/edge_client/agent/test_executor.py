@@ -16,7 +16,7 @@ import pytest
 
 from moonfed.assignment import AttemptId
 from moonfed.edge_client.agent import enrolment, main, transfers
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.inbox import Inbox
@@ -54,19 +54,21 @@ def settings(device: Device, samples: Path) -> WorkerSettings:
 
 
 def test_a_device_whose_work_ends_by_surprise_does_not_attend_for_ever(
-    link: Connection, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+    link: FleetConnection, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(inbox: Inbox, seconds: float) -> None:
         coordinator.wait_for(lambda: coordinator.attended, "the device")
         raise ValueError("a bug")
 
     monkeypatch.setattr(Inbox, "take", stumble)
-    with pytest.raises(TrainingFailed, match="work ended unexpectedly, with ValueError: a bug; start the device again"):
+    with pytest.raises(
+        TrainingFailed, match="executor ended unexpectedly, with ValueError: a bug; start the device again"
+    ):
         Session(settings, link, WorkerProcess(settings)).run()
 
 
 def test_an_update_waits_until_the_coordinators_trouble_has_passed(
-    link: Connection,
+    link: FleetConnection,
     settings: WorkerSettings,
     coordinator: Coordinator,
     bundle: Bundle,
@@ -82,7 +84,7 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
     Executor(settings, link, WorkerProcess(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.refused == len(problems)
     assert len(coordinator.updates) == 1
-    assert "trying again, because the coordinator cannot serve this device at present: the disk is full" in caplog.text
+    assert "retrying; the coordinator cannot serve this device at present: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
 )
 def test_a_refused_update_is_not_sent_again(
     error: MoonfedError,
-    link: Connection,
+    link: FleetConnection,
     settings: WorkerSettings,
     coordinator: Coordinator,
     bundle: Bundle,
@@ -107,7 +109,7 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
 ) -> None:
     device.enrol(age=9 * DAY, left=DAY)
     before = read_identity(device.state)
-    session = Session(settings, Connection(before.address, before.name, before), WorkerProcess(settings))
+    session = Session(settings, FleetConnection(before.address, before.name, before), WorkerProcess(settings))
 
     def full(directory: Path, **_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -124,7 +126,7 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
 
 
 def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
-    link: Connection, settings: WorkerSettings, bundle: Bundle
+    link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     fields = {"round": 4, "attempt": 2, "seed": 9, "counted_round": 3, "counted_attempt": 6}
     training = {"epochs": 3, "batch_size": 5, "views": 2}
@@ -144,7 +146,7 @@ def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
 
 @pytest.mark.parametrize(("seconds", "hours", "left"), [(90.5, 1, 90.5), (90000.0, 1, 3600.0), (None, 2, 7200.0)])
 def test_a_job_has_the_seconds_of_the_budget_or_until_the_window_closes(
-    seconds: float | None, hours: int, left: float, link: Connection, settings: WorkerSettings, bundle: Bundle
+    seconds: float | None, hours: int, left: float, link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     assignment = read_assignment(bundle.assignment())
     closes = (datetime.now() + hours * HOUR).time()
@@ -155,7 +157,9 @@ def test_a_job_has_the_seconds_of_the_budget_or_until_the_window_closes(
     assert job.digest == assignment.digest(None, seconds, str(window))
 
 
-def test_what_is_in_use_is_not_among_the_oldest(link: Connection, settings: WorkerSettings, bundle: Bundle) -> None:
+def test_what_is_in_use_is_not_among_the_oldest(
+    link: FleetConnection, settings: WorkerSettings, bundle: Bundle
+) -> None:
     work = Executor(settings, link, WorkerProcess(settings), Inbox())
     assignment = read_assignment(bundle.assignment())
     job = work._prepare(assignment)
@@ -180,7 +184,7 @@ def test_attending_ends_in_time_to_renew_the_certificate(
 ) -> None:
     device.enrol(age=age, left=left)
     identity = read_identity(device.state)
-    link = Connection(identity.address, identity.name, identity)
+    link = FleetConnection(identity.address, identity.name, identity)
     assert shortest <= Session(settings, link, WorkerProcess(settings))._attend_seconds() <= longest
     link.close()
 
@@ -216,7 +220,7 @@ def test_a_child_that_may_not_be_signalled_has_ended_already(
 
 
 def test_a_decline_that_fails_costs_nothing(
-    link: Connection, settings: WorkerSettings, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+    link: FleetConnection, settings: WorkerSettings, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(*_: object) -> None:
         raise ValueError("a bug")

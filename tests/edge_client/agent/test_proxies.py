@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.join_token import JoinToken
 from moonfed.proxy import insist_on_proxy
@@ -73,7 +73,7 @@ def test_a_renewed_certificate_goes_through_the_proxy_as_well(
     device.enrol()
     identity = read_identity(device.state)
     with ConnectProxy() as proxy:
-        link = Connection(identity.address, identity.name, identity, proxy=f"http://{proxy.address}")
+        link = FleetConnection(identity.address, identity.name, identity, proxy=f"http://{proxy.address}")
         link.reopen(identity)
         assert next(link.attend({}, 0, PATIENCE)).HasField("welcome")
         assert proxy.asked == [coordinator.address]
@@ -96,7 +96,7 @@ def test_a_proxy_that_refuses_is_named_and_waited_out(coordinator: Coordinator, 
         device.start(samples, "--proxy", f"http://{PASSWORD}@{proxy.address}")
         device.wait_for_log(f"the proxy at {proxy.address} does not connect to {coordinator.address}: it answers with")
         proxy.status = 200
-        device.wait_for_log("back; attending")
+        device.wait_for_log("reconnected")
         assert "s3cr3t" not in device.stop()[1]
 
 

@@ -42,7 +42,7 @@ def test_a_round_from_assignment_to_receipt(
     assert model != bundle.weights
     code, log = device.stop()
     assert code == 0
-    for text in ("attending the coordinator", "run tested, round 1: assigned", "trained on 36 samples"):
+    for text in ("connected to the coordinator", "run tested, round 1: assigned", "trained on 36 samples"):
         assert text in log
 
 
@@ -103,13 +103,13 @@ def test_a_coordinator_that_goes_away_in_mid_round_gets_the_update_when_it_is_ba
     (tmp_path / "away").touch()
     coordinator.serve()
     coordinator.wait_for_update()
-    device.wait_for_log("back; attending")
+    device.wait_for_log("reconnected")
     device.wait_for_log("submitted")
     code, log = device.stop()
     assert code == 0
     assert log.count("trained on") == 1
-    assert log.count("the coordinator is away") == 1
-    assert log.count("back; attending") == 1
+    assert log.count("the coordinator is unreachable") == 1
+    assert log.count("reconnected") == 1
     assert len(coordinator.updates) == 1
 
 
@@ -191,7 +191,7 @@ def test_a_coordinator_that_says_stop_is_obeyed(
     coordinator.assign(bundle.assignment(run="other"))
     header, _ = coordinator.wait_for_update()
     assert header.run == "other"
-    assert "the coordinator says stop: the round has closed" in device.stop()[1]
+    assert "the coordinator cancelled it: the round has closed" in device.stop()[1]
 
 
 def test_a_device_that_cannot_train_declines_and_lives_on(
@@ -302,7 +302,7 @@ def test_nonsense_from_the_network_is_declined_or_ignored(
     assert not list(tmp_path.parent.glob("**/escape"))
     log = device.stop()[1]
     assert "run is '../../escape'" in log
-    assert "makes no sense and is ignored: epochs is 0" in log
+    assert "is invalid and ignored: epochs is 0" in log
 
 
 def test_a_damaged_stored_plan_is_fetched_again(
@@ -355,7 +355,7 @@ def test_a_signal_ends_a_device_that_cannot_reach_anybody(
 ) -> None:
     coordinator.stop()
     device.start(samples)
-    device.wait_for_log("the coordinator is away")
+    device.wait_for_log("the coordinator is unreachable")
     assert device.stop()[0] == 0
 
 
@@ -428,15 +428,10 @@ def test_other_trouble_of_the_coordinator_is_waited_out(
     device.start(samples)
     coordinator.wait_for(lambda: len(coordinator.attended) >= 2, "two tries")
     coordinator.attend_error = None
-    device.wait_for_log("back; attending")
+    device.wait_for_log("reconnected")
     code, log = device.stop()
     assert code == 0
-    assert (
-        log.count(
-            "does not let this device attend; trying again until that changes: the coordinator has a problem of its own"
-        )
-        == 1
-    )
+    assert log.count("rejects this device; retrying: the coordinator has a problem of its own") == 1
 
 
 def test_a_certificate_is_renewed_before_it_expires(coordinator: Coordinator, device: Device, samples: Path) -> None:
@@ -444,7 +439,7 @@ def test_a_certificate_is_renewed_before_it_expires(coordinator: Coordinator, de
     before = read_identity(device.state)
     assert before.is_due_for_renewal()
     device.start(samples)
-    device.wait_for_log("attending the coordinator")  # with the new one
+    device.wait_for_log("connected to the coordinator")  # with the new one
     (renewed,) = coordinator.renewed
     after = read_identity(device.state)
     assert after.certificate == renewed != before.certificate
@@ -465,7 +460,7 @@ def test_a_renewal_that_fails_leaves_the_device_attending(
     coordinator.wait_for(lambda: coordinator.attended, "the device")
     code, log = device.stop()
     assert code == 0
-    assert "trying again later to renew the certificate, which is good until " in log
+    assert "retrying later to renew the certificate, which is valid until " in log
     assert str(error) in log
     before = read_identity(device.state)
     coordinator.renew_error = None

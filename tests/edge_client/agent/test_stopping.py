@@ -12,7 +12,7 @@ import pytest
 
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent import progress as watch_module
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import ProgressReporter
 from moonfed.edge_client.agent.transfers import BlobTransfers, Superseded
@@ -35,7 +35,7 @@ def test_a_device_says_when_it_may_be_wanted_again(
     coordinator.stop_reason, coordinator.retry_after_seconds = "the round has closed", 41.7
     coordinator.assign(bundle.assignment(epochs=LONG))
     device.start(samples)
-    device.wait_for_log("says stop: the round has closed; it may want this device again in about 42 s")
+    device.wait_for_log("cancelled it: the round has closed; it may want this device again in about 42 s")
     device.wait_for_log("dropped: training was stopped")
     coordinator.stop_reason = ""
     coordinator.submit_problems = [TooLate("round 1 is not open", 12.0)]
@@ -48,7 +48,7 @@ def test_a_device_says_when_it_may_be_wanted_again(
 
 
 def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
-    coordinator: Coordinator, link: Connection, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, link: FleetConnection, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "ASK_SECONDS", 0.1)
     link.attending.set()
@@ -57,7 +57,7 @@ def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
     inbox.take(1.0)
     watch = ProgressReporter(assignment, link, inbox)
     coordinator.stuck, coordinator.stop_reason = True, "the round has closed"
-    with pytest.raises(Superseded, match="no longer wants this device"):
+    with pytest.raises(Superseded, match="no longer needs this device"):
         BlobTransfers(link, inbox).fetch(assignment.blobs["model"], BlobDirectory(tmp_path), wanted=watch.wants_files)
     assert [report.fraction for report in coordinator.reports] == [0.0], "it is asked until it says stop"
 

@@ -14,7 +14,7 @@ import pytest
 
 from moonfed.assignment import RunEnded
 from moonfed.blobs import BlobDirectory
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
@@ -76,7 +76,7 @@ def settings(device: Device, samples: Path) -> WorkerSettings:
 
 
 def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
-    coordinator: Coordinator, link: Connection, settings: WorkerSettings, caplog: pytest.LogCaptureFixture
+    coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     opens = datetime.now() + timedelta(seconds=3)
@@ -101,13 +101,13 @@ def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
     assert len(coordinator.attended) == 1
     told = [message for message in caplog.messages if "outside the training window" in message]
     assert len(told) == 2
-    assert f"{hours}; attending again on {opens:%Y-%m-%d} at {hours.opens:%H:%M}" in told[0]
-    assert f"attending again on {opens + timedelta(days=1):%Y-%m-%d}" in told[1]
+    assert f"{hours}; reconnecting on {opens:%Y-%m-%d} at {hours.opens:%H:%M}" in told[0]
+    assert f"reconnecting on {opens + timedelta(days=1):%Y-%m-%d}" in told[1]
 
 
 def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
     coordinator: Coordinator,
-    link: Connection,
+    link: FleetConnection,
     settings: WorkerSettings,
     bundle: Bundle,
     caplog: pytest.LogCaptureFixture,
@@ -129,7 +129,7 @@ def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
 
 
 def test_an_assignment_that_comes_after_hours_is_declined(
-    coordinator: Coordinator, link: Connection, settings: WorkerSettings, bundle: Bundle
+    coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     """One round is still being submitted, so the device still attends."""
     coordinator.assign(bundle.assignment(epochs=LONG))
@@ -153,7 +153,7 @@ def test_an_assignment_that_comes_after_hours_is_declined(
 
 
 def test_nothing_is_fetched_after_hours(
-    coordinator: Coordinator, link: Connection, bundle: Bundle, tmp_path: Path
+    coordinator: Coordinator, link: FleetConnection, bundle: Bundle, tmp_path: Path
 ) -> None:
     """Neither an assignment's files nor a finished model."""
     ref, hours = coordinator.blobs.put_bytes(bundle.weights), window(-60, -30)
@@ -163,7 +163,7 @@ def test_nothing_is_fetched_after_hours(
 
 
 def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
-    coordinator: Coordinator, link: Connection, settings: WorkerSettings, bundle: Bundle
+    coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     """For as long, the device names the run when it attends, and is told again."""
     state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
@@ -184,7 +184,7 @@ def test_a_signal_ends_a_device_that_waits_for_its_window(
 ) -> None:
     opens = datetime.now() + timedelta(hours=2)
     device.start(samples, "--between", f"{opens:%H:%M}-{opens + timedelta(hours=1):%H:%M}")
-    device.wait_for_log(f"attending again on {opens:%Y-%m-%d} at {opens:%H:%M}")
+    device.wait_for_log(f"reconnecting on {opens:%Y-%m-%d} at {opens:%H:%M}")
     began = time.monotonic()
     assert device.stop()[0] == 0
     assert time.monotonic() - began < 60, "not the two hours"

@@ -127,7 +127,7 @@ def test_a_child_that_hangs_is_ended(new_child: NewChild, new_job: Callable[...,
         seen.append(process_of(child))
         return True
 
-    with pytest.raises(TrainingFailed, match="no sign of life for 2 seconds"):
+    with pytest.raises(TrainingFailed, match="no heartbeat for 2 seconds"):
         child.train(new_job(), watch)
     wait_until_gone(seen[:1])
 

@@ -62,7 +62,7 @@ def test_a_device_that_can_take_part_is_told_how_long_a_round_takes(made: tuple[
     expected = 124 * seconds["step"] + batches * (seconds["references"] + seconds["evaluation"])
     assert seconds["round"] == pytest.approx(expected)
     measured = found["memory"]["measured"]
-    assert measured["peak"] <= measured["foretold"] <= 2 * measured["peak"]
+    assert measured["peak"] <= measured["estimated"] <= 2 * measured["peak"]
     assert found["platform"]["threads"] == "1"
     assert "measuring steps …" in done.stderr
 
@@ -192,7 +192,7 @@ def test_in_process_the_progress_is_told_and_the_bundle_is_left_alone(made: tupl
     assert torch.get_num_threads() == threads
 
 
-def foretold(manifest: Manifest, *, times: Times = TIMES, samples: int = 100, epochs: int = 10) -> float:
+def estimated(manifest: Manifest, *, times: Times = TIMES, samples: int = 100, epochs: int = 10) -> float:
     found = Profile(
         manifest=manifest,
         platform={},
@@ -207,19 +207,19 @@ def foretold(manifest: Manifest, *, times: Times = TIMES, samples: int = 100, ep
     return found.round_seconds
 
 
-def test_a_round_is_foretold_from_its_steps_and_its_references(bundle: SmallBundle) -> None:
+def test_a_round_is_estimated_from_its_steps_and_its_references(bundle: SmallBundle) -> None:
     """100 samples in batches of 32: three steps in an epoch, four batches of references and of evaluation."""
     plain = bundle.manifest
-    assert foretold(plain) == pytest.approx(30 * 0.010 + 4 * 0.005 + 4 * 0.002)
+    assert estimated(plain) == pytest.approx(30 * 0.010 + 4 * 0.005 + 4 * 0.002)
     fresh = replace(plain, augmentation="crop-flip")
-    assert foretold(fresh) == pytest.approx(30 * 0.016 + 4 * 0.002)
+    assert estimated(fresh) == pytest.approx(30 * 0.016 + 4 * 0.002)
     views = replace(fresh, training=TrainingSpec(epochs=10, batch_size=32, views=3))
-    assert foretold(views) == pytest.approx(30 * 0.010 + 3 * 4 * 0.005 + 4 * 0.002)
-    assert foretold(views, epochs=3) == pytest.approx(9 * 0.016 + 4 * 0.002)  # each view once: left to the step
-    assert foretold(plain, epochs=1) == pytest.approx(3 * 0.016 + 4 * 0.002)
+    assert estimated(views) == pytest.approx(30 * 0.010 + 3 * 4 * 0.005 + 4 * 0.002)
+    assert estimated(views, epochs=3) == pytest.approx(9 * 0.016 + 4 * 0.002)  # each view once: left to the step
+    assert estimated(plain, epochs=1) == pytest.approx(3 * 0.016 + 4 * 0.002)
     without = Times(step=0.010, step_with_references=None, references=None, evaluation=0.002)
-    assert foretold(plain, times=without) == pytest.approx(30 * 0.010 + 4 * 0.002)
-    assert foretold(plain, samples=7) == pytest.approx(10 * 0.010 + 1 * 0.005 + 1 * 0.002)  # fewer than a batch
+    assert estimated(plain, times=without) == pytest.approx(30 * 0.010 + 4 * 0.002)
+    assert estimated(plain, samples=7) == pytest.approx(10 * 0.010 + 1 * 0.005 + 1 * 0.002)  # fewer than a batch
 
 
 def test_an_accelerator_has_its_own_lines(bundle: SmallBundle) -> None:

@@ -135,7 +135,7 @@ def test_nonsense_about_an_ended_run_removes_nothing(
     nonsense = ended(bundle, b"x")
     nonsense.model.sha256 = "../../etc/passwd"
     coordinator.assign(nonsense)
-    device.wait_for_log("an ended run makes no sense and is ignored: sha256 is")
+    device.wait_for_log("an ended run is invalid and ignored: sha256 is")
     assert (tmp_path / "precious").is_dir()
     assert files(device.state / "runs")
 

@@ -110,7 +110,7 @@ def test_a_methods_metrics_stand_beside_the_devices_own(
     with caplog.at_level(logging.WARNING):
         metrics = train(plan).update.metrics
     assert metrics == {"loss": 1.5, "inexactness": 0.5}  # of steps 1 and 2 in two epochs of one batch
-    assert caplog.messages == ["the plan's metric 'ratio' is nan and is left out"]
+    assert caplog.messages == ["the plan's metric 'ratio' is nan and is ignored"]
 
 
 @pytest.mark.parametrize("name", ["loss", "holdout_accuracy", "holdout_other"])

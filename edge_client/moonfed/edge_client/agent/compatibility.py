@@ -1,4 +1,4 @@
-"""Whether this device can run a plan, and what it tells the coordinator about itself; torch is not imported for it."""
+"""The device's description of itself, and the check that it can run a plan, without importing torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moonfed.version import PLAN_INTERFACE
 
 
 def torch_version() -> str:
-    """Of the installed torch, without importing it; empty if there is none."""
+    """Return the installed torch's version without importing it; empty if there is none."""
     try:
         return importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -23,7 +23,7 @@ def torch_version() -> str:
 
 
 def describe_platform(accelerator: str, threads: int | None = None, root: Path = ROOT) -> dict[str, str]:
-    """Who this device is, as a coordinator's list of devices shows it; what cannot be known is left out.
+    """Describe this device for the coordinator's list of devices; omit what is unknown.
 
     `threads`: for training; None: torch's choice, which is one for each core unless the environment says less.
     `root`: of the file system.
@@ -39,7 +39,7 @@ def describe_platform(accelerator: str, threads: int | None = None, root: Path =
 
 
 def _torch_folder() -> Path:
-    """Where the installed torch lies, without importing it; nowhere if there is none."""
+    """Return the installed torch's folder without importing it."""
     try:
         return Path(str(importlib.metadata.distribution("torch").locate_file("torch")))
     except importlib.metadata.PackageNotFoundError:
@@ -47,7 +47,7 @@ def _torch_folder() -> Path:
 
 
 def _usual_threads() -> int:
-    """Torch's choice, without asking it.
+    """Return torch's default number of threads without importing it.
 
     MKL, which most torch for x86 is built with, follows MKL_NUM_THREADS, else like OpenMP the first number of
     OMP_NUM_THREADS; neither takes more than there are cores.
@@ -61,14 +61,14 @@ def _usual_threads() -> int:
 
 
 def _cores() -> set[int]:
-    """Those that this process may run on."""
+    """Return the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))  # not Linux
 
 
 def require_runnable(manifest: Manifest) -> None:
-    """Raises VersionMismatch, naming both versions, if this device cannot run the bundle's plan."""
+    """Raise VersionMismatch, naming both versions, if this device cannot run the bundle's plan."""
     if manifest.plan.interface != PLAN_INTERFACE:
         raise VersionMismatch(f"the plan's interface is {manifest.plan.interface}; this device runs {PLAN_INTERFACE}")
     installed = torch_version()
@@ -77,5 +77,5 @@ def require_runnable(manifest: Manifest) -> None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Major and minor of a version such as 2.5.0a0+872d972e41.nv24.08."""
+    """Return the major and minor number of a version such as 2.5.0a0+872d972e41.nv24.08."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

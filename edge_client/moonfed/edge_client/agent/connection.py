@@ -1,4 +1,4 @@
-"""The device's connection to its coordinator: the Fleet service's calls with our types and errors."""
+"""The Fleet service's calls with our types and errors."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CLOSE_SECONDS = 3.0  # closing takes milliseconds
 Reply = TypeVar("Reply")
 
 
-class Connection:
-    """One channel, opened again after the certificate was renewed. All calls raise MoonfedError."""
+class FleetConnection:
+    """One channel to the coordinator, reopened after a renewal. All calls raise MoonfedError."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Connection:
         proxy: str = "",
         max_bandwidth: int | None = None,
     ) -> None:
-        """`identity` is None for plaintext to this machine.
+        """Connect with an identity, or with None in plaintext to this machine.
 
         `proxy`: an HTTP proxy's URL; empty for the environment's, if any. `max_bandwidth`: bytes per second of blobs,
         in each direction.
@@ -58,7 +58,7 @@ class Connection:
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
 
     def reopen(self, identity: Identity) -> None:
-        """Uses this identity from now on; calls that are under way come back as Unavailable and are tried again."""
+        """Switch to a new identity; calls in flight end as Unavailable and are retried."""
         before, self.identity = self._channel, identity
         self._channel = transport.open_channel(self.address, identity, self._proxy)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
@@ -67,7 +67,7 @@ class Connection:
             self._channel.close()
 
     def close(self) -> None:
-        """Ends all calls, for good.
+        """End all calls for good.
 
         A signal that ends the device may have come upon grpc as it began a call; closing then waits for ever for that.
         """
@@ -85,7 +85,7 @@ class Connection:
         wanted: Callable[[], bool] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Iterator[fleet_pb2.ConnectReply]:
-        """What the coordinator says: a welcome, then assignments, and which runs have ended.
+        """Stream the coordinator's messages: a welcome, then assignments and ended runs.
 
         Ends after `seconds`, to be called again, and soon after `wanted` says no, if that is given. `samples`: how many
         this device trains on, as far as it knows; 0 if it does not. `runs`: of which it keeps state. `labels`: what
@@ -111,7 +111,7 @@ class Connection:
         raise Unavailable("the coordinator is shutting down")
 
     def fetch(self, ref: BlobRef, blobs: BlobDirectory, wanted: Callable[[], bool]) -> Path:
-        """Brings a blob into the directory and returns its checked file; Unavailable soon after `wanted` says no."""
+        """Fetch a blob into the directory; return its verified file. Raise Unavailable soon after `wanted` says no."""
         fetch = self._method(lambda fleet: fleet.Fetch)
 
         def chunks(request: blob_pb2.FetchRequest) -> Iterator[blob_pb2.Chunk]:
@@ -121,7 +121,7 @@ class Connection:
         return transport.fetch_blob(chunks, ref, blobs, device=self.device)
 
     def report(self, assignment: Assignment, fraction: float) -> TooLate | None:
-        """Tells how far training is; returns why, and when to come back, if the coordinator says stop."""
+        """Report the progress of training; return why to stop, and when to retry, if the coordinator says so."""
         id_ = assignment.id
         request = fleet_pb2.ReportRequest(
             device=self.device, run=id_.run, round=id_.round, attempt=id_.attempt, fraction=fraction
@@ -130,7 +130,7 @@ class Connection:
         return TooLate(reply.reason or "no reason given", reply.retry_after_seconds) if reply.stop else None
 
     def decline(self, assignment: Assignment, reason: str) -> None:
-        """Says that there will be no update."""
+        """Decline an assignment."""
         id_ = assignment.id
         request = fleet_pb2.DeclineRequest(
             device=self.device, run=id_.run, round=id_.round, attempt=id_.attempt, reason=reason
@@ -138,7 +138,7 @@ class Connection:
         transport.call(self._method(lambda fleet: fleet.Decline), request, attempts=DECLINE_ATTEMPTS)
 
     def submit(self, assignment: Assignment, stored: StoredRound, wanted: Callable[[], bool]) -> None:
-        """Hands in an update; returns when the coordinator has it for good. Unavailable soon after `wanted` says no."""
+        """Upload an update; return once it is durable. Raise Unavailable soon after `wanted` says no."""
         id_, update = assignment.id, stored.update
         header = fleet_pb2.SubmitHeader(
             device=self.device,
@@ -162,14 +162,14 @@ class Connection:
             raise self._explained(error) from error
 
     def renew(self, key: EllipticCurvePrivateKey) -> bytes:
-        """A fresh certificate for that key, PEM."""
+        """Return a fresh certificate for the key, PEM."""
         request = fleet_pb2.RenewRequest(device=self.device, signing_request=signing_request(key, self.device))
         return transport.call(
             self._method(lambda fleet: fleet.Renew), request, explain=self._why_unavailable
         ).certificate
 
     def _method(self, choose: Callable[[fleet_pb2_grpc.FleetStub], Callable[..., Reply]]) -> Callable[..., Reply]:
-        """A method of the Fleet service on the channel of the moment: between two tries `reopen` may replace it."""
+        """Return a method of the Fleet service on the current channel; `reopen` may replace it between two attempts."""
 
         def call(*request: object, **options: object) -> Reply:
             try:

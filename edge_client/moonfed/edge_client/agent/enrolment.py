@@ -33,7 +33,7 @@ ATTEMPTS = 4
 
 
 def read_token(text_or_file: str) -> JoinToken:
-    """A join token from the command line, or from the file that it names."""
+    """Read a join token from the command line, or from the file that it names."""
     if text_or_file.strip().startswith(PREFIX):
         return parse_token(text_or_file)
     with suppress(OSError, ValueError):  # there is no such file, or it is not text
@@ -44,7 +44,7 @@ def read_token(text_or_file: str) -> JoinToken:
 
 
 def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, proxy: str = "") -> Identity:
-    """Has a key of this device certified and saves the identity in STATE/identity; the key never leaves this device.
+    """Request a certificate for this device's key and save the identity in STATE/identity.
 
     An identity whose certificate has expired is enrolled again, with its name and its key. An empty `name` stands for
     that identity's, or the host's. `address` replaces the token's; `proxy` is an HTTP proxy's URL.
@@ -67,7 +67,7 @@ def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, 
 
 
 def read_identity(state: Path) -> Identity:
-    """The identity in a state directory; NotFound says what is missing."""
+    """Return the identity in a state directory; NotFound says what is missing."""
     if not (state / IDENTITY).exists():
         raise NotFound(
             f"{state} holds no identity; enrol this device first, with: moonfed-client enrol TOKEN --state {state}"
@@ -76,7 +76,7 @@ def read_identity(state: Path) -> Identity:
 
 
 def pending_key(state: Path) -> EllipticCurvePrivateKey:
-    """The key to ask a certificate for: one whose certificate may be on its way since a crash, or a new one."""
+    """Return the key of a certificate request that a crash may have interrupted, or a new key."""
     file = state / PENDING_KEY
     with suppress(FileNotFoundError, ValueError):  # none, or damaged
         return _private_key(file.read_bytes())
@@ -87,7 +87,7 @@ def pending_key(state: Path) -> EllipticCurvePrivateKey:
 
 
 def keep_identity(state: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> Identity:
-    """Makes STATE/identity hold exactly this.
+    """Replace STATE/identity atomically.
 
     It is a link to a directory of its own: a key and its certificate change in one step, and a device that loses its
     power in that moment still has a pair that fits.
@@ -108,7 +108,7 @@ def keep_identity(state: Path, *, address: str, ca: bytes, certificate: bytes, k
 
 
 def _expired_identity(state: Path, name: str) -> Identity | None:
-    """What STATE holds, if it is no longer of use as it is; None if it holds nothing."""
+    """Return the expired identity in STATE, None if STATE holds none; raise AlreadyExists for a valid one."""
     if not (state / IDENTITY).exists():
         return None
     held = read_identity(state)
@@ -126,7 +126,7 @@ def _expired_identity(state: Path, name: str) -> Identity | None:
 
 
 def _candidates(state: Path, expired: Identity | None) -> list[EllipticCurvePrivateKey]:
-    """The keys by which the coordinator may know this device, or else a new one."""
+    """Return the keys by which the coordinator may know this device, or else a new one."""
     own = [_private_key(expired.key)] if expired else []
     return [pending_key(state), *own] if not own or (state / PENDING_KEY).exists() else own
 
@@ -141,7 +141,7 @@ def _private_key(pem: bytes) -> EllipticCurvePrivateKey:
 def _ask_for_each(
     keys: list[EllipticCurvePrivateKey], name: str, token: JoinToken, address: str, proxy: str
 ) -> tuple[EllipticCurvePrivateKey, enrolment_pb2.EnrolReply]:
-    """The first key that the coordinator certifies: it knows the name by one of them, and we cannot tell by which."""
+    """Return the first key that the coordinator certifies; it may know the name by any of them."""
     *others, last = keys
     for key in others:
         with suppress(AlreadyExists):

@@ -1,6 +1,6 @@
-"""What a device does with an assignment: fetch, check, train in the child, submit; or decline with a reason.
+"""The executor: fetches, checks, trains and submits each assignment, or declines it with a reason.
 
-And with a run that has ended: fetch the finished model, drop the run's state.
+When a run has ended, it fetches the finished model and deletes the run's state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from moonfed.assignment import Assignment, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.compatibility import require_runnable
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 
 class Executor:
-    """One thread that works on assignments and ended runs, one after the other, while another thread attends."""
+    """One thread that works off the inbox while another keeps the session open."""
 
     def __init__(
         self,
         settings: WorkerSettings,
-        link: Connection,
+        link: FleetConnection,
         child: WorkerProcess,
         inbox: Inbox,
         window: TrainingWindow | None = None,
     ) -> None:
-        """`window`: outside it nothing is fetched or trained; what is trained is submitted at any time."""
+        """Outside `window` nothing is fetched or trained; trained updates are submitted at any time."""
         state = Path(settings.state)
         self._settings, self._between = settings, str(window) if window else ""
         self._runs, self._finished = state / "runs", state / "finished"
@@ -56,19 +56,19 @@ class Executor:
         self._failure: BaseException | None = None
 
     def start(self) -> None:
-        """Starts the thread, which ends with the process."""
+        """Start the thread; it ends with the process."""
         threading.Thread(target=self._run, name="work", daemon=True).start()
 
     def require_running(self) -> None:
-        """Raises TrainingFailed if the thread has ended by surprise: a device must not attend and never train."""
+        """Raise TrainingFailed if the thread has died: a device must not stay online without training."""
         if self._failure is not None:
             raise TrainingFailed(
-                f"the device's work ended unexpectedly, with {type(self._failure).__name__}: {self._failure}; "
+                f"the executor ended unexpectedly, with {type(self._failure).__name__}: {self._failure}; "
                 "start the device again"
             ) from self._failure
 
     def end(self) -> None:
-        """Ends the child; nothing is declined, so that the coordinator may wait for this device to come back."""
+        """Kill the worker. Decline nothing, so that the coordinator may wait for this device to reconnect."""
         self._transfers.ending.set()
         self._child.end()
 
@@ -77,7 +77,7 @@ class Executor:
             self._work()
         except BaseException as error:
             if not self._transfers.ending.is_set():
-                log.exception("the device's work ended unexpectedly")
+                log.exception("the executor ended unexpectedly")
             self._failure = error
             self._link.close()  # ends the attendance; the session then asks require_running
 
@@ -102,11 +102,14 @@ class Executor:
             self._decline(assignment, str(error))
         except Exception as error:  # whatever it is, the next round may go better
             if not self._transfers.ending.is_set():
-                log.exception("%s: unexpected trouble on this device", assignment)
-            self._decline(assignment, f"unexpected trouble on the device: {type(error).__name__}")
+                log.exception("%s: unexpected error on this device", assignment)
+            self._decline(assignment, f"unexpected error on the device: {type(error).__name__}")
 
     def _end_run(self, ended: RunEnded) -> None:
-        """The state goes last: until then the device names the run when it attends, and is told again that it ended."""
+        """Fetch the finished model, then delete the run's state.
+
+        The state goes last: until then the device names the run when it connects and is told again that it ended.
+        """
         try:
             run_directory(self._runs, ended.run)
             if ended.manifest and ended.model:
@@ -138,7 +141,7 @@ class Executor:
             self._keep_globals([])
             drop_run(self._runs, run, self._blobs.root)
         except (InvalidInput, OSError) as error:
-            log.warning("what run %s left cannot be removed from the disk: %s", run, error)
+            log.warning("cannot remove the files of run %s: %s", run, error)
 
     def _deliver(self, assignment: Assignment) -> None:
         run = RunState(self._runs, assignment.id.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
@@ -172,7 +175,7 @@ class Executor:
         return stored
 
     def _prepare(self, assignment: Assignment, wanted: Callable[[], bool] = lambda: True) -> Job:
-        """Fetches what training needs; raises VersionMismatch if this device cannot run the plan.
+        """Fetch what training needs; raise VersionMismatch if this device cannot run the plan.
 
         `wanted`: whether the round still wants this device.
         """
@@ -203,7 +206,7 @@ class Executor:
         )
 
     def _seconds_left(self) -> float | None:
-        """For local training that begins now: of the device's budget, and until its window closes."""
+        """Return the seconds left for local training: of the device's budget, and until its window closes."""
         left = [
             seconds for seconds in (self._settings.max_seconds, self._transfers.seconds_open()) if seconds is not None
         ]
@@ -228,14 +231,14 @@ class Executor:
         try:
             self._link.decline(assignment, without_paths(reason, [self._settings.data, self._settings.state]))
         except Exception as error:  # the round then ends without this device, at its deadline
-            log.warning("%s: the coordinator could not be told: %s", assignment, error)
+            log.warning("%s: could not tell the coordinator: %s", assignment, error)
 
     def _tidy(self) -> None:
         try:
             tidy(self._runs, self._blobs.root)
             tidy_finished(self._finished)
         except OSError as error:
-            log.warning("what is no longer used cannot be removed from the disk: %s", error)
+            log.warning("cannot remove unused files: %s", error)
 
     def _keep_globals(self, wanted: Iterable[BlobRef]) -> None:
         names = {ref.sha256 for ref in wanted}

@@ -1,4 +1,4 @@
-"""The inbox: the newest assignment or end of each run, waiting for its turn."""
+"""The inbox: the newest task of each run, an assignment or the run's end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moonfed.assignment import Assignment, RunEnded
 
 
 class Inbox:
-    """The newest word on each run, oldest run first; one is worked on at a time."""
+    """The newest task of each run, oldest run first; one is current at a time."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -16,19 +16,19 @@ class Inbox:
         self._current: Assignment | RunEnded | None = None
 
     def put(self, task: Assignment | RunEnded) -> None:
-        """Adds a task; the coordinator says it again when a device comes back, which changes nothing."""
+        """Add a task; repeating the current one, as after a reconnect, has no effect."""
         with self._changed:
             if task != self._current:
                 self._waiting[task.run] = task
                 self._changed.notify_all()
 
     def idle(self) -> bool:
-        """Whether nothing waits and nothing is worked on."""
+        """Return whether nothing is waiting or in progress."""
         with self._changed:
             return self._current is None and not self._waiting
 
     def take(self, seconds: float) -> Assignment | RunEnded | None:
-        """Waits for the next task and makes it the current one; None if there is none in time."""
+        """Wait for the next task and make it the current one; None on timeout."""
         with self._changed:
             self._current = None
             if not self._changed.wait_for(lambda: self._waiting, seconds):
@@ -37,7 +37,7 @@ class Inbox:
             return self._current
 
     def superseded(self, seconds: float = 0.0) -> bool:
-        """Whether there is newer word on the current task's run; waits for that up to some seconds."""
+        """Return whether a newer task of the current run has arrived; wait for one up to `seconds`."""
         with self._changed:
             return self._changed.wait_for(self._has_newer, seconds)
 

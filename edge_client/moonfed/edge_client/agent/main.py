@@ -1,7 +1,7 @@
 """The process that `moonfed-client run` becomes. Its settings are in the environment.
 
-A command line's library costs 19 MB that a device would carry for months, so cli.py replaces itself by this program
-once the command line is understood. It imports no torch and no numpy either; those are the training child's.
+typer costs 19 MB, so cli.py replaces itself by this program once it has parsed the command line. It imports
+neither torch nor numpy; only the training worker does.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import WrongState
 
 if TYPE_CHECKING:
-    from moonfed.edge_client.agent.connection import Connection
+    from moonfed.edge_client.agent.connection import FleetConnection
 
 NAME = "moonfed-client"
 
 
 def main() -> None:
-    """Attends until a signal or something final ends it."""
+    """Stay online until a signal or a final error."""
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
@@ -65,15 +65,15 @@ def _attend(settings: DeviceSettings) -> None:
     Session(worker, link, WorkerProcess(worker), window).run()
 
 
-def _open_link(settings: DeviceSettings) -> Connection:
-    from moonfed.edge_client.agent.connection import Connection
+def _open_link(settings: DeviceSettings) -> FleetConnection:
+    from moonfed.edge_client.agent.connection import FleetConnection
     from moonfed.edge_client.agent.enrolment import read_identity
     from moonfed.transport import parse_address
 
     if settings.coordinator:
         parse_address(settings.coordinator, "coordinator")
     identity = None if settings.insecure else read_identity(Path(settings.state))
-    return Connection(
+    return FleetConnection(
         settings.coordinator or (identity.address if identity else ""),
         identity.name if identity else settings.plain_name,
         identity,
@@ -84,7 +84,7 @@ def _open_link(settings: DeviceSettings) -> Connection:
 
 @contextmanager
 def _sole_user(state: Path) -> Iterator[None]:
-    """Holds STATE's lock; WrongState if another process runs with this directory."""
+    """Hold STATE's lock; raise WrongState if another process runs with this directory."""
     with writing(state):
         state.mkdir(parents=True, exist_ok=True)
         lock = (state / "lock").open("w")
@@ -97,7 +97,7 @@ def _sole_user(state: Path) -> Iterator[None]:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Ends the session from wherever it is; SIGTERM is how services are stopped, so it is no failure."""
+    """End the session from wherever it is; SIGTERM is how services are stopped, so it is not a failure."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is quick, and must not be cut short
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.write(2, f"{NAME}: stopped\n".encode())  # sys.stderr may be in the midst of a line, and takes no other then

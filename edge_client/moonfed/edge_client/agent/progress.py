@@ -1,4 +1,4 @@
-"""Watches a device's work for one round: tells the operator and the coordinator, hears whether to stop."""
+"""Progress of one round: logged, reported to the coordinator, and stopped when it says so."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 
 from moonfed.assignment import Assignment
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.worker_process import Heartbeat
 from moonfed.errors import MoonfedError, NotFound, TooLate, WrongState
@@ -18,24 +18,24 @@ log = logging.getLogger(__name__)
 
 
 class ProgressReporter:
-    """Decides whether the round is still wanted, while its files are fetched and at each sign of life of the child."""
+    """Reports progress while files are fetched and at each heartbeat, and learns whether to continue."""
 
-    def __init__(self, assignment: Assignment, link: Connection, inbox: Inbox) -> None:
+    def __init__(self, assignment: Assignment, link: FleetConnection, inbox: Inbox) -> None:
         self._assignment, self._link, self._inbox = assignment, link, inbox
         self._epoch = 0
         self._next_report = time.monotonic() + ASK_SECONDS
         self._stopped = False
 
     def wants_files(self) -> bool:
-        """Whether to go on fetching what training begins with; called again and again meanwhile."""
+        """Return whether to keep fetching the round's files; polled while fetching."""
         return self._report(0.0, ASK_SECONDS)
 
     def begin_training(self) -> None:
-        """The child is about to be asked."""
+        """Start reporting: the worker is about to train."""
         self._next_report = 0.0
 
     def wants(self, sign: Heartbeat | None) -> bool:
-        """Whether training is to go on; takes the child's newest sign of life, if there is a new one."""
+        """Return whether training should continue; `sign` is the worker's newest heartbeat, if there is one."""
         if self._inbox.superseded():
             return False
         if sign is None:
@@ -59,12 +59,12 @@ class ProgressReporter:
             log.debug("a report failed: %s", error)
             return True
         if reason:
-            log.info("%s: the coordinator says stop: %s%s", self._assignment, reason, retry_advice(reason))
+            log.info("%s: the coordinator cancelled it: %s%s", self._assignment, reason, retry_advice(reason))
             self._stopped = True
         return not self._stopped
 
 
 def retry_advice(reason: MoonfedError) -> str:
-    """What the coordinator guesses of that, as the rest of a sentence."""
+    """Return the estimated time until the run may need this device, as the rest of a sentence."""
     seconds = reason.retry_after_seconds if isinstance(reason, TooLate) else 0.0
     return f"; it may want this device again in about {seconds:.0f} s" if seconds else ""

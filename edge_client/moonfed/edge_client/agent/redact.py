@@ -1,4 +1,4 @@
-"""What a device tells others about its trouble: the reason without the paths of its disk, which its own log has."""
+"""Redaction: reasons sent to the coordinator name no paths of this device; its own log does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BARE = re.compile(r"(?<![\w.])(?:\w+:)?(?:~\w*|\.{1,2})?/+[^\s'\",;/][^\s'\",;]
 
 
 def without_paths(reason: str, places: Sequence[str]) -> str:
-    """The reason with PATH for each of this device's `places` and whatever lies below them, and for any other path.
+    """Replace every path in a reason by PATH: those of `places`, what is below them, and any other.
 
     A path is what stands in quotes and has a slash, or begins with one; names such as `torchscript/3` stay.
     """
@@ -24,6 +24,6 @@ def without_paths(reason: str, places: Sequence[str]) -> str:
 
 
 def _spellings(places: Sequence[str]) -> set[str]:
-    """Each place as it was given and as an absolute path."""
+    """Return each place as given and as an absolute path."""
     paths = [Path(place) for place in places if not _CALLABLE.fullmatch(place)]
     return {spelling for path in paths for spelling in (str(path), str(path.resolve()))} - {".", "..", "/"}

@@ -1,4 +1,4 @@
-"""The light parent: attends the coordinator, within its hours, and hands what it hears to the work thread."""
+"""The session: stays connected within the training window and passes tasks to the executor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from moonfed.edge_client.agent.compatibility import describe_platform
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import keep_identity, pending_key
 from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.inbox import Inbox
@@ -37,20 +37,24 @@ class Session:
     """One device's attendance at one coordinator."""
 
     def __init__(
-        self, settings: WorkerSettings, link: Connection, child: WorkerProcess, window: TrainingWindow | None = None
+        self,
+        settings: WorkerSettings,
+        link: FleetConnection,
+        child: WorkerProcess,
+        window: TrainingWindow | None = None,
     ) -> None:
-        """`window`: when the device attends and trains; None: always."""
+        """`window`: when the device is online and trains; None: always."""
         self._state, self._link, self._window = Path(settings.state), link, window
         self._platform = describe_platform(settings.accelerator, settings.threads)
         self._labels = settings.labels
         self._child, self._inbox = child, Inbox()
         self._work = Executor(settings, link, child, self._inbox, window)
         self._backoff = Backoff()
-        self._away = False  # whether the operator was told that the coordinator is away
+        self._away = False  # whether the log already says that the coordinator is unreachable
         self._resting = False  # whether the operator was told that the window is closed
 
     def run(self) -> None:
-        """Attends until something final happens, which is raised, or an exception comes from a signal."""
+        """Stay online until a final error, which is raised, or until a signal's exception."""
         try:
             self._child.check()
             self._work.start()
@@ -67,17 +71,17 @@ class Session:
             self._link.close()
 
     def _may_attend(self) -> bool:
-        """Within the window, and until what was begun in it is done and submitted."""
+        """Return whether to be online: within the window, and until work begun in it is submitted."""
         return self._window is None or self._window.contains(now()) or not self._inbox.idle()
 
     def _rest(self) -> None:
-        """Waits for the window, or for the next moment that something may be due."""
+        """Wait for the window to open, or until something else may be due."""
         assert self._window is not None  # noqa: S101 - else the device may attend
         self._link.attending.clear()
         seconds = self._window.seconds_until_open(now())
         if not self._resting:
             back = (now() + timedelta(seconds=seconds)).astimezone(self._window.zone)
-            log.info("outside the training window %s; attending again on %s", self._window, f"{back:%Y-%m-%d at %H:%M}")
+            log.info("outside the training window %s; reconnecting on %s", self._window, f"{back:%Y-%m-%d at %H:%M}")
             self._resting = True
         time.sleep(min(seconds, self._attend_seconds(), LONGEST_REST))
 
@@ -112,25 +116,25 @@ class Session:
                 read_run_ended(reply.ended) if reply.HasField("ended") else read_assignment(reply.assignment)
             )
         except InvalidInput as error:
-            log.warning("%s makes no sense and is ignored: %s", what, error)
+            log.warning("%s is invalid and ignored: %s", what, error)
 
     def _welcomed(self, welcome: fleet_pb2.Welcome) -> None:
         if not self._link.attending.is_set():
-            back = "back; " if self._away else ""
-            log.info("%sattending the coordinator at %s (moonfed %s) as %s", back, self._link.address,
+            again = "re" if self._away else ""
+            log.info("%sconnected to the coordinator at %s (moonfed %s) as %s", again, self._link.address,
                      welcome.coordinator, self._link.device)  # fmt: skip
         self._away = False
         self._link.attending.set()
 
     def _say_away(self, reason: MoonfedError) -> None:
-        """Once for each absence, not for each try."""
+        """Log that the coordinator is unreachable, once per absence."""
         if not self._away:
-            what = "is away" if isinstance(reason, Unavailable) else "does not let this device attend"
-            log.warning("the coordinator %s; trying again until that changes: %s", what, reason)
+            what = "is unreachable" if isinstance(reason, Unavailable) else "rejects this device"
+            log.warning("the coordinator %s; retrying: %s", what, reason)
             self._away = True
 
     def _attend_seconds(self) -> float:
-        """Until the certificate is due for renewal, or for another try at that, within reason."""
+        """Return the seconds until the certificate's renewal is due, or is retried, within limits."""
         identity = self._link.identity
         if identity is None:
             return LONGEST_ATTEND
@@ -141,7 +145,7 @@ class Session:
         return min(max((identity.expires - now).total_seconds() / 4, 1.0), RENEWAL_RETRY)
 
     def _renew_if_due(self) -> None:
-        """Gets a fresh certificate, in good time; raises Untrusted if the present one has expired."""
+        """Renew the certificate if it is due; raise Untrusted if it has expired."""
         identity = self._link.identity
         if identity is None:
             return
@@ -155,12 +159,10 @@ class Session:
         except Unavailable as error:  # attending says so, once
             log.debug("the certificate is not renewed yet: %s", error)
         except (MoonfedError, OSError) as error:  # such as a full disk, here or there
-            log.warning(
-                "trying again later to renew the certificate, which is good until %s: %s", _when(identity), error
-            )
+            log.warning("retrying later to renew the certificate, which is valid until %s: %s", _when(identity), error)
         else:
             self._link.reopen(renewed)
-            log.info("renewed the certificate; it is good until %s", _when(renewed))
+            log.info("renewed the certificate; it is valid until %s", _when(renewed))
 
     def _renew(self, identity: Identity) -> Identity:
         key = pending_key(self._state)

@@ -1,4 +1,4 @@
-"""A way out of a call whose other side has stopped answering; keepalive finds dead connections only."""
+"""Cancellation of a stream whose other side has stopped answering; keepalive only detects dead connections."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 
 
 class Stream(Protocol[Reply_co]):
-    """What gRPC returns for a call with many replies."""
+    """A gRPC call with a stream of replies."""
 
     def __iter__(self) -> Iterator[Reply_co]: ...
 
     def cancel(self) -> object:
-        """Ends the call for both sides."""
+        """End the call for both sides."""
 
 
 def while_wanted(
     stream: Stream[Reply_co], wanted: Callable[[], bool], answering: Callable[[], bool] = lambda: True
 ) -> Generator[Reply_co, None, None]:
-    """The stream's replies; it is cancelled, which raises grpc.RpcError here, soon after `wanted` says no.
+    """Yield the stream's replies; cancel it, which raises grpc.RpcError here, soon after `wanted` says no.
 
     `answering`: whether an answer may be on its way, which is then waited for a little longer.
     """

@@ -1,4 +1,4 @@
-"""A bound on the bytes per second that blobs take on the line."""
+"""A rate limit for blobs, in bytes per second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TICK_SECONDS = 0.5  # between two looks at whether a transfer is still wanted
 
 
 class Throttle:
-    """A token bucket: says how long to wait after each part. Its clock is in seconds."""
+    """A token bucket: returns the delay after each part. `clock` is in seconds."""
 
     def __init__(self, bytes_per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = bytes_per_second, clock
@@ -28,7 +28,7 @@ class Throttle:
         return min(max(self._rate // PARTS_PER_SECOND, LEAST_PART), PART_SIZE)
 
     def take(self, size: int) -> float:
-        """Counts some bytes that were just moved; the seconds to wait before the next.
+        """Count bytes just transferred; return the seconds to wait before the next.
 
         What moving them took counts too, so a line that is slower than the rate is not slowed further.
         """
@@ -43,7 +43,7 @@ def slowed(
     wanted: Callable[[], bool],
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[blob_pb2.Chunk]:
-    """The chunks, with a wait after each; Unavailable soon after `wanted` says no."""
+    """Yield the chunks with a delay after each; raise Unavailable soon after `wanted` says no."""
     with closing(chunks):
         for chunk in chunks:
             yield chunk

@@ -27,7 +27,7 @@ class TrainingWindow:
 
     @classmethod
     def parse(cls, text: str, zone: tzinfo | None = None) -> TrainingWindow:
-        """Reads HH:MM-HH:MM; InvalidInput if it is anything else."""
+        """Parse HH:MM-HH:MM; raise InvalidInput for anything else."""
         found = _WINDOW.fullmatch(text)
         hours = [int(part) for part in found.groups()] if found else [0, 0, 0, 0]
         opens, closes = time(hours[0], hours[1]), time(hours[2], hours[3])
@@ -39,22 +39,22 @@ class TrainingWindow:
         return f"{self.opens:%H:%M}-{self.closes:%H:%M}"
 
     def contains(self, moment: datetime) -> bool:
-        """Whether the window is open."""
+        """Return whether the window is open."""
         return self.seconds_until_close(moment) > 0
 
     def seconds_until_close(self, moment: datetime) -> float:
-        """How long the window stays open; 0 if it is closed."""
+        """Return how long the window stays open; 0 if it is closed."""
         now = moment.astimezone(timezone.utc)
         left = [(end - now).total_seconds() for start, end in self._around(now) if start <= now < end]
         return max(left, default=0.0)
 
     def seconds_until_open(self, moment: datetime) -> float:
-        """How long the window stays closed; 0 if it is open."""
+        """Return how long the window stays closed; 0 if it is open."""
         now = moment.astimezone(timezone.utc)
         return min(max((start - now).total_seconds(), 0.0) for start, end in self._around(now) if end > now)
 
     def _around(self, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """The windows that could hold a moment, and the next ones, in UTC: of aware times, only there do sums hold."""
+        """Return the windows around a moment in UTC, the only zone in which sums of aware times hold."""
         today = now.astimezone(self.zone).date()
         for days in range(-1, DAYS_AHEAD + 1):
             day = today + timedelta(days=days)
@@ -64,10 +64,10 @@ class TrainingWindow:
                 yield start, end
 
     def _at(self, day: date, clock: time) -> datetime:
-        """A naive datetime stands for the system's zone."""
+        """Interpret a naive datetime in the system's zone."""
         return datetime.combine(day, clock, self.zone).astimezone(timezone.utc)
 
 
 def now() -> datetime:
-    """The present moment, aware."""
+    """Return the present moment, aware."""
     return datetime.now(timezone.utc)

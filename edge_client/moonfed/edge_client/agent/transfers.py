@@ -1,4 +1,4 @@
-"""Fetching and submitting, again and again, for as long as it is wanted and the device's training window is open."""
+"""Fetching and submitting with retries, while the task is current and the training window is open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.edge_client.agent.connection import Connection
+from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.training_window import TrainingWindow, now
 from moonfed.edge_client.state.round_store import StoredRound
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Superseded(Exception):
-    """The current task is no longer wanted."""
+    """The current task is obsolete."""
 
 
 class WindowClosed(WrongState):
@@ -47,17 +47,17 @@ class WindowClosed(WrongState):
 
 
 class BlobTransfers:
-    """What the work thread brings and sends for the inbox's current task."""
+    """The transfers of the inbox's current task."""
 
-    def __init__(self, link: Connection, inbox: Inbox, window: TrainingWindow | None = None) -> None:
-        """`window`: outside it nothing is fetched; what is trained is submitted at any time."""
+    def __init__(self, link: FleetConnection, inbox: Inbox, window: TrainingWindow | None = None) -> None:
+        """Outside `window` nothing is fetched; trained updates are submitted at any time."""
         self.ending = threading.Event()  # set when the device shuts down
         self._link, self._inbox, self._window = link, inbox, window
 
     def fetch(
         self, ref: BlobRef, blobs: BlobDirectory, *, needed: bool = True, wanted: Callable[[], bool] = lambda: True
     ) -> Path:
-        """Brings a blob into the directory; its checked file. Raises Superseded, Closed, or one of UNFETCHED.
+        """Fetch a blob; return its verified file. Raise Superseded, WindowClosed or one of UNFETCHED.
 
         What is not `needed` is given up, with the coordinator's error, if that has trouble of its own. `wanted`: asked
         on the way; what is not any more is given up too.
@@ -66,7 +66,7 @@ class BlobTransfers:
         def fetch() -> Path:
             self.seconds_open()
             if not wanted():
-                raise Superseded("the round no longer wants this device")
+                raise Superseded("the round no longer needs this device")
             return self._link.fetch(ref, blobs, lambda: self._wanted() and self._is_open() and wanted())
 
         try:
@@ -77,11 +77,11 @@ class BlobTransfers:
             return self._patiently(fetch, UNFETCHED, needed=needed)
 
     def submit(self, assignment: Assignment, stored: StoredRound) -> None:
-        """Returns when the coordinator has the update. Raises Superseded, or one of REFUSALS."""
+        """Submit the update; return once it is durable. Raise Superseded, or one of REFUSALS."""
         self._patiently(lambda: self._link.submit(assignment, stored, self._wanted), REFUSALS)
 
     def seconds_open(self) -> float | None:
-        """Until the window closes, None if there is none; raises Closed outside it."""
+        """Return the seconds until the window closes, None without one; raise WindowClosed outside it."""
         if self._window is None:
             return None
         seconds = self._window.seconds_until_close(now())
@@ -93,7 +93,7 @@ class BlobTransfers:
         return self._window is None or self._window.contains(now())
 
     def _patiently(self, action: Callable[[], Result], final: Kinds, *, needed: bool = True) -> Result:
-        """Tries until it succeeds, the trouble is a final one, or the coordinator wants something newer.
+        """Retry until success, a final error, or a newer task.
 
         A coordinator's trouble passes: its disk has room again, it is restarted, a problem of its own is mended.
         """
@@ -108,7 +108,7 @@ class BlobTransfers:
                     raise
                 if not isinstance(error, AWAY) and str(error) != told:
                     told = str(error)
-                    log.warning("trying again, because the coordinator cannot serve this device at present: %s", told)
+                    log.warning("retrying; the coordinator cannot serve this device at present: %s", told)
             self._wait(backoff.next())
             while not self._link.attending.is_set():
                 self._wait(1.0)
@@ -118,6 +118,6 @@ class BlobTransfers:
 
     def _wait(self, seconds: float) -> None:
         if self._inbox.superseded(seconds):
-            raise Superseded("there is newer word on its run")
+            raise Superseded("superseded by a newer task of its run")
         if self.ending.is_set():
             raise Superseded("this device is shutting down")

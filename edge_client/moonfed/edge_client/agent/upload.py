@@ -1,4 +1,4 @@
-"""Handing in an update: a header, its blobs' parts from where the coordinator's resume says, a commit, a receipt."""
+"""Uploading an update: a header, the parts that the coordinator lacks, a commit, a receipt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Offsets = Mapping[str, int]
 
 
 class UpdateUpload:
-    """The parts of one update on their way, at a bounded rate if there is a throttle."""
+    """The parts of one update in transit, throttled if there is a limit."""
 
     def __init__(self, files: Mapping[BlobRef, Path], throttle: Throttle | None = None) -> None:
         self.done = threading.Event()  # once all parts are sent
@@ -25,7 +25,7 @@ class UpdateUpload:
         self._over = threading.Event()
 
     def parts(self, offsets: Offsets) -> Iterator[blob_pb2.Part]:
-        """What the coordinator lacks; ends early if `stop` is called meanwhile."""
+        """Yield the parts that the coordinator lacks; end early if `stop` is called."""
         size = self._throttle.part_size if self._throttle else transport.PART_SIZE
         for part in transport.parts(self._files, offsets, size):
             yield part
@@ -34,14 +34,14 @@ class UpdateUpload:
         self.done.set()
 
     def stop(self) -> None:
-        """Lets go of whoever waits in `parts`."""
+        """Release a thread that waits in `parts`."""
         self._over.set()
 
 
 def submit(
     method: Callable[..., Iterable[fleet_pb2.SubmitReply]], header: fleet_pb2.SubmitHeader, sending: UpdateUpload
 ) -> None:
-    """Returns when the coordinator has the update for good; doing it again is harmless.
+    """Upload the update; return once it is durable. Idempotent.
 
     Raises grpc.RpcError from `method`, Unavailable if the stream ends early, Corrupt for a receipt of something else.
     """

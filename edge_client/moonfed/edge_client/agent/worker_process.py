@@ -1,4 +1,4 @@
-"""The parent's handle on its training child: starts it, speaks to it, and ends it when it hangs or is not wanted."""
+"""The training worker's process: start, commands, heartbeats, stop, kill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from moonfed import errors
 from moonfed.edge_client.worker.messages import Job, WorkerSettings, decode, encode
 
-SILENCE_SECONDS = 30 * 60.0  # without a sign of life; one batch of a large model on a small board takes minutes at most
+SILENCE_SECONDS = 30 * 60.0  # without a heartbeat; one batch of a large model on a small board takes minutes at most
 STOP_SECONDS = 10.0  # for a child that was asked to stop, before it is killed
 TICK_SECONDS = 0.5  # between two looks at whether training is still wanted
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """How far the child is."""
+    """The worker's progress."""
 
     fraction: float
     epoch: int
@@ -36,7 +36,7 @@ class Heartbeat:
 
 
 class WorkerProcess:
-    """One training process, started when it is needed. All calls but `end` come from one long-lived thread."""
+    """One training process, started on demand. All calls but `end` must come from one long-lived thread."""
 
     def __init__(self, settings: WorkerSettings, silence_seconds: float = SILENCE_SECONDS) -> None:
         self._settings, self._silence_seconds = settings, silence_seconds
@@ -45,24 +45,24 @@ class WorkerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process to end."""
+        """True if there is a process to end."""
         return self._process is not None
 
     def check(self) -> None:
-        """Raises what a child finds wrong with this device's settings, before any work comes; then ends it again."""
+        """Raise what the worker finds wrong with this device's settings, before there is work; then end it."""
         self._answer(encode("check"), lambda _: True)
         self.end()
 
     def train(self, job: Job, wanted: Callable[[Heartbeat | None], bool]) -> bool:
-        """Trains one round; False if `wanted` said no on the way.
+        """Train one round; return False if `wanted` said no on the way.
 
-        `wanted` is called for each sign of life, and with None now and then. Raises TrainingFailed if the child
+        `wanted` is called for each heartbeat, and with None now and then. Raises TrainingFailed if the child
         crashed, hung or could not train, or the child's own MoonfedError; the next job then gets a new child.
         """
         return self._answer(encode("train", **job.to_document()), wanted) == "trained"
 
     def end(self) -> None:
-        """Kills the child and whatever it started; its files are whole at every moment."""
+        """Kill the worker and everything it started; its files are consistent at every moment."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -94,7 +94,7 @@ class WorkerProcess:
             process.stdin.flush()
 
     def _answer(self, command: bytes, wanted: Callable[[Heartbeat | None], bool]) -> str:
-        """Sends a command and waits for its last message; whatever is raised, the child is ended first.
+        """Send a command and return the final message; kill the worker on any exception.
 
         A child whose answer nobody waited for would give it to the next command. One that failed may have left torch
         or the accelerator in a bad state.
@@ -126,14 +126,14 @@ class WorkerProcess:
                     self.end()
                     return "stopped"
                 raise errors.TrainingFailed(
-                    f"the training process gave no sign of life for {self._silence_seconds:g} seconds and was ended"
+                    f"the training process sent no heartbeat for {self._silence_seconds:g} seconds and was ended"
                 )
             if not stopping and not wanted(Heartbeat(**fields) if kind == "progress" else None):
                 stopping, deadline = True, time.monotonic() + STOP_SECONDS
                 self._send(process, encode("stop"))
 
     def _next_message(self, process: subprocess.Popen[bytes]) -> tuple[str, dict[str, Any]] | None:
-        """The next message, None if there was none for a moment; TrainingFailed if the child has ended."""
+        """Return the next message, None on timeout; raise TrainingFailed if the worker has exited."""
         try:
             line = self._messages.get(timeout=TICK_SECONDS)
         except queue.Empty:

@@ -1,1 +1,1 @@
-"""Where a device's own samples come from: a folder of images, an .npz file, or a function of yours."""
+"""Sources of the device's samples: a folder of images, an .npz file, or a user's function."""

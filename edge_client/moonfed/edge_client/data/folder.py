@@ -28,13 +28,13 @@ class FolderSource:
         self.path = path
 
     def check(self) -> None:
-        """Raises NotFound unless the folder is there, InvalidInput if images cannot be read on this device."""
+        """Raise NotFound unless the folder is there, InvalidInput if images cannot be read on this device."""
         if not self.path.is_dir():
             raise NotFound(f"data is {str(self.path)!r}; there is no such folder")
         require_pillow()
 
     def fingerprint(self) -> str:
-        """Of all files' paths, sizes and times of change."""
+        """Hash all files' paths, sizes and modification times."""
         self.check()
         digest = hashlib.sha256(str(self.path.resolve()).encode())
         for name, file in self._files():
@@ -42,7 +42,7 @@ class FolderSource:
         return digest.hexdigest()
 
     def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
-        """All images that can be read; the others are counted and reported once."""
+        """Read all images that can be decoded; count and log the others once."""
         self.check()
         require_images(spec)
         self._check_names(classes)
@@ -56,7 +56,7 @@ class FolderSource:
             inputs.append(pixels)
             labels.append(classes.index(name))
         if unreadable:
-            log.warning("%d of %d files in %s cannot be read as images and are left out, such as %s",
+            log.warning("%d of %d files in %s cannot be read as images and are ignored, such as %s",
                         len(unreadable), len(unreadable) + len(inputs), self.path, unreadable[0])  # fmt: skip
         if not inputs:
             raise InvalidInput(
@@ -75,14 +75,14 @@ class FolderSource:
         return sorted(entry for entry in self.path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        """Class name and file, in an order that is the same everywhere."""
+        """Return class name and file of each image, in a deterministic order."""
         for folder in self._folders():
             for file in image_files(folder):
                 yield folder.name, file
 
 
 def image_files(folder: Path) -> Iterator[Path]:
-    """All files in a folder and the folders in it but hidden ones, in an order that is the same everywhere."""
+    """Return all image files below a folder except hidden ones, in a deterministic order."""
     for root, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):

@@ -22,15 +22,15 @@ class FunctionSource:
         self.text = text
 
     def check(self) -> None:
-        """Raises InvalidInput unless the function can be imported."""
+        """Raise InvalidInput unless the function can be imported."""
         load_callable("data", self.text)
 
     def fingerprint(self) -> None:
-        """Nobody can know what a function will return."""
+        """Return None: a function's result cannot be known beforehand."""
         return
 
     def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
-        """What the function returns, checked."""
+        """Call the function and check its result."""
         sign()
         result = call_theirs("data", self.text, load_callable("data", self.text), spec, classes)
         if not isinstance(result, tuple) or len(result) != 2:

@@ -20,17 +20,17 @@ class NpzSource:
         self.path = path
 
     def check(self) -> None:
-        """Raises NotFound unless the file is there."""
+        """Raise NotFound unless the file is there."""
         require_file("data", self.path)
 
     def fingerprint(self) -> str:
-        """Of path, size and time of change."""
+        """Hash path, size and modification time."""
         self.check()
         facts = self.path.stat()
         text = f"{self.path.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
-        """The file's samples."""
+        """Return the file's samples."""
         sign()
         return read_npz(self.path, spec, classes)

@@ -20,17 +20,17 @@ class Source(Protocol):
     decodes: bool  # whether reading costs so much that the result is worth a cache on disk
 
     def check(self) -> None:
-        """Raises what is wrong before any bundle is known: InvalidInput, or NotFound."""
+        """Raise InvalidInput or NotFound for what is wrong regardless of the bundle."""
 
     def fingerprint(self) -> str | None:
-        """Changes when the samples do; None if that cannot be known, and they are read anew for each round."""
+        """Return what changes when the samples do; None if unknown: they are then read anew in every round."""
 
     def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
-        """The samples as the bundle wants them; InvalidInput names what does not fit."""
+        """Return the samples in the bundle's form; InvalidInput names what does not fit."""
 
 
 def split(samples: RawSamples, fraction: float) -> tuple[RawSamples, RawSamples]:
-    """Training and holdout samples; `fraction` of all are held out, rounded.
+    """Split into training and holdout samples; `fraction` of all, rounded, are held out.
 
     A sample's content decides, not its place: the split stays when others are added, and copies of one picture end on
     one side (but for one at the border).

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def open_source(text: str) -> Source:
-    """The source that FOLDER, FILE.npz or module:callable names; InvalidInput if it is none of these."""
+    """Return the source that FOLDER, FILE.npz or module:callable names; InvalidInput if it is none of these."""
     path = Path(text)
     if path.suffix == ".npz":
         return NpzSource(path)
@@ -41,7 +41,7 @@ class Reader:
         self._key: str | None = None
 
     def read_if_changed(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples | None:
-        """The samples, or None if they are the ones that the last call returned."""
+        """Return the samples, or None if they have not changed since the last call."""
         fingerprint = self._source.fingerprint()
         key = f"{spec}\0{classes}\0{fingerprint}"
         if fingerprint is not None and key == self._key:
@@ -73,7 +73,7 @@ def _read_cached(file: Path, spec: InputSpec, classes: tuple[str, ...]) -> RawSa
 
 
 def _write_cached(file: Path, samples: RawSamples) -> None:
-    """Keeps the newest decoding only. A full disk costs the cache, not the round."""
+    """Keep the newest decoding only. A full disk costs the cache, not the round."""
     temporary = file.with_name("writing.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

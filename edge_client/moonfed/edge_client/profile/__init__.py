@@ -1,1 +1,1 @@
-"""Profile."""
+"""`moonfed-client profile`: measurements of a bundle on this device."""

@@ -52,7 +52,7 @@ class ProfileSettings:
     threads: int | None = None  # torch's; None: its own choice
     precision: str = "float32"
     memory_format: str | None = None
-    samples: int = 5000  # of the round that is foretold
+    samples: int = 5000  # of the round that is estimated
     batch_size: int | None = None  # None: the bundle's, as for the epochs
     epochs: int | None = None
     max_memory: int | None = None  # bytes
@@ -77,12 +77,12 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most memory that the process held while measuring, in bytes, and what was foretold for as many samples."""
+    """The most memory that the process held while measuring, in bytes, and what was estimated for as many samples."""
 
     host: int
-    foretold_host: int
+    estimated_host: int
     accelerator: int | None  # None on the CPU
-    foretold_accelerator: int | None
+    estimated_accelerator: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Profile:
 
 
 def profile(settings: ProfileSettings, tell: Callable[[str], None] = lambda _: None) -> Profile:
-    """Measures, unless the device cannot take part; the reason is then in the profile.
+    """Measure, unless the device cannot take part; the profile then has the reason.
 
     `tell` hears what is being measured. Raises NotFound, InvalidInput or Corrupt if there is no sound bundle.
     """
@@ -148,7 +148,7 @@ def profile(settings: ProfileSettings, tell: Callable[[str], None] = lambda _: N
 
 
 def child_memory() -> int:
-    """Bytes that the training child of `moonfed-client run` holds when it begins, which is less than we do."""
+    """Return the bytes that a fresh training worker of `moonfed-client run` holds; this process holds more."""
     return int(subprocess.run([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, check=True).stdout)
 
 
@@ -179,7 +179,7 @@ def _need(found: Profile, settings: ProfileSettings, samples: int, runtime: int)
 
 
 def require_enough_samples(manifest: Manifest, samples: int) -> None:
-    """Raises InvalidInput if the plan needs more samples."""
+    """Raise InvalidInput if the plan needs more samples."""
     least = max(1, manifest.plan.minimum_samples)
     if samples < least:
         raise InvalidInput(f"samples is {samples}; the plan needs at least {least}")
@@ -218,7 +218,7 @@ def _measure(
 
 
 def _begun_plan(bundle: Bundle, settings: ProfileSettings, directory: Path) -> Plan:
-    """The bundle's plan in a round with all previous models, which are the initial one."""
+    """Return the bundle's plan in a round with all previous models, which are the initial one."""
     for name in (PLAN_FILE, WEIGHTS_FILE):
         (directory / name).write_bytes(bundle.contents[name])
     specs = bundle.manifest.tensors
@@ -264,7 +264,7 @@ def _peak(accelerator: str, need: Need) -> Peak:
     on_cuda = accelerator == "cuda"
     return Peak(
         host=peak_memory(),
-        foretold_host=need.host_bytes,
+        estimated_host=need.host_bytes,
         accelerator=torch.cuda.max_memory_reserved() if on_cuda else None,
-        foretold_accelerator=need.accelerator_bytes if on_cuda else None,
+        estimated_accelerator=need.accelerator_bytes if on_cuda else None,
     )

@@ -13,7 +13,7 @@ from moonfed.sizes import human
 
 
 def print_profile(found: Profile, *, as_json: bool) -> None:
-    """Prints what was found; raises the reason, if there is one that the device cannot take part."""
+    """Print the profile; raise the reason if the device cannot take part."""
     if as_json:
         print_json(profile_document(found))
     else:
@@ -24,12 +24,12 @@ def print_profile(found: Profile, *, as_json: bool) -> None:
 
 
 def print_progress(text: str) -> None:
-    """On standard error, where it does not mix with the result."""
+    """Print to standard error, apart from the result."""
     print(f"{text} …", file=sys.stderr, flush=True)
 
 
 def profile_document(found: Profile) -> dict[str, Any]:
-    """As JSON values; bytes and seconds. What was not measured is null."""
+    """Return JSON values in bytes and seconds; null for what was not measured."""
     return {
         "can_take_part": found.refusal is None,
         "reason": str(found.refusal) if found.refusal else "",
@@ -65,10 +65,10 @@ def _memory_document(found: Profile) -> dict[str, Any]:
         "available": found.available.host if found.available else None,
         "available_on_accelerator": found.available.accelerator if found.available else None,
         "max_memory": found.limit,
-        "measured": None if peak is None else {"peak": peak.host, "foretold": peak.foretold_host},
+        "measured": None if peak is None else {"peak": peak.host, "estimated": peak.estimated_host},
         "measured_on_accelerator": None
         if peak is None or peak.accelerator is None
-        else {"peak": peak.accelerator, "foretold": peak.foretold_accelerator},
+        else {"peak": peak.accelerator, "estimated": peak.estimated_accelerator},
     }
 
 
@@ -77,7 +77,7 @@ def _need_document(need: Need | None) -> dict[str, Any] | None:
 
 
 def profile_lines(found: Profile) -> list[str]:
-    """A readable table."""
+    """Return a readable table."""
     rows = [*_who(found), *_times(found), *_memory(found)]
     width = max(len(name) for name, _ in rows)
     return [f"{name.ljust(width)}  {value}".rstrip() for name, value in rows]
@@ -117,10 +117,10 @@ def _memory(found: Profile) -> Iterator[tuple[str, str]]:
         given = f"; --max-memory {human(found.limit)}" if found.limit is not None else ""
         yield "memory available", f"{human(found.available.host)}{there}{given}"
     if found.peak is not None:
-        yield "memory measured", f"{human(found.peak.host)} at most; foretold {human(found.peak.foretold_host)}"
-        if found.peak.accelerator is not None and found.peak.foretold_accelerator is not None:
-            foretold = human(found.peak.foretold_accelerator)
-            yield "on the accelerator", f"{human(found.peak.accelerator)} at most; foretold {foretold}"
+        yield "memory measured", f"{human(found.peak.host)} at most; estimated {human(found.peak.estimated_host)}"
+        if found.peak.accelerator is not None and found.peak.estimated_accelerator is not None:
+            estimated = human(found.peak.estimated_accelerator)
+            yield "on the accelerator", f"{human(found.peak.accelerator)} at most; estimated {estimated}"
     yield "can take part", "no" if found.refusal else "yes"
 
 
@@ -129,7 +129,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Such as 12 s, 3.5 min, 2.1 h."""
+    """Format seconds, such as 12 s, 3.5 min, 2.1 h."""
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

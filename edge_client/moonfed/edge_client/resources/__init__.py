@@ -1,1 +1,1 @@
-"""Resources."""
+"""The device's hardware and memory, and what a round needs of them."""

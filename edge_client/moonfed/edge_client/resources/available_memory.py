@@ -21,7 +21,7 @@ class Available:
 
 
 def available_memory(accelerator: str) -> Available:
-    """What a round of local training can have on `cpu` or `cuda`; torch is imported for the latter only."""
+    """Return the memory available to local training on `cpu` or `cuda`; only the latter imports torch."""
     host = host_available()
     if accelerator == "cpu":
         return Available(host=host)
@@ -34,7 +34,7 @@ def available_memory(accelerator: str) -> Available:
 
 
 def host_available(root: Path = ROOT) -> int | None:
-    """Bytes of host memory, those that this process holds included.
+    """Return the available bytes of host memory, including those that this process holds.
 
     The least of MemAvailable and what the limits of the process's control groups (cgroup v2) leave. Pages of files
     count as available, as Linux's own estimate has them; so of what the process holds only the rest is added.
@@ -44,12 +44,12 @@ def host_available(root: Path = ROOT) -> int | None:
 
 
 def resident_memory(root: Path = ROOT) -> int:
-    """Bytes that this process holds of the memory now, libraries included; 0 if the system does not tell."""
+    """Return this process's resident bytes, libraries included; 0 if unknown."""
     return held_memory(root, "VmRSS")
 
 
 def peak_memory(root: Path = ROOT) -> int:
-    """The most bytes that this process has held so far; 0 if the system does not tell.
+    """Return the most bytes that this process has held so far; 0 if the system does not tell.
 
     Unlike getrusage's figure, it begins with this program, not with the process that started it.
     """
@@ -57,17 +57,17 @@ def peak_memory(root: Path = ROOT) -> int:
 
 
 def held_memory(root: Path, kind: str) -> int:
-    """One of the sizes in /proc/self/status; 0 if there is none."""
+    """Return one of the sizes in /proc/self/status; 0 if there is none."""
     return fields(root / "proc/self/status").get(kind, 0)
 
 
 def total_memory(root: Path = ROOT) -> int | None:
-    """Bytes that the machine has."""
+    """Return the machine's memory in bytes."""
     return fields(root / "proc/meminfo").get("MemTotal") or _all_pages(root)
 
 
 def fields(file: Path) -> dict[str, int]:
-    """The sizes in a file of lines such as `MemTotal:  8000 kB`, in bytes; nothing if there is no such file."""
+    """Return the sizes in a file of lines such as `MemTotal:  8000 kB`, in bytes; nothing if there is no such file."""
     try:
         lines = file.read_text().splitlines()
     except OSError:
@@ -90,7 +90,7 @@ def _all_pages(root: Path) -> int | None:
 
 
 def _group_rooms(root: Path) -> Iterator[int]:
-    """What each limit leaves, from the process's own control group up to the root of those that it can see."""
+    """Return what each cgroup limit leaves, from the process's own group up to the topmost visible one."""
     mount = root / "sys/fs/cgroup"
     group = _own_group(root)
     while group is not None:
@@ -102,7 +102,7 @@ def _group_rooms(root: Path) -> Iterator[int]:
 
 
 def _own_group(root: Path) -> Path | None:
-    """Relative to the mount; None without cgroup v2, whose line is the one that begins with 0::."""
+    """Return the group's path relative to the mount; None without cgroup v2, whose line begins with 0::."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -111,7 +111,7 @@ def _own_group(root: Path) -> Path | None:
 
 
 def _number(file: Path) -> int | None:
-    """The number in a file; None if it says `max`, or is not there."""
+    """Return the number in a file; None if it says `max`, or is not there."""
     try:
         text = file.read_text().strip()
     except OSError:
@@ -120,7 +120,7 @@ def _number(file: Path) -> int | None:
 
 
 def _file_pages(stat: Path) -> int:
-    """Bytes of a control group that the kernel takes back when others need them."""
+    """Return a cgroup's bytes of page cache, which the kernel can reclaim."""
     try:
         pairs = (line.split() for line in stat.read_text().splitlines())
     except OSError:

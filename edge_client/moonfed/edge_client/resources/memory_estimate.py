@@ -55,12 +55,12 @@ class Need:
         return self.host_bytes + self.accelerator_bytes
 
     def parts(self) -> dict[str, int]:
-        """Bytes by what they are for, wherever they lie."""
+        """Return bytes by purpose, on either device."""
         names = dict.fromkeys([*self.host, *self.accelerator])
         return {name: self.host.get(name, 0) + self.accelerator.get(name, 0) for name in names}
 
     def placed(self, available: Available) -> Need:
-        """What is needed once it is decided what lies where, as `Memory.place` does.
+        """Return the need with data and references placed as `Memory.place` does.
 
         Samples that do not fit on the accelerator are in host memory already; references go there, or are not kept.
         """
@@ -89,7 +89,7 @@ def round_bytes(
     accelerator: str = "cpu",
     runtime: int = 0,
 ) -> Need:
-    """An upper bound of what one round takes, seldom twice of it.
+    """Return an upper bound of what one round takes, seldom twice of it.
 
     `batch_size`, `epochs`, `views`: the assignment's. `held_out`: samples that only evaluate. `precision`: of
     moonfed.plan.PRECISIONS; the lower two keep copies of the weights beside the float32 ones. `runtime`: bytes that the
@@ -122,20 +122,20 @@ def round_bytes(
 
 
 def sample_bytes(manifest: Manifest) -> int:
-    """One raw sample with its label."""
+    """Return the bytes of one raw sample with its label."""
     value = 1 if manifest.input.kind == "image" else FLOAT
     return prod(manifest.input.shape) * value + LABEL
 
 
 def reference_bytes(manifest: Manifest) -> int:
-    """What one sample's references take at most: 1 + k representations of width D; 0 for a method without any."""
+    """Return the most bytes of one sample's references: 1 + k representations of width D; 0 without any."""
     if manifest.plan.frozen_encoders == 0:
         return 0
     return manifest.plan.frozen_encoders * representation_width(manifest) * FLOAT
 
 
 def representation_width(manifest: Manifest) -> int:
-    """D, or an upper bound of it.
+    """Return D, or an upper bound of it.
 
     Prototypes and class means are [C, D]; else the output layer's weight tells, if it is a matrix [C, D]. What else an
     output layer may be, the backward pass needs its input, so D is at most what a step keeps of each sample.
@@ -149,7 +149,7 @@ def representation_width(manifest: Manifest) -> int:
 
 
 def _anchors(manifest: Manifest) -> int:
-    """Copies of the trained parameters that a method may make beside what it received; the manifest does not say.
+    """Return the copies of the parameters that a method may hold besides those received.
 
     SCAFFOLD keeps where the round began; FedProx does, and sums two gradients. A method that has neither coefficients
     nor roles, such as FedAvg, keeps nothing.
@@ -160,7 +160,7 @@ def _anchors(manifest: Manifest) -> int:
 
 
 def _copies(manifest: Manifest, epochs: int, views: int) -> int:
-    """Of the data, whose references are kept: one without augmentation, else the views; none if no epoch comes back."""
+    """Return how many copies of the data keep references: one without augmentation, else the views, or none."""
     copies = views if manifest.augmentation != "none" else 1
     return copies if copies < epochs else 0
 
@@ -174,7 +174,7 @@ def _roles_bytes(roles: Roles) -> int:
 
 
 def require_fits(need: Need, available: Available, limit: int | None) -> None:
-    """Raises ResourceExhausted, saying what is needed and what there is, if a round must not be begun.
+    """Raise ResourceExhausted, with both sizes, if a round would not fit.
 
     `limit`: what the device gives to local training, on host and accelerator together; None: all that is available.
     """

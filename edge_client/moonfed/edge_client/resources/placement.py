@@ -22,7 +22,7 @@ class Memory:
     accelerator: int | None = None  # None: there is none, the CPU computes
 
     def place(self, size: int, before: int = 0) -> Placement:
-        """Where something of that size lies; `before`: bytes that the accelerator has been given of this memory."""
+        """Return where data of a size go; `before`: bytes of the accelerator's memory that are taken already."""
         if self.accelerator is not None and 2 * (before + size) <= self.accelerator:
             return Placement.ACCELERATOR
         return Placement.HOST if self.host is None or 2 * size <= self.host else Placement.STEP

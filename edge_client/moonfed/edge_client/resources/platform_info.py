@@ -21,7 +21,7 @@ _CUDA = re.compile(r"^cuda\b[^=]*=\s*['\"]([\d.]+)['\"]", re.MULTILINE)
 
 
 def hardware(root: Path = ROOT) -> dict[str, str]:
-    """What the machine is, by name; what cannot be known is left out.
+    """Describe the machine by name; omit what is unknown.
 
     `memory` is in bytes. `gpu`: the models' names with commas between them, of a Jetson the board's. `jetpack`: its
     version, or else the release of Jetson Linux that it consists of, such as `L4T 36.4.3`.
@@ -39,23 +39,23 @@ def hardware(root: Path = ROOT) -> dict[str, str]:
 
 
 def cuda_of_torch(package: Path) -> str:
-    """The CUDA toolkit's version that the torch in this folder was built with; empty for one without CUDA."""
+    """Return the CUDA toolkit's version that the torch in this folder was built with; empty for one without CUDA."""
     return _search(_CUDA, package / "version.py")
 
 
 def printable(text: str) -> str:
-    """In one line, without what no terminal shows, and no longer than a coordinator takes."""
+    """Return one printable line, no longer than the coordinator accepts."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:LONGEST].rstrip()
 
 
 def _system(root: Path) -> str:
-    """The distribution's name, else the kernel's."""
+    """Return the distribution's name, else the kernel's."""
     named = re.search(r'^PRETTY_NAME="?([^"\n]+)', _read(root / "etc/os-release"), re.MULTILINE)
     return named[1] if named else f"{platform.system()} {platform.release()}"
 
 
 def _processor(root: Path) -> str:
-    """Its model's name; a board's, where the processor has none, as on most of those with ARM."""
+    """Return the processor's model, or the board's where it has none, as on most ARM boards."""
     named = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
     return named[1] if named else _board(root)
 
@@ -65,7 +65,7 @@ def _board(root: Path) -> str:
 
 
 def _gpus(root: Path) -> Iterator[str]:
-    """Of discrete GPUs; a Jetson's is part of its board, which has the name."""
+    """Return the names of discrete GPUs; a Jetson's GPU is part of its board."""
     files = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
     names = [named[1].strip() for file in files if (named := re.search(r"^Model:\s*(.+)$", _read(file), re.MULTILINE))]
     if names:
@@ -75,7 +75,7 @@ def _gpus(root: Path) -> Iterator[str]:
 
 
 def _jetpack(root: Path) -> str:
-    """Where Jetson Linux is, the version of the package that stands for all of JetPack, if it is installed."""
+    """Return the version of JetPack's metapackage on Jetson Linux, if it is installed."""
     release = _l4t(root)
     return (_installed_version(root, "nvidia-jetpack") or f"L4T {release}") if release else ""
 
@@ -86,7 +86,7 @@ def _l4t(root: Path) -> str:
 
 
 def _installed_version(root: Path, package: str) -> str:
-    """Of a Debian package; empty if it is not installed, or only known. Read line by line: the file has megabytes."""
+    """Return a Debian package's version if it is installed; reads line by line, since the file has megabytes."""
     fields: dict[str, str] = {}
     with suppress(OSError), (root / "var/lib/dpkg/status").open(errors="replace") as lines:
         for line in lines:
@@ -104,7 +104,7 @@ def _search(pattern: re.Pattern[str], file: Path) -> str:
 
 
 def _read(file: Path) -> str:
-    """A file's text; none if it cannot be read."""
+    """Return a file's text; none if it cannot be read."""
     try:
         return file.read_text(errors="replace")
     except OSError:

@@ -1,1 +1,1 @@
-"""State."""
+"""The device's state on disk: rounds, finished models, garbage collection."""

@@ -46,7 +46,7 @@ class Finished:
         return self.directory / MODEL_FILE
 
     def read_manifest(self) -> Manifest:
-        """The run's manifest, after all three files were checked; raises Corrupt."""
+        """Return the run's manifest, after all three files were checked; raises Corrupt."""
         content = (self.directory / MANIFEST_FILE).read_bytes()
         self._require(ref_of_bytes(content) == self.manifest, MANIFEST_FILE)
         manifest = Manifest.from_bytes(content)
@@ -62,7 +62,7 @@ class Finished:
 def keep_finished(
     root: Path, run: str, rounds: int, *, manifest: BlobRef, model: BlobRef, files: dict[str, Path]
 ) -> Finished:
-    """Keeps a run's checked files, which must lie on the same file system; only the newest runs' remain.
+    """Keep a run's checked files, which must lie on the same file system; only the newest runs' remain.
 
     `files`: by `MANIFEST_FILE`, `PLAN_FILE` and `MODEL_FILE`. `root` is STATE/finished.
     """
@@ -78,12 +78,12 @@ def keep_finished(
 
 
 def finished_models(root: Path) -> list[Finished]:
-    """All that are kept in STATE/finished, the one fetched last first; what is damaged is passed over."""
+    """Return the models kept in STATE/finished, newest first; skip damaged ones."""
     return [finished for file in _newest_first(root) if (finished := _read(file))]
 
 
 def find_finished(root: Path, run: str = "") -> Finished:
-    """The newest finished model, or that of a run; a newer one that is damaged is warned of.
+    """Return the newest finished model, or a run's; warn of a newer one that is damaged.
 
     Raises NotFound, naming those that are there, or Corrupt if all that could answer are damaged.
     """
@@ -104,13 +104,13 @@ def find_finished(root: Path, run: str = "") -> Finished:
 
 
 def _newest_first(root: Path) -> list[Path]:
-    """The facts of all that are kept, damaged ones included."""
+    """Return the facts of all kept models, newest first, damaged ones included."""
     files = [file for file in root.glob(f"*/{FACTS_FILE}") if not file.parent.name.startswith(".")]
     return sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
 
 
 def tidy_finished(root: Path) -> None:
-    """Removes what a killed process left half-written."""
+    """Remove what a killed process left half-written."""
     for leftover in root.glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -134,7 +134,7 @@ def _document(ref: BlobRef) -> dict[str, object]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name for a file that never changes, or a copy where the file system has no such thing."""
+    """Hard-link a file that never changes, or copy it where the file system cannot."""
     try:
         os.link(source, target)
     except OSError:

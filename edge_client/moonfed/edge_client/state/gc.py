@@ -20,13 +20,13 @@ BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; the ones used long
 
 
 def kept_runs(runs: Path) -> list[str]:
-    """The runs of which this device keeps state, the ones used last first, at most `RUNS_NAMED`."""
+    """Return the runs of which this device keeps state, most recently used first, at most `RUNS_NAMED`."""
     found = [path for path in runs.glob("*") if RUN_ID.fullmatch(path.name)]
     return [path.name for path in _newest_first(found)[:RUNS_NAMED]]
 
 
 def drop_run(runs: Path, run: str, blobs: Path) -> None:
-    """Removes what a run left in STATE/runs, and the manifests and plans in STATE/blobs that no other run has."""
+    """Remove a run's files in STATE/runs, and the manifests and plans that no other run uses."""
     shutil.rmtree(run_directory(runs, run), ignore_errors=True)
     used: set[str] = set()
     for directory in runs.glob("*"):
@@ -38,14 +38,14 @@ def drop_run(runs: Path, run: str, blobs: Path) -> None:
 
 
 def _plans(manifest_file: Path) -> list[str]:
-    """The plan that a stored manifest names."""
+    """Return the plan that a stored manifest names."""
     with suppress(OSError, InvalidInput):  # it was tidied away, or is damaged
         return [Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE].sha256]
     return []
 
 
 def tidy(runs: Path, blobs: Path) -> None:
-    """Removes what a killed process left half-written in STATE/runs, and the runs and blobs used longest ago.
+    """Remove half-written files in STATE/runs, and the least recently used runs and blobs.
 
     Not while the child trains: what it writes is half-written, too.
     """
@@ -66,7 +66,7 @@ def _newest_first(paths: Iterable[Path]) -> list[Path]:
 
 
 def _changed(path: Path) -> int:
-    """In nanoseconds; 0 for what another thread has just removed."""
+    """Return the modification time in nanoseconds; 0 if another thread has just removed the file."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:

@@ -58,7 +58,7 @@ class StoredRound:
     update: Update
 
     def file(self, role: str) -> Path:
-        """One role's tensors, safetensors."""
+        """Return one role's safetensors file."""
         return self.directory / f"{role}.safetensors"
 
     @property
@@ -74,7 +74,7 @@ class StoredRound:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Orders the rounds of a run."""
+        """Order the rounds of a run."""
         return self.round, self.attempt
 
 
@@ -82,25 +82,25 @@ class RunState:
     """What one run left on this device. What another run of the same name left is never used."""
 
     def __init__(self, root: Path, run: str, *, manifest: str, seed: int) -> None:
-        """`root` is STATE/runs, `manifest` the sha256; InvalidInput for a run id that is no plain file name."""
+        """`root`: STATE/runs; `manifest`: its sha256. Raise InvalidInput for a run id that is not a plain file name."""
         self.directory = run_directory(root, run)
         self._identity = (manifest, seed)
 
     def find(self, round_number: int, attempt: int, assignment: str) -> StoredRound | None:
-        """What was trained for that round and exactly that assignment, given its digest, if it is whole."""
+        """Return the intact update of exactly that assignment, given its digest; None if there is none."""
         stored = self._at((round_number, attempt))
         if stored is None or stored.update.assignment != assignment:
             return None
         return stored if _is_whole(stored, [*stored.update.blobs, *stored.update.kept]) else None
 
     def previous(self, round_number: int, attempt: int, count: int) -> list[StoredRound]:
-        """The newest `count` models trained before that round and attempt, newest first, counted or not."""
+        """Return the newest `count` models trained before a round and attempt, newest first, counted or not."""
         before = (round_number, attempt)
         earlier = (stored for stored in self._stored() if stored.place < before and _is_whole(stored, [MODEL]))
         return list(islice(earlier, count))
 
     def device_state(self, round_number: int, attempt: int, roles: Collection[str]) -> dict[str, Path]:
-        """The files of the device state that a counted round left, by role; round 0 left none.
+        """Return the files of the device state that a counted round left, by role; round 0 left none.
 
         A state that was lost or damaged counts as none, all of it, with a warning.
         """
@@ -109,12 +109,12 @@ class RunState:
         stored = self._at((round_number, attempt))
         if stored is not None and _is_whole(stored, roles):
             return {role: stored.file(role) for role in roles}
-        log.warning("this device's state of round %d (attempt %d) is lost; it begins anew", round_number, attempt)
+        log.warning("this device's state of round %d (attempt %d) is lost; starting from none", round_number, attempt)
         return {}
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A directory for files on their way; it is gone afterwards, or after a kill when the device tidies up."""
+        """Provide a temporary directory; garbage collection removes what a kill leaves."""
         directory = self.directory / ".scratch"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
@@ -124,7 +124,7 @@ class RunState:
             shutil.rmtree(directory, ignore_errors=True)
 
     def forget_others(self, round_number: int, attempt: int) -> None:
-        """Drops what another run of the same name left, and what claims to lie ahead of the assigned round."""
+        """Delete what another run of the same name left, and rounds after the assigned one."""
         for stored in read_rounds(self.directory):
             if not self._owns(stored) or stored.place > (round_number, attempt):
                 log.warning("dropping %s: it belongs to another run of that name", stored.directory)
@@ -144,7 +144,7 @@ class RunState:
         keep: int,
         counted: tuple[int, int] = (0, 0),
     ) -> StoredRound:
-        """Stores durably what a round left, each role's file written by its function.
+        """Store a round's results durably; a function per role writes the file.
 
         `kept`: the roles that stay on the device. Only the newest `keep` rounds of the run remain, and `counted`, the
         place of the round whose device state still counts until the coordinator names another.
@@ -171,7 +171,7 @@ class RunState:
         return StoredRound(directory, round_number, attempt, update)
 
     def _stored(self) -> list[StoredRound]:
-        """This run's, newest first."""
+        """Return this run's stored rounds, newest first."""
         owned = [stored for stored in read_rounds(self.directory) if self._owns(stored)]
         return sorted(owned, key=lambda stored: stored.place, reverse=True)
 
@@ -183,7 +183,7 @@ class RunState:
 
 
 def run_directory(root: Path, run: str) -> Path:
-    """Where something of that run lies; InvalidInput for a run id that is no plain file name."""
+    """Return a run's directory; raise InvalidInput for a run id that is not a plain file name."""
     if not RUN_ID.fullmatch(run):
         raise InvalidInput(
             f"run is {run!r}; it must be 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
@@ -192,7 +192,7 @@ def run_directory(root: Path, run: str) -> Path:
 
 
 def newest_samples(runs: Path) -> int:
-    """How many samples this device trained on last, in whatever run; 0 if it never did."""
+    """Return how many samples this device trained on last, in any run; 0 if it never did."""
     newest, samples = 0, 0
     with suppress(OSError):  # the child removes old rounds meanwhile
         for file in runs.glob(f"*/*/{UPDATE_FILE}"):
@@ -205,7 +205,7 @@ def newest_samples(runs: Path) -> int:
 
 @contextmanager
 def writing(state: Path) -> Iterator[None]:
-    """Says in one sentence that the state directory cannot be written, and why."""
+    """Report in one sentence that the state directory cannot be written, and why."""
     try:
         yield
     except OSError as error:
@@ -213,7 +213,7 @@ def writing(state: Path) -> Iterator[None]:
 
 
 def read_rounds(run: Path) -> Iterator[StoredRound]:
-    """All directories that can be read; others are skipped with a warning."""
+    """Return all readable round directories; log and skip the others."""
     for directory in run.iterdir() if run.is_dir() else ():
         match = _ROUND.fullmatch(directory.name)
         update = _read_update(directory) if match else None

@@ -1,1 +1,1 @@
-"""Training."""
+"""Local training on the plan interface: batches, randomness, budgets, CUDA graphs."""

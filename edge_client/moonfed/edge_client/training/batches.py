@@ -1,4 +1,4 @@
-"""What a round's steps are fed with: samples, draws and references, batch by batch, in the same buffers.
+"""Batches of samples, draws and references, in buffers that stay at the same addresses.
 
 Legend: N samples, B a batch's samples, R random draws per sample, j previous models at hand, D width of a
 representation.
@@ -39,7 +39,7 @@ class BatchFeed:
         sign: Callable[[], None],
         in_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`memory`: what was free before the data were placed. `sign` is called for every bit of work done.
+        """`memory`: free memory before the data were placed. `sign` is called after every unit of work.
 
         `in_time`: whether the round has seconds left; references are not computed beyond them.
         """
@@ -55,7 +55,7 @@ class BatchFeed:
         return self._batch
 
     def begin(self, epoch: int, batches: torch.Tensor) -> None:
-        """Before an epoch, counted from 1, of batches [steps, B] on the CPU; may compute references first."""
+        """Begin an epoch, counted from 1, of batches [steps, B] on the CPU; may compute references first."""
         draws, references = self._copies.of(epoch)
         sources = Batch(inputs=self._data.inputs, labels=self._data.labels, references=references, draws=draws)
         if self._batch is None:
@@ -66,7 +66,7 @@ class BatchFeed:
         self._fetched.begin([pair for pair in pairs if pair[0].device != pair[1].device], batches)
 
     def fill(self) -> None:
-        """Puts the epoch's next batch into the buffers."""
+        """Copy the epoch's next batch into the buffers."""
         self._resident.fill()
         self._fetched.fill()
 
@@ -100,7 +100,7 @@ class _AugmentedCopies:
         self._come_back = steps * min(batch_size, samples) > self._count * samples
 
     def of(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draws and references for an epoch, counted from 1; references are empty if the step is to compute them."""
+        """Return an epoch's draws and references; references are empty if the step computes them."""
         if self._per_sample and not self._settings.training.views:
             return self._draws(epoch), torch.empty(len(self._data), 0)
         view = (epoch - 1) % self._settings.training.views if self._per_sample else 0
@@ -120,7 +120,7 @@ class _AugmentedCopies:
         return uploaded(draws, self._device)
 
     def _home(self, size: int) -> torch.device | None:
-        """Where references of that many bytes lie, and those of the views to come; None leaves them to the step."""
+        """Return the device for references of `size` bytes per view; None leaves them to the step."""
         place = self._memory.place(self._count * size, self._data.bytes_on(self._device))
         return {Placement.ACCELERATOR: self._device, Placement.HOST: torch.device("cpu"), Placement.STEP: None}[place]
 
@@ -134,7 +134,7 @@ def compute_references(
     home: Callable[[int], torch.device | None] = lambda _: torch.device("cpu"),
     in_time: Callable[[], bool] = lambda: True,
 ) -> torch.Tensor:
-    """The references of all samples [N, …]; [N, 0] if this round's objective needs none, or they have no home.
+    """Return all samples' references [N, …]; [N, 0] if the objective needs none or they have no place.
 
     `home`: where references of so many bytes are to lie, or None. `in_time`: whether to go on; [N, 0] if it said no.
     """

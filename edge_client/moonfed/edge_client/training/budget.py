@@ -1,4 +1,4 @@
-"""How much of a round a device does: all its steps, or as many as its budget of seconds allows, one at least."""
+"""The budget of a round: all its steps, or as many as fit in its seconds, at least one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 
 class Budget:
-    """A round's steps, counted, and its seconds, by a clock."""
+    """Steps and seconds spent in a round."""
 
     def __init__(
         self, steps: int, seconds: float | None, clock: Callable[[], float], started: float | None = None
     ) -> None:
-        """`steps`: those to take. `seconds`: that the round may last; None: as long as it takes.
+        """Limit a round to `steps`, and to `seconds` unless that is None.
 
         `started`: when the seconds began to run, by the clock; now by default.
         """
@@ -20,17 +20,17 @@ class Budget:
         self._started = clock() if started is None else started
 
     def allows_step(self) -> bool:
-        """Whether another step is to be taken."""
+        """Return whether to take another step."""
         return self.taken == 0 or (self.taken < self.steps and self.in_time())
 
     def in_time(self) -> bool:
-        """Whether there are seconds left."""
+        """Return whether there are seconds left."""
         return self._spent() < 1
 
     def fraction(self) -> float:
-        """Of the round's steps or of its seconds, whichever is nearer to its end, 0 to 1."""
+        """Return the spent fraction of the steps or of the seconds, whichever is larger, 0 to 1."""
         return min(1.0, max(self.taken / self.steps, self._spent()))
 
     def _spent(self) -> float:
-        """Of the seconds; there is no need to look at the clock where none are counted."""
+        """Return the spent fraction of the seconds, without reading the clock if there is no limit."""
         return 0.0 if self._seconds is None else (self._clock() - self._started) / self._seconds

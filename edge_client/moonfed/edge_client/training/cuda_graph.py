@@ -43,14 +43,14 @@ class StepCapture:
         self._failed = False
 
     def rehearse(self, run: Run) -> None:
-        """Executes a step, and looks whether it can be captured."""
+        """Execute a step and find out whether it can be captured."""
         if self._failed:
             run()
         elif reason := self._rehearse(run):
             self._fail(reason)
 
     def captured(self, run: Run) -> Run:
-        """What replays the step, or, if it cannot be captured, the step itself; either is still to be executed."""
+        """Return the step's replay, or the step itself if it cannot be captured; neither has been executed."""
         if self._failed:
             return run
         try:
@@ -73,7 +73,7 @@ class Launcher:
         self._launched = 0
 
     def __call__(self) -> None:
-        """Launches the next step."""
+        """Launch the next step."""
         self._launched += 1
         if self._graphs is not None and self._launched == WARM_UP + 1:
             self._run = self._graphs.captured(self._run)
@@ -86,7 +86,7 @@ class Launcher:
 
 
 def launcher(run: Run, steps: int, device: torch.device, graphs: StepCapture | None, timed: bool) -> Launcher:
-    """For a round of so many steps; `timed`: whether its seconds count. Graphs and pace are CUDA's."""
+    """Return a launcher for `steps` steps; `timed`: whether there is a time limit. Capture needs CUDA."""
     if device.type != "cuda":
         return Launcher(run)
     return Launcher(run, graphs if steps >= WORTHWHILE else None, LaunchLimiter() if timed else None)
@@ -100,7 +100,7 @@ class LaunchLimiter:
         self._steps = 0
 
     def keep(self) -> None:
-        """After a step was launched: waits until the accelerator is less than AHEAD steps behind."""
+        """Wait, after a launch, until the accelerator is less than AHEAD steps behind."""
         self._events[self._steps % AHEAD].record()
         self._steps += 1
         self._events[self._steps % AHEAD].synchronize()
@@ -108,7 +108,7 @@ class LaunchLimiter:
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """Queues what happens inside on a stream of the round's own: the default one cannot be captured."""
+    """Run the body on the round's own stream: the default stream cannot be captured."""
     if device.type != "cuda":
         yield
         return
@@ -123,12 +123,12 @@ def own_stream(device: torch.device) -> Iterator[None]:
 
 @functools.cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Always the same one, because torch keeps freed memory for the stream that used it."""
+    """Return the one stream of the process: torch keeps freed memory for the stream that used it."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def capture_on_cuda(run: Run) -> Run:
-    """Captures a step in a CUDA graph, on the current stream; the random numbers in it are new in each replay."""
+    """Capture a step in a CUDA graph on the current stream; each replay draws new random numbers."""
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
@@ -141,7 +141,7 @@ def capture_on_cuda(run: Run) -> Run:
 
 
 def _leave_capture() -> None:
-    """Makes a whole capture after a broken one: some versions of torch else take the random generator for captured."""
+    """Make a trivial capture after a broken one; else some versions of torch keep the generator captured."""
     with suppress(RuntimeError):  # then it was the capturing itself that does not work here
         graph, scrap = torch.cuda.CUDAGraph(), torch.zeros((), device="cuda")
         graph.capture_begin()
@@ -150,7 +150,7 @@ def _leave_capture() -> None:
 
 
 def rehearse_on_cuda(run: Run) -> str:
-    """Executes a step while torch tells when the host has to wait for the accelerator, as in `.item()`."""
+    """Execute a step while torch reports every wait of the host for the accelerator, as in `.item()`."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -164,7 +164,7 @@ def rehearse_on_cuda(run: Run) -> str:
 
 
 def _first_reason(error: BaseException) -> str:
-    """One line of what broke first: ending a capture that is broken fails as well. The plan's errors are sentences."""
+    """Return the first error's line: ending a broken capture fails as well."""
     chain = [error]
     while chain[-1].__context__ is not None:
         chain.append(chain[-1].__context__)

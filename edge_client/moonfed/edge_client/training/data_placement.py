@@ -1,7 +1,6 @@
-"""Where a round's data lie: on the accelerator if they fit in half of its free memory, else in host memory.
+"""Placement of a round's data: on the accelerator if they fit in half of its free memory, else in host memory.
 
-References that take more than half of what is free there as well are left to the step. All of it follows from sizes,
-and is decided once per round.
+References that exceed half of the free host memory too are computed by each step. Decided once per round, by size only.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ class Samples:
         return int(self.labels.shape[0])
 
     def to(self, device: str | torch.device) -> Samples:
-        """The same samples on `cpu` or `cuda`."""
+        """Return the samples moved to `cpu` or `cuda`."""
         return Samples(inputs=self.inputs.to(device), labels=self.labels.to(device))
 
     @property
     def device(self) -> torch.device:
-        """Where they lie."""
+        """Where the samples are."""
         return self.labels.device
 
     def bytes_on(self, device: torch.device) -> int:
-        """What they take of that device's memory."""
+        """Return the bytes that the samples take of a device's memory."""
         return self.inputs.nbytes + self.labels.nbytes if self.device.type == device.type else 0
 
 
 def free_memory(device: torch.device, held: int = 0) -> Memory:
-    """What is free now; `held`: bytes on the accelerator that the round's own data take already."""
+    """Return the free memory; `held`: bytes of the accelerator that the round's own data occupy."""
     if device.type != "cuda":
         return Memory(host=_host_memory())
     free, _ = torch.cuda.mem_get_info(device)
@@ -62,7 +61,7 @@ class DataPlacement:
         self._moved: Samples | None = None
 
     def of(self, data: Samples) -> Samples:
-        """The samples where the next round is to find them; `data`, in host memory, are one object while they last."""
+        """Return the samples where the next round finds them; `data` must be one object while they stay the same."""
         if self._moved is not None and self._source is data:
             return self._moved
         self._source = self._moved = None  # not the old and the new there at once

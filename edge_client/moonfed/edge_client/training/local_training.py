@@ -25,12 +25,12 @@ Model = Sequence[torch.Tensor]  # tensors in the manifest's order
 
 
 class Stopped(Exception):
-    """A progress callback raises it to end local training early; nothing of the round is kept."""
+    """Raised by a progress callback to end local training early; nothing of the round is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A sign of life, given after every batch of work."""
+    """A heartbeat after every batch of work."""
 
     fraction: float  # of the round's steps, or of the time it has, 0 to 1
     epoch: int = 0  # from 1; 0 for work that is no step: references, the holdout, surveys
@@ -39,7 +39,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How good a model is on some samples."""
+    """A model's loss and accuracy on some samples."""
 
     loss: float  # mean cross-entropy
     accuracy: float  # 0 to 1
@@ -48,7 +48,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a round of local training leaves."""
+    """The results of local training in one round."""
 
     results: Mapping[str, list[torch.Tensor]]  # by role; `model` is among them
     samples: int
@@ -73,7 +73,7 @@ def train_round(
     started: float | None = None,
     graphs: StepCapture | None = CUDA_GRAPHS,
 ) -> Trained:
-    """Trains the global model on this device's data; raises what `progress` raises, such as Stopped.
+    """Train the global model on this device's data; raises what `progress` raises, such as Stopped.
 
     `previous_models`: this device's own, newest first. `received`: global state and the device's own, by role.
     `holdout` scores the incoming global model before it is trained. `accelerator`: where the plan runs; by default
@@ -135,14 +135,14 @@ def train_round(
 
 
 def survey(plan: Plan, data: Samples, batch_size: int, steps: int, sign: Callable[[], None] = lambda: None) -> None:
-    """Shows all samples to the plan once, in their own order, after so many steps of the round."""
+    """Show all samples to the plan once, in order, after `steps` steps of the round."""
     for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
         plan.survey(inputs, labels, steps)
         sign()
 
 
 def evaluate(plan: Plan, data: Samples, batch_size: int, sign: Callable[[], None] = lambda: None) -> Evaluation:
-    """Scores the plan's present model; `data` must not be empty."""
+    """Score the plan's present model; `data` must not be empty."""
     sums = []
     for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
         sums.append(plan.evaluate(inputs, labels))

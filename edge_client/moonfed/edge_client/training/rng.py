@@ -1,6 +1,6 @@
-"""What is random in one round, as numbers: the order of the samples, and the draws that augment them.
+"""A round's randomness: the order of the samples, and the draws that augment them.
 
-All of it derives from (seed, round, device, epoch or view), so that a round repeats on whatever machine.
+All of it derives from (seed, round, device, epoch or view), so that a round is reproducible on any machine.
 Legend: N samples, B a batch's samples, R random draws per sample.
 """
 
@@ -35,18 +35,18 @@ class RoundSettings:
 
 
 def steps_per_epoch(samples: int, batch_size: int) -> int:
-    """The last partial batch is dropped, unless it is the only one."""
+    """Return the steps of an epoch; the last partial batch is dropped unless it is the only one."""
     return max(1, samples // batch_size)
 
 
 def steps_in_round(samples: int, settings: RoundSettings) -> int:
-    """All epochs' steps, or as many as the device's budget allows."""
+    """Return the steps of all epochs, limited by the device's budget."""
     steps = settings.training.epochs * steps_per_epoch(samples, settings.training.batch_size)
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 
 def epoch_batches(samples: int, settings: RoundSettings, epoch: int) -> torch.Tensor:
-    """The epoch's batches as indices [steps, B]: the same for the same (seed, round, device, epoch), else others."""
+    """Return an epoch's batches as indices [steps, B], derived from (seed, round, device, epoch)."""
     generator = torch.Generator().manual_seed(derived_seed(settings, epoch))
     order = torch.randperm(samples, generator=generator)
     steps = steps_per_epoch(samples, settings.training.batch_size)
@@ -55,14 +55,17 @@ def epoch_batches(samples: int, settings: RoundSettings, epoch: int) -> torch.Te
 
 
 def sample_draws(samples: int, per_sample: int, settings: RoundSettings, number: int) -> torch.Tensor:
-    """[N, R], uniform in [0, 1), in the order of the samples; `number` is the epoch's from 1, or the view's from 0."""
+    """Return draws [N, R], uniform in [0, 1), in the order of the samples.
+
+    `number`: the epoch's from 1, or the view's from 0.
+    """
     kind = "view" if settings.training.views else "epoch"
     generator = torch.Generator().manual_seed(derived_seed(settings, f"draws of {kind} {number}"))
     return torch.rand(samples, per_sample, generator=generator)  # on the CPU: the same for every accelerator
 
 
 def derived_seed(settings: RoundSettings, purpose: int | str) -> int:
-    """A 63-bit seed from (seed, round, purpose, device); Python's own hash() differs between processes.
+    """Return a 63-bit seed from (seed, round, purpose, device); Python's own hash() differs between processes.
 
     An epoch's number stands for its order of the samples, a text for anything else.
     """

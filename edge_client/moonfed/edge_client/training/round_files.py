@@ -1,6 +1,6 @@
-"""One round from files to files: what a job names is read, trained and stored as the round's update.
+"""One round from files to files: reads what a job names, trains, and stores the update.
 
-Nothing is held from round to round here: whoever calls `train_job` may do so for many devices in turn, with one plan.
+Stateless: a caller may train many devices in turn with one plan.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def train_job(
     accelerator: torch.device | None = None,
     started: float | None = None,
 ) -> StoredRound:
-    """Trains one round for the device of that name and stores its update in the device's state of the run.
+    """Train one round for the device of that name and store its update in the device's state of the run.
 
     `plan` and `manifest` are those of the job. `accelerator`: the plan's; by default where the data lie. `started`:
     when the job's seconds began to run, by time.monotonic; by default now. Raises InvalidInput if the data are too few
@@ -85,7 +85,7 @@ def _settings(job: Job, device: str) -> RoundSettings:
 
 
 def _load(file: Path, specs: Sequence[TensorSpec]) -> Model:
-    """A role's tensors in the manifest's order; SchemaMismatch if the file holds others."""
+    """Return a role's tensors in the manifest's order; SchemaMismatch if the file holds others."""
     vector: Vector = np.array(tensors.open_model(file, specs))  # writable, as torch wants it
     return [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]
 
@@ -105,12 +105,12 @@ def _device_state(state: RunState, job: Job, manifest: Manifest) -> dict[str, Mo
 
 
 def _outgoing(manifest: Manifest) -> dict[str, tuple[TensorSpec, ...]]:
-    """What a round leaves, by role."""
+    """Return the tensors of each result of a round, by role."""
     return {MODEL: manifest.tensors, **manifest.uplink, **manifest.device_state}
 
 
 def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Manifest) -> None:
-    """Raises TrainingFailed unless the plan left what its manifest promises, and all of it is finite."""
+    """Raise TrainingFailed unless the plan left what its manifest promises, and all of it is finite."""
     promised = _outgoing(manifest)
     if sorted(results) != sorted(promised):
         raise TrainingFailed(f"the plan's round left {sorted(results)}; its manifest promises {sorted(promised)}")
@@ -142,7 +142,7 @@ def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained, files
 
 
 def _metrics(trained: Trained) -> dict[str, float]:
-    """The device's own and the method's; a number that a method could not measure is left out."""
+    """Return the device's and the method's metrics, without those that are not finite."""
     metrics = {LOSS: trained.loss}
     if trained.holdout:
         metrics[f"{HOLDOUT}accuracy"] = trained.holdout.accuracy
@@ -154,7 +154,7 @@ def _metrics(trained: Trained) -> dict[str, float]:
         if math.isfinite(value):
             metrics[name] = value
         else:
-            log.warning("the plan's metric %r is %r and is left out", name, value)
+            log.warning("the plan's metric %r is %r and is ignored", name, value)
     return metrics
 
 

@@ -25,12 +25,12 @@ class ResidentRows:
         self._batches: Iterator[torch.Tensor] = iter(())
 
     def begin(self, pairs: Sequence[Pair], batches: torch.Tensor) -> None:
-        """An epoch begins; `batches` are its rows' indices [steps, B], on the CPU, which travel at once."""
+        """Begin an epoch; `batches` are its rows' indices [steps, B], on the CPU, copied at once."""
         self._pairs = pairs
         self._batches = iter(uploaded(batches, self._device).unbind(0) if pairs else ())
 
     def fill(self) -> None:
-        """Puts the next batch into the buffers."""
+        """Put the next batch into the buffers."""
         if self._pairs:
             index = next(self._batches)
             for source, buffer in self._pairs:
@@ -51,7 +51,7 @@ class FetchedRows:
         self._ahead: Iterator[_Slot] = iter(())
 
     def begin(self, pairs: Sequence[Pair], batches: torch.Tensor) -> None:
-        """An epoch begins; `batches` are its rows' indices [steps, B], on the CPU."""
+        """Begin an epoch; `batches` are its rows' indices [steps, B], on the CPU."""
         self._pairs = pairs
         if not pairs:
             return
@@ -62,7 +62,7 @@ class FetchedRows:
         self._ahead = self._fetch_all([source for source, _ in pairs], batches.unbind(0))
 
     def fill(self) -> None:
-        """Puts the next batch into the buffers, and sends for the one after."""
+        """Put the next batch into the buffers, and sends for the one after."""
         if not self._pairs:
             return
         slot, stream = next(self._ahead), self._api.current_stream()
@@ -72,7 +72,7 @@ class FetchedRows:
         slot.used.record(stream)
 
     def _fetch_all(self, sources: Sequence[torch.Tensor], batches: Sequence[torch.Tensor]) -> Iterator[_Slot]:
-        """Each batch's slot in turn; when it is given out, the next batch is on its way."""
+        """Yield each batch's slot in turn, with the next batch in flight."""
         self._fetch(self._slots[0], sources, batches[0])
         for number in range(len(batches)):
             if number + 1 < len(batches):
@@ -102,7 +102,7 @@ class _Slot:
 
 
 def uploaded(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A host tensor on the device, without waiting for the accelerator."""
+    """Copy a host tensor to the device without waiting for the accelerator."""
     if device.type != "cuda" or not tensor.numel():
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

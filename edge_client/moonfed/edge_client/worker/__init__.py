@@ -1,1 +1,1 @@
-"""Worker."""
+"""The training process: its commands, jobs and loaded plan."""

@@ -1,4 +1,4 @@
-"""The model of a round as it travels: decoded before it is trained, encoded before it is handed in."""
+"""Decoding of the received global model, and encoding of the update."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moonfed.manifest import MODEL, Manifest
 
 
 def decoded_model(job: Job, manifest: Manifest, scratch: Path) -> Path:
-    """The float32 file of the global model that the round begins with; SchemaMismatch if it does not fit."""
+    """Return the float32 file of the received global model; raise SchemaMismatch if it does not fit."""
     received, encoding = Path(job.files[MODEL]), job.encodings.down
     if encoding == PLAIN:
         return received
@@ -25,7 +25,7 @@ def decoded_model(job: Job, manifest: Manifest, scratch: Path) -> Path:
 def encoded_update(
     write_model: Write, begun_with: Path, state: RunState, job: Job, manifest: Manifest, scratch: Path
 ) -> Mapping[str, Write]:
-    """Encodes what `write_model` writes; writers of the trained model, of its encoding and of what that lost, by role.
+    """Encode what `write_model` writes; return writers of the model, its encoding and the encoding's error, by role.
 
     What was lost of the last counted update is added to the change before it is rounded, so that it arrives in the end;
     of an update that did not count nothing arrived, and what that lost is forgotten with it.

@@ -1,4 +1,4 @@
-"""The worker's end of the two pipes to its parent; `worker.messages` defines the messages."""
+"""The worker's end of the pipes to its parent; `worker.messages` defines the messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class ParentPipe:
-    """The parent, as the child sees it. Standard input and output are put out of reach of plans and user code."""
+    """The pipes to the parent, out of reach of plans and user code, which get other standard streams."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -30,12 +30,12 @@ class ParentPipe:
         threading.Thread(target=self._listen, name="parent", daemon=True).start()
 
     def say(self, kind: str, **fields: object) -> None:
-        """Sends one message."""
+        """Send one message."""
         with self._lock:
             self._out.write(encode(kind, **fields))
 
     def next_command(self) -> tuple[str, dict[str, Any]]:
-        """Waits for `check` or `train`, with its fields."""
+        """Wait for `check` or `train`; return it with its fields."""
         return self._commands.get()
 
     def _listen(self) -> None:
@@ -50,19 +50,19 @@ class ParentPipe:
 
 
 class LogForwarder(logging.Handler):
-    """Makes log records lines in the parent's log."""
+    """A log handler that forwards records to the parent."""
 
     def __init__(self, parent: ParentPipe) -> None:
         super().__init__()
         self._parent = parent
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Sends the record to the parent."""
+        """Send the record to the parent."""
         self._parent.say("note", level=record.levelno, text=self.format(record))
 
 
 def die_with(parent: int) -> None:
-    """Lets the kernel kill this process when the parent dies; code that never yields would not see its pipe close."""
+    """Have the kernel kill this process when the parent dies; code that never yields would not notice."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before we asked

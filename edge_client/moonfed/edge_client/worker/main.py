@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from moonfed.edge_client.training.local_training import Progress
     from moonfed.edge_client.worker.trainer import Trainer
 
-SIGN_SECONDS = 1.0  # between two signs of life
+SIGN_SECONDS = 1.0  # between two heartbeats
 BESIDE_STEPS = 0.01  # of a round's fraction: reading data, references, surveys and the holdout, which are no steps
 REASON_LENGTH = 300  # characters; the log on this device has the whole traceback
 
 
 class TrainingWorker:
-    """Does what the parent asks, one command at a time."""
+    """The worker: executes the parent's commands one at a time."""
 
     def __init__(self, settings: WorkerSettings, parent: ParentPipe) -> None:
         self._settings, self._parent = settings, parent
@@ -38,7 +38,7 @@ class TrainingWorker:
         self._beside = 0  # bits of work done beside the round's steps
 
     def check(self) -> None:
-        """Raises what would keep every round from succeeding: data that are not there, CUDA that is not there."""
+        """Raise what would fail every round: missing data, or missing CUDA."""
         open_source(self._settings.data).check()
         if self._settings.accelerator != "cpu":  # torch costs two seconds, which starting with cpu can save
             from moonfed.edge_client.worker.trainer import require_accelerator
@@ -46,7 +46,7 @@ class TrainingWorker:
             require_accelerator(self._settings.accelerator)
 
     def train(self, job: Job) -> str:
-        """Trains one round and stores the update; says `trained`, or `stopped` if the parent asked for that."""
+        """Train one round and store the update; return `trained`, or `stopped` if the parent asked for that."""
         from moonfed.edge_client.training.local_training import Stopped
         from moonfed.edge_client.worker.trainer import Trainer
 
@@ -68,7 +68,7 @@ class TrainingWorker:
         self._sign(progress.fraction, progress.epoch)
 
     def _sign(self, fraction: float, epoch: int) -> None:
-        """Tells the parent how far training is, at most once in SIGN_SECONDS, and ends it when the parent said so."""
+        """Report progress at most once per SIGN_SECONDS; raise Stopped if the parent asked to stop."""
         if self._parent.stop_asked.is_set():
             from moonfed.edge_client.training.local_training import Stopped
 
@@ -82,7 +82,7 @@ class TrainingWorker:
 
 
 def main() -> None:
-    """Answers the parent's commands until its pipe closes."""
+    """Stay online until a signal or a final error."""
     die_with(int(sys.argv[2]))
     parent = ParentPipe()
     logging.basicConfig(handlers=[LogForwarder(parent)], level=logging.INFO, format="%(message)s")

@@ -1,7 +1,7 @@
-"""What the light parent and the training child say to each other: one JSON object in a line.
+"""Messages between the agent and its training worker: one JSON object per line.
 
-To the child:    check, train (a Job), stop
-To the parent:   ready, progress (fraction, epoch, loss), note (level, text), trained, stopped, failed (error, reason)
+To the worker:   check, train (a Job), stop
+To the agent:    ready, progress (fraction, epoch, loss), note (level, text), trained, stopped, failed (error, reason)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moonfed.training_spec import TrainingSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What does not change while a device runs."""
+    """Settings that stay constant while a device runs."""
 
     state: str  # the state directory
     device: str  # the device's name
@@ -78,11 +78,11 @@ class Job:
 
 
 def encode(kind: str, **fields: object) -> bytes:
-    """One line."""
+    """Return a message as one line."""
     return json.dumps({"kind": kind, **fields}).encode() + b"\n"
 
 
 def decode(line: bytes) -> tuple[str, dict[str, Any]]:
-    """A line's kind and fields."""
+    """Return a line's kind and fields."""
     fields = json.loads(line)
     return fields.pop("kind"), fields

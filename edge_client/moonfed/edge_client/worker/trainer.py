@@ -1,4 +1,4 @@
-"""The child's memory: keeps plan and samples from round to round, and trains the parent's jobs with them."""
+"""The trainer: keeps plan and samples in memory from round to round."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def require_accelerator(name: str) -> None:
-    """Raises InvalidInput if torch cannot use it."""
+    """Raise InvalidInput if torch cannot use the accelerator."""
     if name == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("device is 'cuda', but torch finds no CUDA device here; use --device cpu")
 
@@ -39,7 +39,7 @@ class Trainer:
     def __init__(
         self, settings: WorkerSettings, reading: Callable[[], None], training: Callable[[Progress], None]
     ) -> None:
-        """`reading` and `training` are called for every bit of work done; what they raise ends the round."""
+        """Call `reading` and `training` after every unit of work; an exception from them ends the round."""
         require_accelerator(settings.accelerator)
         self._runtime = resident_memory()  # with torch, and nothing of a round yet
         if settings.threads is not None:
@@ -53,7 +53,7 @@ class Trainer:
         self._samples: tuple[Samples, Samples] | None = None  # to train on, held out; in host memory
 
     def train(self, job: Job) -> StoredRound:
-        """Trains and stores one round's update; raises MoonfedError, or whatever the plan or user code raises."""
+        """Train and store one round's update; raise MoonfedError, or whatever the plan or user code raises."""
         # starting this process, importing torch and reading the data take of the round's seconds
         started = time.monotonic() if job.began is None else job.began
         content = Path(job.manifest_file).read_bytes()
@@ -90,7 +90,7 @@ class Trainer:
         return self._samples
 
     def _require_memory(self, manifest: Manifest, job: Job, samples: int, held_out: int) -> None:
-        """Raises ResourceExhausted if the round would take more memory than this device has, or was given."""
+        """Raise ResourceExhausted if the round would take more memory than this device has, or was given."""
         settings = self._settings
         need = round_bytes(
             manifest,
