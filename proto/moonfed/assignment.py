@@ -1,4 +1,4 @@
-"""Assignments and ended runs, as the coordinator sends them and devices receive them."""
+"""Assignments and ended runs, as sent by the coordinator and received by devices."""
 
 from __future__ import annotations
 

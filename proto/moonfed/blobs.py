@@ -1,4 +1,4 @@
-"""Blobs: immutable bytes named by their sha256, in a directory, checked when they arrive and when they are read."""
+"""Blobs: immutable bytes named by their sha256, stored in a directory, verified when received and when read."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def _digest(path: Path) -> tuple[hashlib._Hash, int]:
 
 
 class Incoming:
-    """A blob that is being received into a file, resumable until it is whole. Leaving `with` keeps what there is.
+    """A blob being received into a file, resumable until it is complete. Leaving `with` keeps the partial file.
 
-    Its bytes are hashed as they come; what an earlier try left is read back once.
+    Bytes are hashed as they arrive; an earlier partial file is read back once.
     """
 
     def __init__(self, path: Path, ref: BlobRef) -> None:
         self.path, self.ref = path, ref
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab")
-        if self._file.tell() > ref.size:  # left over from something else: start again
+        if self._file.tell() > ref.size:  # left by something else: start over
             self._file.truncate(0)
             self._file.seek(0)
         self.offset = self._file.tell()  # bytes held so far

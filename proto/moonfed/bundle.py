@@ -19,7 +19,7 @@ _Reader = Callable[[str], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle whose files are all present and whole."""
+    """A bundle whose files are all present and verified."""
 
     manifest: Manifest
     contents: Mapping[str, bytes]  # the manifest's bytes included
@@ -79,7 +79,7 @@ def _checked(read: _Reader, path: Path) -> Bundle:
     contents = {MANIFEST_FILE: _read(read, MANIFEST_FILE, path)}
     try:
         manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
-    except InvalidInput as error:  # which names the field, but not where it was found
+    except InvalidInput as error:  # it names the field, but not the file
         raise InvalidInput(f"bundle is {str(path)!r}, which cannot be used: {error}") from error
     for name, ref in manifest.files.items():
         contents[name] = _read(read, name, path)

@@ -1,4 +1,4 @@
-"""What the command-line programs share: errors as one sentence and an exit code, and JSON for scripts."""
+"""Shared parts of the command-line programs: errors as one sentence and an exit code, and JSON output."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
 
     `extra`: moonfed's optional dependencies that the program needs, for the advice when one is missing.
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are reported by us, once
     with errors_as_exit_codes(name):
         try:
             app(prog_name=name)
         except ModuleNotFoundError as error:
             raise errors.NotFound(_missing_package(error, extra)) from error
-        except SystemExit as end:  # typer makes Ctrl-C an exit without a word
+        except SystemExit as end:  # typer turns Ctrl-C into a silent exit
             if interrupt := _interrupt_behind(end):
                 raise interrupt from None
             raise
@@ -67,7 +67,7 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
     except errors.MoonfedError as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(1)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Files compressed by Zstandard: a stream at a time, in bounded memory, and never beyond a limit."""
+"""Zstandard compression of files, streaming, in bounded memory and up to a size limit."""
 
 from __future__ import annotations
 

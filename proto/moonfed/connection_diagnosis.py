@@ -1,7 +1,7 @@
-"""Why a coordinator cannot be reached.
+"""Diagnosis of a coordinator that cannot be reached.
 
-gRPC reports every failure to connect as UNAVAILABLE, a certificate that will never be accepted included, so this looks
-at the TLS handshake itself before anyone retries.
+gRPC reports every failure to connect as UNAVAILABLE, even a certificate that will never be accepted. So this performs
+the TLS handshake itself before anyone retries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def explain_enrolment_unavailable(address: str, ca: bytes, proxy: str = "") -> M
 
 def _explain(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:
     reason = _look(address, context, identity, proxy)
-    if isinstance(reason, Untrusted):  # so does a coordinator look that is just going down: look again
+    if isinstance(reason, Untrusted):  # a coordinator that is shutting down looks the same: check again
         time.sleep(SECOND_LOOK_SECONDS)
         reason = _look(address, context, identity, proxy)
     return reason
@@ -84,12 +84,12 @@ def _probe(
     try:
         _exchange(raw, arrived, departing, secured.do_handshake)
         try:
-            # TLS 1.3 tells a client that its certificate was refused only after the handshake.
+            # TLS 1.3 reports a rejected client certificate only after the handshake.
             answer = _exchange(raw, arrived, departing, lambda: secured.read(1))
         except (ssl.SSLError, ConnectionResetError):
             answer = b""
     except ssl.SSLCertVerificationError as error:
-        if error.verify_code == NOT_YET_VALID:  # a clock that is not set yet, as after a start without a battery for it
+        if error.verify_code == NOT_YET_VALID:  # an unset clock, as after booting without a battery
             return Unavailable(
                 f"this machine's clock says {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, which is before the "
                 f"certificates of the coordinator at {address} begin: it must be set"

@@ -1,27 +1,27 @@
-"""The errors of moonfed, drawn once.
+"""The tree of moonfed's errors.
 
 MoonfedError                 something moonfed can explain in one sentence
 ├── InvalidInput             a setting, an argument or a message is not allowed; names the field, the value, the allowed
 │   └── SchemaMismatch       tensors do not match what the manifest says; names the tensor
 ├── NotFound                 no such run, device, model or file
 ├── AlreadyExists            the name is taken, or a different update already stands
-├── WrongState               not now: a stale round, a run that has ended
-│   └── TooLate              the round has closed, or never was: when to come back
-├── Denied                   who you are is known, and you may not
+├── WrongState               wrong state: a stale round, a run that has ended
+│   └── TooLate              the round is closed: when to retry
+├── Denied                   the caller is authenticated but not authorised
 ├── Untrusted                the two sides do not trust each other: certificate, authority or join token
-├── VersionMismatch          the two sides cannot understand each other; names both versions
+├── VersionMismatch          incompatible versions; names both
 ├── Corrupt                  bytes are not what their sha256 says
 ├── ResourceExhausted        a size, a disk or a quota is full
 ├── TrainingFailed           the plan or the training process failed on this device
 └── Unavailable              the other side cannot be reached at present
-    └── Overloaded           it has too much to do, or one caller asks too much of it
+    └── Overloaded           the server is overloaded, or the caller exceeds its rate
 
 They carry no transport codes: moonfed.grpc_status maps them to gRPC and back, moonfed.command_line to exit codes.
 """
 
 
 class MoonfedError(Exception):
-    """Anything that moonfed can explain to a person in one sentence."""
+    """An error that moonfed can explain in one sentence."""
 
 
 class InvalidInput(MoonfedError):
@@ -41,7 +41,7 @@ class AlreadyExists(MoonfedError):
 
 
 class WrongState(MoonfedError):
-    """The call does not fit the present state, such as an update for a round that has closed."""
+    """The call is invalid in the current state, such as an update for a closed round."""
 
 
 class TooLate(WrongState):
@@ -56,7 +56,7 @@ class TooLate(WrongState):
 
 
 class Denied(MoonfedError):
-    """The caller is known and may not do this."""
+    """The caller is authenticated but not authorised."""
 
 
 class Untrusted(MoonfedError):
@@ -64,7 +64,7 @@ class Untrusted(MoonfedError):
 
 
 class VersionMismatch(MoonfedError):
-    """The two sides speak versions that do not fit together."""
+    """The two sides have incompatible versions."""
 
 
 class Corrupt(MoonfedError):
@@ -80,11 +80,11 @@ class TrainingFailed(MoonfedError):
 
 
 class Unavailable(MoonfedError):
-    """The other side cannot be reached at present; the same call may succeed later."""
+    """The other side is unreachable; a retry may succeed."""
 
 
 class Overloaded(Unavailable):
-    """The other side has too much to do, or this caller asks too much of it; the same call may succeed later."""
+    """The other side is overloaded, or this caller exceeds its rate; a retry may succeed."""
 
 
 def told_by_a_process(name: str, sentence: str) -> MoonfedError:

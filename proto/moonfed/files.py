@@ -1,4 +1,4 @@
-"""Files: whether they are there, and writing so that after a crash there is the old content or the new, never both."""
+"""Durable, atomic writes of files and directories, and checks that files exist."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The one translator between moonfed's errors and gRPC statuses, used by both ends.
+"""Translation between moonfed's errors and gRPC statuses, used by both ends.
 
-The sentence travels as the status' details; the error's class, which is finer than a status code, as trailing metadata.
-An error that is not ours tells the caller nothing.
+The sentence is sent as the status's details; the error's class, finer than a status code, as trailing metadata.
+Unknown errors reveal nothing to the caller.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Who a program is to the coordinator: a directory with a key, a certificate and the authority that signed it.
+"""A program's identity: a directory with its key, its certificate and the authority that signed it.
 
 ca.pem            the coordinator's authority; the only one this program trusts
 certificate.pem   names the device or operator (CN) and its role (OU)
-key.pem           made here, never sent anywhere
+key.pem           generated locally, never sent
 coordinator.json  {"address": "host:port"}
 """
 
@@ -26,7 +26,7 @@ from moonfed.files import make_directories, write_durably
 
 Role = Literal["device", "operator"]
 CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE = "ca.pem", "certificate.pem", "key.pem", "coordinator.json"
-RENEW_AT = 1 / 3  # of a certificate's life left: time enough for a device that is seldom online
+RENEW_AT = 1 / 3  # of a certificate's life left: enough for a device that is rarely online
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
     return request.public_bytes(serialization.Encoding.PEM)
 
 
-@lru_cache(maxsize=4096)  # asked on every call of every device
+@lru_cache(maxsize=4096)  # called for every call of every device
 def subject_of(certificate: bytes) -> tuple[Role, str]:
     """Return the role and name in a PEM certificate; Untrusted if it has none of ours."""
     subject = x509.load_pem_x509_certificate(certificate).subject

@@ -1,4 +1,4 @@
-"""Image files as raw samples: decoded and resized in one way, for training, predicting and asking a server alike."""
+"""Image files as raw samples, decoded and resized identically for training, prediction and serving."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Join tokens: what an operator hands to a device so that it can enrol, as one line of text.
+"""Join tokens: one line of text with which a device enrols.
 
-A token carries the enrolment address and the authority's certificate besides its secret, so a device knows whom it
-talks to from the first byte on. A token is good for enrolment only.
+A token contains the enrolment address, the authority's certificate and a secret, so a device authenticates the
+coordinator from the first byte. It is valid for enrolment only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Labels: what a device is called besides its name, and what a run may pick its devices by, such as site=berlin."""
+"""Labels of devices, such as site=berlin, by which runs select them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The manifest: everything that devices and the coordinator know of a bundle, in one canonical JSON form.
+"""The manifest: everything that devices and the coordinator know about a bundle, as canonical JSON.
 
-The coordinator reads nothing else of a bundle. All other files are reached through the digests in it, so whoever
-trusts the manifest's sha256 trusts the bundle.
+The coordinator reads no other file of a bundle. The manifest holds the digests of all others, so trust in its sha256
+is trust in the bundle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GRAPH_FILE = "model.onnx"
 WEIGHTS_FILE = "initial.safetensors"
 FILES = (PLAN_FILE, GRAPH_FILE, WEIGHTS_FILE)
 
-# What travels or is kept beside the model, by role. A device handles roles without knowing what they mean.
+# What is exchanged or stored besides the model, by role. Devices treat roles as opaque.
 MODEL = "model"  # down and up: the weights
 VARIATE = "variate"  # down: SCAFFOLD's c
 VARIATE_CHANGE = "variate_change"  # up: c_i⁺ − c_i
@@ -66,14 +66,14 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpec:
-    """What a device needs to know before it opens the plan."""
+    """The plan's requirements, known before it is loaded."""
 
     interface: str = PLAN_INTERFACE
     minimum_torch: str  # such as "2.4"
     built_with_torch: str
     minimum_samples: int = 1  # 2 where BatchNorm cannot normalise a batch of one
-    activation_bytes: int  # that a step in float32 keeps of each sample for its backward pass
-    frozen_encoders: int = 0  # copies of encoder and projection head that the plan holds beside the model
+    activation_bytes: int  # per sample, kept by a float32 step for the backward pass
+    frozen_encoders: int = 0  # copies of encoder and projection head in the plan besides the model
 
     def __post_init__(self) -> None:
         for name, least in (("minimum_samples", 1), ("activation_bytes", 0), ("frozen_encoders", 0)):
@@ -96,10 +96,12 @@ class Manifest:
     files: Mapping[str, BlobRef]
     format: str = FORMAT
     server_rule: Selection = DEFAULT_RULE  # for the coordinator: `moonfed.server_rules`
-    prototype_devices: int = 0  # whose class means make a class's prototype, drawn anew each round; 0: all
-    schedules: Mapping[str, Schedule] = field(default_factory=dict)  # of hyperparameters that change by the round
-    downlink: Roles = field(default_factory=dict)  # global state that a round begins with, beside the model
-    uplink: Roles = field(default_factory=dict)  # what an update consists of, beside the model
+    prototype_devices: int = 0  # devices whose class means form a prototype, drawn anew each round; 0: all
+    schedules: Mapping[str, Schedule] = field(
+        default_factory=dict
+    )  # of hyperparameters that change from round to round
+    downlink: Roles = field(default_factory=dict)  # global state that a round starts from, besides the model
+    uplink: Roles = field(default_factory=dict)  # what an update contains besides the model
     device_state: Roles = field(default_factory=dict)  # what a device keeps of a round in which it was counted
     augmentation: str = "none"  # its name, for people; what it does is in the plan
 

@@ -1,4 +1,4 @@
-"""What programs that speak to the coordinator as an operator share: the options that say how, and the connection."""
+"""An operator's command-line options and connection, shared by all operator programs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard outpu
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """An open channel to a coordinator, and who can explain why it does not answer."""
+    """An open channel to a coordinator, with a function that explains failures."""
 
     channel: grpc.Channel
     explain: Callable[[], MoonfedError]

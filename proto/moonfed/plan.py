@@ -37,15 +37,15 @@ METHODS = (
 )
 PRECISIONS = ("float32", "bfloat16", "float16")
 CONTIGUOUS, CHANNELS_LAST = MEMORY_FORMATS = ("contiguous", "channels-last")
-# Lower than torch.amp.GradScaler's 2**16, which costs its first steps: a scale begins anew with every round.
+# Lower than torch.amp.GradScaler's 2**16, which costs its first steps: a scale starts anew in every round.
 LOSS_SCALE = 2.0**12
 Tensors = Sequence[torch.Tensor]
-_RAISED = re.compile(r"[\w.]+(?:Error|Exception): (.+)")  # how TorchScript ends the story of an exception
+_RAISED = re.compile(r"[\w.]+(?:Error|Exception): (.+)")  # TorchScript's last line for an exception
 _DEPRECATED = r"`torch\.jit\.\w+` is deprecated\. Please switch to (`torch\.compile` or )?`torch\.export`\."
 
 
 class Plan(Protocol):
-    """A model, a learning method and everything that belongs to them, ready to train on one device."""
+    """A compiled model and learning method, ready to train on one device."""
 
     def begin_round(
         self,

@@ -1,7 +1,7 @@
-"""HTTP proxies between a caller and its coordinator: what an option names, what the environment names, and CONNECT.
+"""HTTP proxies between a caller and its coordinator: selection and CONNECT.
 
-gRPC opens its tunnels itself, through the proxy of a channel option or of the environment, and tells little of a proxy
-that refuses. What is here finds the same proxy and opens one tunnel by hand, to explain the failure.
+gRPC tunnels through the proxy of a channel option or of the environment, but reports little about a proxy that
+refuses. This module selects the same proxy and opens a tunnel itself to explain the failure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_PORT = 443  # gRPC's, for a proxy without one
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """An HTTP proxy; its printed form tells no password."""
+    """An HTTP proxy; its string form omits the password."""
 
     host: str
     port: int

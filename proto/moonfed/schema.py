@@ -1,4 +1,4 @@
-"""What a model's tensors are called and shaped; without numpy, so that a device's light process can read a manifest."""
+"""Names and shapes of a model's tensors; without numpy, since the device's agent reads manifests."""
 
 from __future__ import annotations
 

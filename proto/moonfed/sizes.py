@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people write and read them."""
+"""Human-readable sizes in bytes."""
 
 from __future__ import annotations
 

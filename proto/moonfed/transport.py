@@ -1,6 +1,6 @@
-"""The caller's side of the wire: channels, bounded retries, and blobs in parts that resume.
+"""The client side of the wire: channels, bounded retries, and resumable blob transfers.
 
-A device behind NAT calls; so does an operator. `moonfed.connection_diagnosis` says why a call did not get through.
+`moonfed.connection_diagnosis` explains why a call failed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SERVER_OPTIONS = (
     ("grpc.keepalive_time_ms", 2 * KEEPALIVE_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
-    ("grpc.http2.bdp_probe", 0),  # else every stream may send some megabytes ahead of what is read of it
-    # else each connection keeps a buffer as large as what it has ever read at once, a megabyte or more
+    ("grpc.http2.bdp_probe", 0),  # else every stream may send megabytes ahead of its reader
+    # else each connection keeps a buffer as large as its largest read, a megabyte or more
     ("grpc.experimental.tcp_max_read_buffer_size", PART_SIZE // 16),
     ("grpc.max_receive_message_length", 2 * PART_SIZE),
 )
@@ -83,7 +83,7 @@ def client_options(proxy: str = "") -> tuple[tuple[str, int | str], ...]:
 
 @dataclass(slots=True)
 class Backoff:
-    """Jittered, capped exponential waiting times in seconds."""
+    """Jittered, capped exponential backoff in seconds."""
 
     first: float = 0.5
     limit: float = 60.0

@@ -1,4 +1,4 @@
-"""Callables of the user, named `module:callable` on a command line: importing and calling them with clear errors."""
+"""User callables, named `module:callable` on a command line: import and calls with clear errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load_callable(field: str, text: str) -> Callable[..., object]:
     module, _, name = text.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # an import runs the user's code, which may raise anything
+    except Exception as error:  # importing runs user code, which may raise anything
         raise InvalidInput(f"{field} is {text!r}, which cannot be imported: {_told(error)}") from error
     if not callable(found):
         raise InvalidInput(f"{field} is {text!r}, a {type(found).__name__}; it must be callable")
@@ -33,7 +33,7 @@ def call_theirs(field: str, text: str, function: Callable[..., object], *argumen
     """Call the user's function; InvalidInput says what it raised, and where."""
     try:
         return function(*arguments)
-    except Exception as error:  # whatever it is, it is the user who can mend it
+    except Exception as error:  # only the user can fix it
         raise InvalidInput(f"{field} is {text!r}, which raised {_told(error)}") from error
 
 

@@ -1,5 +1,5 @@
-"""What every part of moonfed agrees on: the wire contract, blobs, tensors, manifests, credentials and errors."""
+"""Versions of the release, the wire contract and the plan interface."""
 
 RELEASE = "0.1.0"
 CONTRACT_VERSION = "1.3"  # of the gRPC services: major.minor
-PLAN_INTERFACE = "torchscript/3"  # what a device must understand to run a plan
+PLAN_INTERFACE = "torchscript/3"  # that a device must support to run a plan

@@ -1,4 +1,4 @@
-"""A device carries nothing of the other rooms, and its idle process nothing heavy."""
+"""A device imports no other part, and its idle process nothing heavy."""
 
 from __future__ import annotations
 

@@ -103,9 +103,7 @@ def run_command(
     ),
     proxy: str = PROXY,
     holdout: float = typer.Option(0.0, help="Fraction of the samples held out to evaluate each round's initial model."),
-    insecure: bool = typer.Option(
-        False, "--insecure", help="No TLS; only for a coordinator on this machine."
-    ),
+    insecure: bool = typer.Option(False, "--insecure", help="No TLS; only for a coordinator on this machine."),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Overrides the enrolled address."),
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
 ) -> None:

@@ -17,10 +17,10 @@ from moonfed.validate import require_positive, require_whole
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
 MEMORY_FORMATS = ("contiguous", "channels-last")
 SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
-# For glibc: the process that attends for months hands memory back after a round. Others take the defaults: training
-# threads would wait for each other in one arena.
+# For glibc: the long-lived agent returns memory after each round. The worker keeps the defaults: training threads
+# would contend for one arena.
 FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
-LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator gives up an upload that stands still for two minutes
+LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator drops an upload that stalls for two minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class DeviceSettings:
     coordinator: str  # host:port; empty: the identity's
     name: str  # empty: the identity's, or without TLS the host's
     precision: str = "float32"  # of PRECISIONS
-    memory_format: str | None = None  # of MEMORY_FORMATS; None: what is known to be fastest
+    memory_format: str | None = None  # of MEMORY_FORMATS; None: the fastest
     max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
     max_seconds: float | None = None  # of local training in one round
     max_memory: int | None = None  # bytes that local training may take
     between: str = ""  # HH:MM-HH:MM in local time; empty: always
     max_bandwidth: int | None = None  # bytes per second, in each direction
     proxy: str = ""  # http://[USER:PASSWORD@]HOST:PORT; empty: the environment's, if any
-    labels: Mapping[str, str] = field(default_factory=dict)  # what runs may pick this device by
+    labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)

@@ -24,7 +24,7 @@ from moonfed.identity import Identity, signing_request
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 
-REPORT_TIMEOUT = 10.0  # seconds; a late report is worth nothing
+REPORT_TIMEOUT = 10.0  # seconds; a late report is worthless
 DECLINE_ATTEMPTS = 3
 CLOSE_SECONDS = 3.0  # closing takes milliseconds
 
@@ -51,7 +51,7 @@ class FleetConnection:
         self.address, self.device = address, device
         self._proxy = proxy
         self._down, self._up = (Throttle(max_bandwidth) if max_bandwidth else None for _ in range(2))
-        self.attending = threading.Event()  # set while the coordinator knows that this device waits for work
+        self.attending = threading.Event()  # set while the device is online
         self.identity = identity
         self._closed = False
         self._channel = transport.open_channel(address, identity, proxy)
@@ -174,7 +174,7 @@ class FleetConnection:
         def call(*request: object, **options: object) -> Reply:
             try:
                 return choose(self._fleet)(*request, **options)
-            except ValueError as error:  # what grpc says of a channel that was closed a moment ago
+            except ValueError as error:  # grpc's error for a channel that was just closed
                 raise Unavailable("the connection to the coordinator has just been closed") from error
 
         return call

@@ -28,7 +28,7 @@ from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
 from moonfed.version import CONTRACT_VERSION
 
 IDENTITY = "identity"  # in the state directory
-PENDING_KEY = "pending-key.pem"  # beside it: of a request whose answer is not here yet
+PENDING_KEY = "pending-key.pem"  # next to it: the key of a pending request
 ATTEMPTS = 4
 
 

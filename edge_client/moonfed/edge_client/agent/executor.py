@@ -29,7 +29,7 @@ from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed
 from moonfed.manifest import MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
 
-IDLE_SECONDS = 5 * 60.0  # without work, after which the child ends and its memory is free
+IDLE_SECONDS = 5 * 60.0  # without work, after which the worker exits to free its memory
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Executor:
         self._settings, self._between = settings, str(window) if window else ""
         self._runs, self._finished = state / "runs", state / "finished"
         self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
-        self._globals = BlobDirectory(state / "models")  # global models and state, each of use in one round
+        self._globals = BlobDirectory(state / "models")  # global models and state, each used in one round
         self._link, self._child, self._inbox = link, child, inbox
         self._transfers = BlobTransfers(link, inbox, window)
         self._failure: BaseException | None = None
@@ -79,7 +79,7 @@ class Executor:
             if not self._transfers.ending.is_set():
                 log.exception("the executor ended unexpectedly")
             self._failure = error
-            self._link.close()  # ends the attendance; the session then asks require_running
+            self._link.close()  # ends the session's stream; the session then calls require_running
 
     def _work(self) -> None:
         self._tidy()
@@ -100,7 +100,7 @@ class Executor:
             log.info("%s: dropped: %s", assignment, reason)
         except MoonfedError as error:
             self._decline(assignment, str(error))
-        except Exception as error:  # whatever it is, the next round may go better
+        except Exception as error:  # the next round may succeed
             if not self._transfers.ending.is_set():
                 log.exception("%s: unexpected error on this device", assignment)
             self._decline(assignment, f"unexpected error on the device: {type(error).__name__}")
@@ -166,7 +166,7 @@ class Executor:
         watch.begin_training()
         if not self._child.train(job, watch.wants):
             raise Superseded("training was stopped")
-        self._keep_globals([])  # they have served
+        self._keep_globals([])  # no longer needed
         stored = self._find(assignment, run)
         if stored is None:
             raise Corrupt("the trained model cannot be read back; the disk may be damaged")

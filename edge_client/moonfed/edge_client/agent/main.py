@@ -34,7 +34,7 @@ def main() -> None:
     """Stay online until a signal or a final error."""
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is explained by us, once
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are reported by us, once
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with errors_as_exit_codes(NAME):
         settings = DeviceSettings.from_environment()
@@ -98,9 +98,9 @@ def _sole_user(state: Path) -> Iterator[None]:
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
     """End the session from wherever it is; SIGTERM is how services are stopped, so it is not a failure."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is quick, and must not be cut short
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is quick and must not be interrupted
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.write(2, f"{NAME}: stopped\n".encode())  # sys.stderr may be in the midst of a line, and takes no other then
+    os.write(2, f"{NAME}: stopped\n".encode())  # sys.stderr may be in the middle of a line and rejects re-entry
     sys.exit(INTERRUPTED if number == signal.SIGINT else 0)
 
 

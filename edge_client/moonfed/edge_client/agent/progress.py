@@ -12,7 +12,7 @@ from moonfed.edge_client.agent.worker_process import Heartbeat
 from moonfed.errors import MoonfedError, NotFound, TooLate, WrongState
 
 REPORT_SECONDS = 2.0  # between two reports to the coordinator
-ASK_SECONDS = 10.0  # between two while files are fetched: the parts of a file are signs of progress themselves
+ASK_SECONDS = 10.0  # between two while fetching: the parts of a file are heartbeats themselves
 
 log = logging.getLogger(__name__)
 

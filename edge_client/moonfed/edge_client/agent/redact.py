@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HIDDEN = "PATH"
-_CALLABLE = re.compile(r"[\w.]+:\w+")  # data from the user's code, which is no path
+_CALLABLE = re.compile(r"[\w.]+:\w+")  # data from the user's code, not a path
 _QUOTED = re.compile(r"(?<!\w)b?(?:'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\")")  # an apostrophe opens nothing
 _BARE = re.compile(r"(?<![\w.])(?:\w+:)?(?:~\w*|\.{1,2})?/+[^\s'\",;/][^\s'\",;]*")
 

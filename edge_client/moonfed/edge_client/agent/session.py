@@ -23,12 +23,12 @@ from moonfed.identity import Identity, key_bytes
 from moonfed.transport import Backoff
 from moonfed.v1 import fleet_pb2
 
-LONGEST_ATTEND = 24 * 3600.0  # seconds; a fresh call now and then outlives what NATs and proxies do to long streams
-LONGEST_REST = 30.0  # seconds between two looks at the clock, which may be set meanwhile
+LONGEST_ATTEND = 24 * 3600.0  # seconds; fresh calls survive NATs and proxies that break long streams
+LONGEST_REST = 30.0  # seconds between two checks of the clock, which may be set meanwhile
 RENEWAL_RETRY = 3600.0  # seconds between two tries to renew a certificate
-# A shorter attendance does not reset the waiting times: two devices with one name would throw each other out in a rush.
+# A shorter session does not reset the backoff: two devices with one name would evict each other in a tight loop.
 STEADY_SECONDS = 60.0
-FINAL = (Denied, InvalidInput, Untrusted, VersionMismatch)  # trying again cannot help
+FINAL = (Denied, InvalidInput, Untrusted, VersionMismatch)  # retrying is pointless
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Session:
         self._work = Executor(settings, link, child, self._inbox, window)
         self._backoff = Backoff()
         self._away = False  # whether the log already says that the coordinator is unreachable
-        self._resting = False  # whether the operator was told that the window is closed
+        self._resting = False  # whether the log already says that the window is closed
 
     def run(self) -> None:
         """Stay online until a final error, which is raised, or until a signal's exception."""
@@ -141,7 +141,7 @@ class Session:
         now = datetime.now(timezone.utc)
         if now < identity.renewal:
             return min((identity.renewal - now).total_seconds(), LONGEST_ATTEND)
-        # However short a certificate's life is, several tries fit into what is left of it.
+        # However short a certificate's life, several attempts fit into the rest of it.
         return min(max((identity.expires - now).total_seconds() / 4, 1.0), RENEWAL_RETRY)
 
     def _renew_if_due(self) -> None:
@@ -156,7 +156,7 @@ class Session:
             renewed = self._renew(identity)
         except FINAL:
             raise
-        except Unavailable as error:  # attending says so, once
+        except Unavailable as error:  # the session logs it, once
             log.debug("the certificate is not renewed yet: %s", error)
         except (MoonfedError, OSError) as error:  # such as a full disk, here or there
             log.warning("retrying later to renew the certificate, which is valid until %s: %s", _when(identity), error)

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Protocol, TypeVar
 
-TICK_SECONDS = 0.5  # between two looks at whether the call is still wanted
-SETTLE_SECONDS = 5.0  # for a call that is no longer wanted: an answer on its way may still arrive
+TICK_SECONDS = 0.5  # between two checks that the call is still wanted
+SETTLE_SECONDS = 5.0  # grace period for an answer in flight
 
 Reply_co = TypeVar("Reply_co", covariant=True)
 
@@ -34,7 +34,7 @@ def while_wanted(
         yield from stream
     finally:
         over.set()
-        stream.cancel()  # if the caller has turned away; what has ended does not mind
+        stream.cancel()  # if the consumer stopped; harmless after the end
 
 
 def _watch(

@@ -10,9 +10,9 @@ from moonfed.errors import Unavailable
 from moonfed.transport import PART_SIZE
 from moonfed.v1 import blob_pb2
 
-PARTS_PER_SECOND = 4  # that are sent at a low rate, so that it is smooth
+PARTS_PER_SECOND = 4  # per part at a low rate, to keep it smooth
 LEAST_PART = 1 << 12  # bytes; smaller ones would be mostly headers
-TICK_SECONDS = 0.5  # between two looks at whether a transfer is still wanted
+TICK_SECONDS = 0.5  # between two checks that a transfer is still wanted
 
 
 class Throttle:
@@ -20,7 +20,7 @@ class Throttle:
 
     def __init__(self, bytes_per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = bytes_per_second, clock
-        self._due = clock()  # when what was taken so far has had its time
+        self._due = clock()  # when the rate allows the next byte
 
     @property
     def part_size(self) -> int:

@@ -10,7 +10,7 @@ from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from moonfed.errors import InvalidInput
 
 _WINDOW = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
-DAYS_AHEAD = 2  # among which one window opens, even if a change of the clocks swallows the first
+DAYS_AHEAD = 2  # one window opens among them even if a clock change skips the first
 
 
 @dataclass(frozen=True, slots=True)

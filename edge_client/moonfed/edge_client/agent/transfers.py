@@ -31,9 +31,9 @@ from moonfed.transport import Backoff
 
 Result = TypeVar("Result")
 Kinds = tuple[type[MoonfedError], ...]
-AWAY: Kinds = (Unavailable, Untrusted)  # the attending thread tells the operator, and whether it is final
+AWAY: Kinds = (Unavailable, Untrusted)  # the session logs it and decides whether it is final
 REFUSALS: Kinds = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
-# Of a fetch, beside refusals: bytes that need a fresh copy, and a full disk of this device.
+# Besides refusals, a fetch may fail for corrupt bytes and this device's full disk.
 UNFETCHED: Kinds = (*REFUSALS, Corrupt, ResourceExhausted)
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class BlobTransfers:
 
         try:
             return self._patiently(fetch, UNFETCHED, needed=needed)
-        except Corrupt as error:  # on the way, or on this disk: a fresh copy mends both
+        except Corrupt as error:  # in transit or on this disk: a fresh copy fixes both
             log.warning("%s; fetching it again", error)
             blobs.path(ref.sha256).unlink(missing_ok=True)
             return self._patiently(fetch, UNFETCHED, needed=needed)
@@ -95,7 +95,7 @@ class BlobTransfers:
     def _patiently(self, action: Callable[[], Result], final: Kinds, *, needed: bool = True) -> Result:
         """Retry until success, a final error, or a newer task.
 
-        A coordinator's trouble passes: its disk has room again, it is restarted, a problem of its own is mended.
+        A coordinator's problems are transient: a full disk, a restart, an internal error.
         """
         backoff, told = Backoff(), ""
         while True:

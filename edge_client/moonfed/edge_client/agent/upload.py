@@ -55,7 +55,7 @@ def submit(
                 return
         raise Unavailable("the coordinator ended the upload without a receipt")
     finally:
-        resume.put(None)  # lets go of gRPC's thread, which may still wait in _requests
+        resume.put(None)  # release gRPC's thread, which may still wait in _requests
         sending.stop()
 
 

@@ -20,8 +20,8 @@ from moonfed import errors
 from moonfed.edge_client.worker.messages import Job, WorkerSettings, decode, encode
 
 SILENCE_SECONDS = 30 * 60.0  # without a heartbeat; one batch of a large model on a small board takes minutes at most
-STOP_SECONDS = 10.0  # for a child that was asked to stop, before it is killed
-TICK_SECONDS = 0.5  # between two looks at whether training is still wanted
+STOP_SECONDS = 10.0  # for a worker to stop before it is killed
+TICK_SECONDS = 0.5  # between two checks that training is still wanted
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class WorkerProcess:
 
     def _send(self, process: subprocess.Popen[bytes], line: bytes) -> None:
         assert process.stdin  # noqa: S101 - it was opened as a pipe
-        with suppress(BrokenPipeError):  # it has ended; waiting for its answer tells how
+        with suppress(BrokenPipeError):  # it has exited; waiting for its answer reports how
             process.stdin.write(line)
             process.stdin.flush()
 

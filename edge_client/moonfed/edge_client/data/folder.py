@@ -93,6 +93,6 @@ def image_files(folder: Path) -> Iterator[Path]:
 def _facts(file: Path) -> str:
     try:
         facts = file.stat()
-    except OSError:  # a link to nowhere, or deleted just now; reading counts it
+    except OSError:  # a dangling link, or just deleted; reading counts it
         return "unreadable"
     return f"{facts.st_size}\0{facts.st_mtime_ns}"

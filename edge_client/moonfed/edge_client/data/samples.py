@@ -11,13 +11,13 @@ import numpy as np
 from moonfed.manifest import InputSpec
 from moonfed.samples import RawSamples
 
-Sign = Callable[[], None]  # called now and then while reading, so that nobody thinks the process hangs
+Sign = Callable[[], None]  # called regularly while reading, as a heartbeat
 
 
 class Source(Protocol):
     """One place that samples come from."""
 
-    decodes: bool  # whether reading costs so much that the result is worth a cache on disk
+    decodes: bool  # whether reading is slow enough to cache the result on disk
 
     def check(self) -> None:
         """Raise InvalidInput or NotFound for what is wrong regardless of the bundle."""

@@ -33,9 +33,9 @@ from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, Manifest
 from moonfed.plan import Plan, default_memory_format, load_plan
 from moonfed.validate import require_whole
 
-WARM_UP = 5  # calls that are not counted: libraries choose their kernels, and CUDA graphs are captured
-LEAST, MOST, SECONDS = 5, 100, 3.0  # calls of each kind that are counted, and for how long at most
-BATCHES = 4  # of samples that are measured with, which steps take in turn
+WARM_UP = 5  # uncounted calls: libraries select kernels, and CUDA graphs are captured
+LEAST, MOST, SECONDS = 5, 100, 3.0  # counted calls of each kind, and their time limit
+BATCHES = 4  # of samples that the measured steps cycle through
 CHILD = """\
 import moonfed.edge_client.worker.main, moonfed.edge_client.worker.trainer
 from moonfed.edge_client.resources.available_memory import resident_memory
@@ -118,7 +118,7 @@ class Profile:
         if self.times.references is None or self.times.step_with_references is None:
             return self.steps * self.times.step + evaluation
         copies = self.manifest.training.views if self.manifest.augmentation != "none" else 1
-        if not 0 < copies < self.epochs:  # no epoch comes back to what another one has augmented
+        if not 0 < copies < self.epochs:  # no epoch reuses another's augmented copy
             return self.steps * self.times.step_with_references + evaluation
         return self.steps * self.times.step + copies * batches * self.times.references + evaluation
 

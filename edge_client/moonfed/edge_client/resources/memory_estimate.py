@@ -24,8 +24,8 @@ PROGRAM_BYTES = 48_000_000  # the plan's code and the kernels' own working memor
 MIXED_BYTES = 16_000_000  # more kernels, in mixed precision
 # Times what the backward pass needs in float32: gradients of activations come and go. In mixed precision most are half.
 ACTIVATIONS, MIXED_ACTIVATIONS = 1.5, 1.0
-# The heap keeps room between freed pieces, unless they are so large that each is a mapping of its own: so many times
-# the activations and the model, and no more than so many bytes.
+# Heap fragmentation, unless pieces are large enough to be mapped on their own: a multiple of the activations and the
+# model, up to a limit in bytes.
 HEAP_ACTIVATIONS, HEAP_ACTIVATIONS_AT_MOST = 2.5, 128_000_000
 HEAP_MODEL, HEAP_MODEL_AT_MOST = 6, 64_000_000
 OPTIMISER = {"learning_rate", "momentum", "weight_decay"}  # hyperparameters that every plan has

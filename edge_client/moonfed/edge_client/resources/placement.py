@@ -18,7 +18,7 @@ class Placement(Enum):
 class Memory:
     """What is free for a round's data, in bytes."""
 
-    host: int | None  # None: the system does not tell
+    host: int | None  # None: unknown
     accelerator: int | None = None  # None: there is none, the CPU computes
 
     def place(self, size: int, before: int = 0) -> Placement:

@@ -14,9 +14,9 @@ from moonfed.edge_client.state.round_store import RUN_ID, read_rounds, run_direc
 from moonfed.errors import InvalidInput
 from moonfed.manifest import PLAN_FILE, Manifest
 
-RUNS_KEPT = 8  # directories of runs; the ones used longest ago go first
-RUNS_NAMED = 4 * RUNS_KEPT  # to the coordinator, at most, between two times of tidying
-BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; the ones used longest ago go first
+RUNS_KEPT = 8  # directories of runs; least recently used go first
+RUNS_NAMED = 4 * RUNS_KEPT  # to the coordinator, at most, between two collections
+BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; least recently used go first
 
 
 def kept_runs(runs: Path) -> list[str]:
@@ -39,7 +39,7 @@ def drop_run(runs: Path, run: str, blobs: Path) -> None:
 
 def _plans(manifest_file: Path) -> list[str]:
     """Return the plan that a stored manifest names."""
-    with suppress(OSError, InvalidInput):  # it was tidied away, or is damaged
+    with suppress(OSError, InvalidInput):  # deleted, or damaged
         return [Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE].sha256]
     return []
 

@@ -26,7 +26,7 @@ from moonfed.files import new_directory
 from moonfed.manifest import MODEL
 
 UPDATE_FILE = "update.json"
-MODEL_ERROR = "model_error"  # the role of what the encodings of counted updates have lost so far
+MODEL_ERROR = "model_error"  # the role of the accumulated encoding error of counted updates
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
 
@@ -41,8 +41,8 @@ class Update:
     manifest: str  # its sha256, which with the seed tells runs of one name apart
     seed: int
     assignment: str  # the digest of what was trained
-    blobs: Mapping[str, BlobRef]  # by role: what is handed in
-    kept: Mapping[str, BlobRef]  # by role: what never leaves the device, its state among it
+    blobs: Mapping[str, BlobRef]  # by role: what is submitted
+    kept: Mapping[str, BlobRef]  # by role: what stays on the device, including its state
     samples: int
     steps: int
     metrics: Mapping[str, float]
@@ -194,7 +194,7 @@ def run_directory(root: Path, run: str) -> Path:
 def newest_samples(runs: Path) -> int:
     """Return how many samples this device trained on last, in any run; 0 if it never did."""
     newest, samples = 0, 0
-    with suppress(OSError):  # the child removes old rounds meanwhile
+    with suppress(OSError):  # the worker deletes old rounds concurrently
         for file in runs.glob(f"*/*/{UPDATE_FILE}"):
             changed = file.stat().st_mtime_ns
             with suppress(ValueError, TypeError, KeyError):  # a damaged one

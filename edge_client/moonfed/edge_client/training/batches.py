@@ -96,7 +96,7 @@ class _AugmentedCopies:
         samples, batch_size = len(data), settings.training.batch_size
         steps = steps_in_round(samples, settings)
         epochs = -(-steps // steps_per_epoch(samples, batch_size))
-        self._count = min(epochs, settings.training.views) if self._per_sample else 1  # of copies that the round uses
+        self._count = min(epochs, settings.training.views) if self._per_sample else 1  # copies that the round uses
         self._come_back = steps * min(batch_size, samples) > self._count * samples
 
     def of(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,14 +17,14 @@ import torch
 
 from moonfed.errors import MoonfedError
 
-WARM_UP = 3  # steps: in the first ones libraries prepare themselves and choose their kernels
+WARM_UP = 3  # steps, in which libraries initialise and select kernels
 WORTHWHILE = 10  # steps of a round: a capture takes about as long as a few of them
-AHEAD = 2  # steps that the host may be before the accelerator when seconds count
+AHEAD = 2  # steps that the host may run ahead of the accelerator under a time limit
 _WAITED = "called a synchronizing CUDA operation"  # how torch's sync debug mode begins
 
-Run = Callable[[], object]  # one step, on buffers that stay where they are
+Run = Callable[[], object]  # one step on buffers at fixed addresses
 
-_broken: list[torch.cuda.CUDAGraph] = []  # torch's allocator goes on asking a graph whose capture did not end
+_broken: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps querying a graph whose capture did not end
 log = logging.getLogger(__name__)
 
 
@@ -142,7 +142,7 @@ def capture_on_cuda(run: Run) -> Run:
 
 def _leave_capture() -> None:
     """Make a trivial capture after a broken one; else some versions of torch keep the generator captured."""
-    with suppress(RuntimeError):  # then it was the capturing itself that does not work here
+    with suppress(RuntimeError):  # capturing itself does not work here
         graph, scrap = torch.cuda.CUDAGraph(), torch.zeros((), device="cuda")
         graph.capture_begin()
         scrap.zero_()

@@ -48,8 +48,8 @@ def free_memory(device: torch.device, held: int = 0) -> Memory:
 
 
 def _host_memory() -> int | None:
-    room = host_available()
-    return None if room is None else max(0, room - held_memory(ROOT, "RssAnon"))
+    available = host_available()
+    return None if available is None else max(0, available - held_memory(ROOT, "RssAnon"))
 
 
 class DataPlacement:
@@ -64,7 +64,7 @@ class DataPlacement:
         """Return the samples where the next round finds them; `data` must be one object while they stay the same."""
         if self._moved is not None and self._source is data:
             return self._moved
-        self._source = self._moved = None  # not the old and the new there at once
+        self._source = self._moved = None  # never both the old and the new at once
         size = data.bytes_on(data.device)
         if self._device.type == "cpu" or free_memory(self._device).place(size) is not Placement.ACCELERATOR:
             return data

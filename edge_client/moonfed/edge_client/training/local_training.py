@@ -33,7 +33,7 @@ class Progress:
     """A heartbeat after every batch of work."""
 
     fraction: float  # of the round's steps, or of the time it has, 0 to 1
-    epoch: int = 0  # from 1; 0 for work that is no step: references, the holdout, surveys
+    epoch: int = 0  # from 1; 0 for work other than steps: references, the holdout, surveys
     loss: float | None = None  # mean over an epoch's steps, when one has just ended
 
 
@@ -90,7 +90,7 @@ def train_round(
         progress(Progress(fraction=budget.fraction()))
 
     with own_stream(accelerator):
-        # What the round begins with: the global model, scored and looked at before its first step.
+        # Before the first step: score and survey the global model.
         plan.begin_round(model, previous_models, received, spec.hyperparameters)
         score = evaluate(plan, holdout, spec.batch_size, sign) if holdout else None
         if plan.wants_survey(False):
@@ -107,7 +107,7 @@ def train_round(
             before = budget.taken
             batches = epoch_batches(len(data), settings, epoch)[: budget.steps - before]
             feed.begin(epoch, batches)
-            # What else is random inside the plan, such as dropout, repeats with the order of the samples.
+            # Other randomness inside the plan, such as dropout, repeats with the order of the samples.
             torch.manual_seed(derived_seed(settings, epoch))
             losses.zero_()
             for _ in range(len(batches)):
@@ -117,11 +117,11 @@ def train_round(
                 launch()
                 budget.taken += 1
                 progress(Progress(fraction=budget.fraction(), epoch=epoch))
-            loss = float(losses)  # the only wait for the accelerator in an epoch
+            loss = float(losses)  # the epoch's only synchronisation with the accelerator
             total += loss
             if budget.taken > before:
                 progress(Progress(fraction=budget.fraction(), epoch=epoch, loss=loss / (budget.taken - before)))
-        # What the round leaves: the trained model, looked at once more if the method asks for it.
+        # After the last step: survey the trained model if the method asks for it.
         if plan.wants_survey(True):
             survey(plan, data, spec.batch_size, budget.taken, sign)
         return Trained(

@@ -80,7 +80,7 @@ class FetchedRows:
             yield self._slots[number % 2]
 
     def _fetch(self, slot: _Slot, sources: Sequence[torch.Tensor], index: torch.Tensor) -> None:
-        slot.fetched.synchronize()  # what went through this pinned memory before has left it
+        slot.fetched.synchronize()  # the previous transfer from this pinned memory is complete
         with self._api.stream(self._stream):
             self._stream.wait_event(slot.used)
             for source, pinned, arrived in zip(sources, slot.pinned, slot.arrived, strict=True):
@@ -98,7 +98,7 @@ class _Slot:
         self.fetched, self.used = event(), event()
         for tensor in self.arrived:
             if isinstance(stream, torch.cuda.Stream):
-                tensor.record_stream(stream)  # a round that ends early may leave a copy under way
+                tensor.record_stream(stream)  # a round that ends early may leave a copy in flight
 
 
 def uploaded(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -22,7 +22,7 @@ class ParentPipe:
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "wb", buffering=0)
         self._in = os.fdopen(os.dup(0), "rb")
-        os.dup2(2, 1)  # whatever prints, prints to the log
+        os.dup2(2, 1)  # prints go to the log
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         self._lock = threading.Lock()
         self._commands: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
@@ -44,9 +44,9 @@ class ParentPipe:
             if kind == "stop":
                 self.stop_asked.set()
             else:
-                self.stop_asked.clear()  # it was meant for the job before
+                self.stop_asked.clear()  # it was for the previous job
                 self._commands.put((kind, fields))
-        os._exit(0)  # the parent has gone: nobody wants what the main thread does
+        os._exit(0)  # the parent is gone
 
 
 class LogForwarder(logging.Handler):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from moonfed.edge_client.worker.trainer import Trainer
 
 SIGN_SECONDS = 1.0  # between two heartbeats
-BESIDE_STEPS = 0.01  # of a round's fraction: reading data, references, surveys and the holdout, which are no steps
+BESIDE_STEPS = 0.01  # share of a round for work other than steps: reading data, references, surveys, holdout
 REASON_LENGTH = 300  # characters; the log on this device has the whole traceback
 
 
@@ -35,12 +35,12 @@ class TrainingWorker:
         self._trainer: Trainer | None = None
         self._next_sign = 0.0
         self._loss: float | None = None
-        self._beside = 0  # bits of work done beside the round's steps
+        self._beside = 0  # units of work other than steps
 
     def check(self) -> None:
         """Raise what would fail every round: missing data, or missing CUDA."""
         open_source(self._settings.data).check()
-        if self._settings.accelerator != "cpu":  # torch costs two seconds, which starting with cpu can save
+        if self._settings.accelerator != "cpu":  # importing torch takes two seconds; cpu does not need it
             from moonfed.edge_client.worker.trainer import require_accelerator
 
             require_accelerator(self._settings.accelerator)
@@ -75,7 +75,7 @@ class TrainingWorker:
             raise Stopped
         if time.monotonic() >= self._next_sign:
             self._next_sign = time.monotonic() + SIGN_SECONDS
-            # It grows with every bit of work, however many there are: by that the coordinator knows who is stuck.
+            # Strictly increasing with every unit of work, so that the coordinator can detect a stalled device.
             beside = self._beside / (self._beside + 1)
             told = (1 - BESIDE_STEPS) * fraction + BESIDE_STEPS * beside
             self._parent.say("progress", fraction=told, epoch=epoch, loss=self._loss)
@@ -97,7 +97,7 @@ def main() -> None:
                 parent.say(worker.train(Job.from_document(fields)))
         except MoonfedError as error:
             parent.say("failed", error=type(error).__name__, reason=str(error))
-        except Exception as error:  # of the plan or of user code: it must not pass for silence
+        except Exception as error:  # in the plan or in user code; it must not look like silence
             traceback.print_exc()
             parent.say("failed", error="TrainingFailed", reason=_in_one_sentence(error))
 

@@ -31,7 +31,7 @@ class WorkerSettings:
     max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
     max_seconds: float | None = None  # of local training in one round
     max_memory: int | None = None  # bytes that local training may take
-    labels: Mapping[str, str] = field(default_factory=dict)  # what runs may pick this device by
+    labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
