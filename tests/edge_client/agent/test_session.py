@@ -222,7 +222,7 @@ def test_a_reason_to_decline_tells_no_path_of_the_devices_disk(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
     device.start(samples)
-    device.wait_for_log("attending")
+    device.wait_for_log("connected to the coordinator")
     samples.unlink()
     coordinator.assign(bundle.assignment())
     assert coordinator.wait_for_decline().reason == "data is 'PATH'; there is no such file"

@@ -95,7 +95,7 @@ def test_a_device_names_what_it_keeps_and_hears_what_it_missed(
     device.stop()
     assert list(coordinator.attended[1].runs) == ["tested"]
     device.start(samples)
-    device.wait_for_log("attending")
+    device.wait_for_log("connected to the coordinator")
     device.stop()
     assert list(coordinator.attended[2].runs) == []
 
