@@ -93,16 +93,6 @@ def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_rest
         expect_only_work(fleet, attending)
 
 
-def test_a_device_of_an_older_contract_is_told_nothing_that_it_does_not_know(fleet: Fleet) -> None:
-    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-    fleet.start(minimum_devices=2)
-    older, current = devices[0].attend(version="1.1", runs=["run", "unknown"]), devices[1].attend()
-    for device, attending in zip(devices, (older, current), strict=True):
-        device.submit(attending.next().assignment, model_bytes(3.0))
-    assert current.ended().run == "run"
-    expect_only_work(fleet, older, current)
-
-
 def test_a_run_that_starts_while_its_name_is_looked_up_is_not_called_over(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
