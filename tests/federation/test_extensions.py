@@ -1,0 +1,79 @@
+"""The examples of docs/extending, installed as a separate package: a simulation with one part of each kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from moonfed.experiments.child_processes import our_program
+
+PAGES = Path(__file__).parents[2] / "docs" / "extending"
+CODE = re.compile(r"```python\n# (\S+)\n(.*?)```", re.DOTALL)
+ENTRY_POINTS = re.compile(r"```toml\n(.*?)```", re.DOTALL)
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "acme-moonfed"
+version = "1.0"
+
+[tool.setuptools]
+packages = ["acme_moonfed"]
+"""
+RECIPE = """
+dataset = "digits"
+method = "label-smoothing"
+server_rule = "server-sgd"
+uplink_encoding = "sign+zstd"
+rounds = 2
+parties = 3
+partition = "iid"
+train_samples = 200
+test_samples = 100
+[settings]
+smoothing = 0.2
+epochs = 1
+[server]
+server_learning_rate = 0.7
+[robust]
+reducer = "meamed"
+byzantine = 1
+"""
+
+
+def install_examples(directory: Path) -> Path:
+    """Builds the package that the pages describe and installs it into a folder for PYTHONPATH."""
+    source, target, project = directory / "source", directory / "installed", PROJECT
+    for page in ("objectives", "server-rules", "reducers", "encodings"):
+        text = (PAGES / f"{page}.md").read_text()
+        ((file, code),) = CODE.findall(text)
+        (source / file).parent.mkdir(parents=True, exist_ok=True)
+        (source / file).write_text(code)
+        project += "\n".join(ENTRY_POINTS.findall(text))
+    (source / "acme_moonfed" / "__init__.py").touch()
+    (source / "pyproject.toml").write_text(project)
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--target", str(target))
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True, timeout=120)
+    return target
+
+
+def test_the_pages_examples_are_a_package_that_simulates(tmp_path: Path) -> None:
+    installed, recipe, output = install_examples(tmp_path), tmp_path / "recipe.toml", tmp_path / "simulation"
+    recipe.write_text(RECIPE)
+    path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [our_program("moonfed-experiments"), "simulate", str(recipe), "--output", str(output), "--workers", "1"]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads((output / "summary.json").read_text())
+    assert len((output / "results.jsonl").read_text().splitlines()) >= 2, summary
+    without = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert without.returncode != 0
+    assert "label-smoothing" in without.stderr

@@ -1,0 +1,93 @@
+"""Registries: entries that installed packages add, and those that they must not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import ClassVar
+
+import pytest
+
+from moonfed import registry
+from moonfed.errors import InvalidInput
+from moonfed.registry import Registry, Selection
+from moonfed.server_rules.adaptive import AdaptiveRule
+from moonfed.server_rules.base import Float64Array, Memory, ServerRule
+
+OWN = {"mean": "moonfed.server_rules.mean:Mean"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half(ServerRule):
+    name: ClassVar[str] = "half"
+    share: float = 0.5
+    rounds: int = 3
+
+    def step(self, w: Float64Array, mean: Float64Array, memory: Memory) -> tuple[Float64Array, Memory]:
+        return w + self.share * (mean - w), {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepless(ServerRule):
+    name: ClassVar[str] = "stepless"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Momentless(AdaptiveRule):
+    """An adaptive rule that does not say how its second moment moves."""
+
+    name: ClassVar[str] = "momentless"
+
+
+class Undecorated(Half):
+    name: ClassVar[str] = "undecorated"
+
+
+def rules(monkeypatch: pytest.MonkeyPatch, **entries: str) -> Registry[ServerRule]:
+    points = [EntryPoint(name, f"{__name__}:{found}", "moonfed.server_rules") for name, found in entries.items()]
+    monkeypatch.setattr(registry, "entry_points", lambda group: tuple(points))
+    return Registry("server_rule", "moonfed.server_rules", "moonfed.server_rules.base:ServerRule", OWN)
+
+
+def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rules(monkeypatch, half="Half")
+    assert list(found) == ["mean", "half"]
+    assert found.build(Selection("half", {"share": "0.25", "rounds": 4.0})) == Half(share=0.25, rounds=4)
+    found.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "told"),
+    [
+        ("mean", "Half", "server_rule 'mean' of entry point .* has the same name as that of moonfed itself"),
+        ("stepless", "Stepless", "server_rule 'stepless' of .* is incomplete: .* lacks step"),
+        ("momentless", "Momentless", "lacks second_moment"),
+        ("undecorated", "Undecorated", "must be decorated with @dataclass"),
+        ("quarter", "Half", "has the name 'half'; it must be the entry point's, 'quarter'"),
+        ("ANY", "Half", "must be registered under lower-case letters"),
+        ("rules", "rules", "must be a class derived from moonfed.server_rules.base.ServerRule"),
+        ("gone", "Gone", "server_rule 'gone' of .* cannot be imported from .*Gone: AttributeError"),
+    ],
+)
+def test_an_entry_that_clashes_or_is_incomplete_is_refused(
+    name: str, entry: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        rules(monkeypatch, **{name: entry}).check()
+
+
+@pytest.mark.parametrize(
+    ("selection", "told"),
+    [
+        (Selection("third"), "server_rule is 'third'; it must be one of mean, half"),
+        (Selection("half", {"speed": 1}), r"server_rule setting 'speed' \(= 1\) is unknown; half has rounds, share"),
+        (Selection("half", {"rounds": 1.5}), "rounds is 1.5; it must be a whole number"),
+        (Selection("half", {"rounds": "nan"}), "rounds is 'nan'; it must be a whole number"),
+        (Selection("half", {"share": True}), "share is True; it must be a number"),
+    ],
+)
+def test_a_selection_that_makes_no_sense_is_refused(
+    selection: Selection, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        rules(monkeypatch, half="Half").build(selection)
