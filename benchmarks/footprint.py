@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.report import Figure, Tables, progress
 
 if TYPE_CHECKING:
-    from moonfed.experiments.child_processes import Fleet
+    from moonfed.experiments.child_processes import ChildProcesses
 
 PARENT = Figure(name="an idle, connected device after two rounds, the parent alone", unit="MB", at_most=60)
 CHILD = Figure(name="the training child above bare torch", unit="MB", at_most=30)
@@ -85,7 +85,7 @@ class _Installation:
     """A coordinator and one enrolled device."""
 
     directory: Path
-    fleet: Fleet
+    fleet: ChildProcesses
 
     @property
     def state(self) -> Path:
@@ -98,9 +98,9 @@ class _Installation:
 
 def _measure_device(directory: Path, starts: int) -> tuple[list[float], float]:
     """Return the seconds of each start, and the parent's resident MB after a run of two rounds."""
-    from moonfed.experiments.child_processes import Fleet
+    from moonfed.experiments.child_processes import ChildProcesses
 
-    with Fleet(directory / "logs") as fleet:
+    with ChildProcesses(directory / "logs") as fleet:
         federation = _Installation(directory, fleet)
         _prepare(federation)
         started = []

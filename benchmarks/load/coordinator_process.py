@@ -17,7 +17,7 @@ from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.coordinator.cli.control_client import Console, connect
-from moonfed.experiments.child_processes import Fleet
+from moonfed.experiments.child_processes import ChildProcesses
 from moonfed.identity import load_identity
 from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.tensors import TensorSpec, write_model
@@ -131,7 +131,7 @@ class CoordinatorProcess:
 @contextmanager
 def served(state: Path, logs: Path) -> Iterator[CoordinatorProcess]:
     """Run a coordinator on a state directory until the context ends."""
-    with Fleet(logs) as fleet:
+    with ChildProcesses(logs) as fleet:
         process = fleet.start(
             *("coordinator", "moonfed-coordinator", "serve", "--state", str(state)),
             *("--fleet-port", "0", "--enrolment-port", "0", "--json"),

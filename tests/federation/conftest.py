@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from moonfed.blobs import BlobDirectory
-from moonfed.experiments.child_processes import Fleet, run
+from moonfed.experiments.child_processes import ChildProcesses, run
 from moonfed.experiments.datasets import load_dataset
 from moonfed.experiments.partition import PartitionSettings, write_partition
 from moonfed.identity import load_identity
@@ -73,7 +73,7 @@ class Federation:
 
     directory: Path
     parts: Path
-    fleet: Fleet
+    fleet: ChildProcesses
     state: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -204,5 +204,5 @@ class Federation:
 def federation(tmp_path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Federation]:
     (tmp_path / "callables").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "callables"))  # where devices find what gives data
-    with Fleet(tmp_path / "logs") as fleet:
+    with ChildProcesses(tmp_path / "logs") as fleet:
         yield Federation(tmp_path, parts, fleet)

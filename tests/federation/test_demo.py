@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from moonfed.errors import InvalidInput, MoonfedError
-from moonfed.experiments.child_processes import Fleet, our_program
+from moonfed.experiments.child_processes import ChildProcesses, our_program
 from moonfed.experiments.demo import DemoSettings, empty_directory, run_demo, start_devices
 
 
@@ -93,7 +93,7 @@ def _session(process: psutil.Process) -> int:
 
 
 def test_a_demo_whose_device_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_and_spoil(fleet: Fleet, settings: DemoSettings) -> None:
+    def start_and_spoil(fleet: ChildProcesses, settings: DemoSettings) -> None:
         start_devices(fleet, settings)
         fleet.programs["device-1"].kill()
 

@@ -16,7 +16,7 @@ from moonfed.errors import MoonfedError, Unavailable
 STOP_SECONDS = 15.0  # between asking a program to stop and ending it
 
 
-class Fleet:
+class ChildProcesses:
     """A set of running programs; leaving the `with` block stops them all, however it is left.
 
     Each program runs in a session of its own, so that Ctrl-C reaches us alone and we stop the rest in order.
@@ -27,7 +27,7 @@ class Fleet:
         self.programs: dict[str, subprocess.Popen[str]] = {}
         self._handlers: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> ChildProcesses:
         self.logs.mkdir(parents=True, exist_ok=True)
         self._handlers = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
         return self
@@ -42,18 +42,18 @@ class Fleet:
             signal.signal(number, handler)
 
     def stop_all(self) -> None:
-        """Stops every program that still runs, the youngest first, and waits for their ends."""
+        """Stop every program that is still running, the youngest first, and wait for it."""
         for program in reversed(self.programs.values()):
             _ask_to_stop(program)
         for program in self.programs.values():
             _wait_or_kill(program)
 
     def ended(self) -> str | None:
-        """The name of a program that has ended by itself with an error, if there is one."""
+        """Return the name of a program that has exited with an error, if there is one."""
         return next((name for name, program in self.programs.items() if program.poll()), None)
 
     def start(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """Starts a program; its standard error goes to LOGS/NAME.log, its standard output to a pipe."""
+        """Start a program with its standard error in LOGS/NAME.log and its standard output in a pipe."""
         with (self.logs / f"{name}.log").open("w") as log:
             program = subprocess.Popen(
                 [our_program(command[0]), *command[1:]],
@@ -68,7 +68,7 @@ class Fleet:
         return program
 
     def first_line(self, name: str) -> str:
-        """The first line that a program prints; raises Unavailable with its last words if it ends first."""
+        """Return the first line that a program prints; Unavailable with the end of its log if it exits first."""
         output = self.programs[name].stdout
         line = output.readline() if output else ""
         if not line:
@@ -76,13 +76,13 @@ class Fleet:
         return line
 
     def last_words(self, name: str) -> str:
-        """The last line of a program's log."""
+        """Return the last line of a program's log."""
         lines = (self.logs / f"{name}.log").read_text().strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
 
 def run(*command: str) -> str:
-    """Runs one of our programs to its end and returns its standard output; its error is ours if it fails."""
+    """Run one of moonfed's programs and return its standard output; raise its error if it fails."""
     done = subprocess.run(
         [our_program(command[0]), *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -93,7 +93,7 @@ def run(*command: str) -> str:
 
 
 def our_program(name: str) -> str:
-    """The path of a program that was installed together with this interpreter."""
+    """Return the path of a program that is installed with this interpreter."""
     return str(Path(sys.executable).parent / name)
 
 

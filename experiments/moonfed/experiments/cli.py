@@ -81,5 +81,5 @@ app.command("reproduce")(reproduce_command)
 
 
 def main() -> NoReturn:
-    """Runs the program."""
+    """Run the program."""
     run_program(app, "moonfed-experiments", extra="experiments")

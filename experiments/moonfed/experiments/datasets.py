@@ -64,7 +64,7 @@ _AUGMENTATION = {"cifar10": "crop-flip", "cifar100": "crop-flip-rotate"}
 
 
 def preprocessing(data: DataSet) -> Preprocessing:
-    """The data set's customary preprocessing; a table's is computed from its training samples."""
+    """Return a data set's usual preprocessing; that of a table is computed from its training samples."""
     if data.input.kind == "image":
         return _PREPROCESSING.get(data.name, Preprocessing(mean=(0.5,), deviation=(0.5,)))
     values = data.train_inputs.astype(np.float64)
@@ -76,12 +76,12 @@ def preprocessing(data: DataSet) -> Preprocessing:
 
 
 def augmentation(name: str) -> str:
-    """The augmentation that the papers' experiments use on that data set, by `moonfed.export.augmentation`'s names."""
+    """Return the augmentation that the papers use on a data set, by `moonfed.export.augmentation`'s names."""
     return _AUGMENTATION.get(name, "none")
 
 
 def load_dataset(name: str, root: Path | None, *, download: bool = False) -> DataSet:
-    """Loads a data set by name from below `root`; those of scikit-learn need no root.
+    """Load a data set by name from below `root`; those of scikit-learn need no root.
 
     Raises InvalidInput for an unknown name and NotFound where the files are not there and may not be downloaded.
     """

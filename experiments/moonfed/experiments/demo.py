@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.errors import InvalidInput, MoonfedError
-from moonfed.experiments.child_processes import Fleet, run
+from moonfed.experiments.child_processes import ChildProcesses, run
 from moonfed.experiments.datasets import DataSet, load_dataset
 from moonfed.experiments.partition import PartitionSettings, write_partition
 from moonfed.experiments.plots import draw_demo
@@ -37,7 +37,7 @@ DIGITS_MEAN, DIGITS_DEVIATION = "0.306", "0.376"  # of the training pixels, scal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What the demo trains. Batches of 32 rather than the papers' 64, since a device holds only some 290 digits.
+    """Settings of the demo. Batches of 32 rather than the papers' 64, since a device holds only some 290 digits.
 
     The seed decides the split above all: seeds 0 to 7 ended between 0.90 and 0.98; 7 is one of the better ones.
     """
@@ -53,7 +53,7 @@ class DemoSettings:
 
     @property
     def parts(self) -> Path:
-        """Where the devices' samples lie."""
+        """The devices' samples."""
         return self.output / "data"
 
     @property
@@ -68,7 +68,7 @@ class DemoSettings:
 
 
 def run_demo(settings: DemoSettings) -> None:
-    """Runs the whole demonstration and leaves summary.json, model.onnx and demo.png in the output directory."""
+    """Run the demonstration; write summary.json, model.onnx and demo.png into the output directory."""
     started = time.monotonic()
     empty_directory(settings.output)
     say("Splitting 1,797 scanned digits unevenly over the devices")
@@ -78,7 +78,7 @@ def run_demo(settings: DemoSettings) -> None:
     say("Compiling the bundle with MOON")
     build_bundle(settings, data)
 
-    with Fleet(settings.output / "logs") as fleet:
+    with ChildProcesses(settings.output / "logs") as fleet:
         start_coordinator(fleet, settings)
         start_devices(fleet, settings)
         federated = train_federated(fleet, settings)
@@ -91,7 +91,7 @@ def run_demo(settings: DemoSettings) -> None:
 
 
 def empty_directory(path: Path) -> None:
-    """Makes the demo's directory, or empties an earlier demo's; InvalidInput if it holds anything else."""
+    """Create the demo's directory, or empty an earlier demo's; InvalidInput if it holds anything else."""
     if path.exists() and not (path.is_dir() and ((path / MARKER).exists() or not any(path.iterdir()))):
         raise InvalidInput(f"output is {str(path)!r}, which holds something else than a demo; name a new directory")
     shutil.rmtree(path, ignore_errors=True)
@@ -100,7 +100,7 @@ def empty_directory(path: Path) -> None:
 
 
 def build_bundle(settings: DemoSettings, data: DataSet) -> None:
-    """Exports a bundle for the digits into OUTPUT/moon."""
+    """Export a bundle for the digits into OUTPUT/moon."""
     height, width, channels = data.train_inputs.shape[1:]
     values = {"epochs": settings.epochs, "batch_size": settings.batch_size, "mu": settings.mu}
     options = [option for key, value in values.items() for option in ("--set", f"{key}={value}")]
@@ -113,7 +113,7 @@ def build_bundle(settings: DemoSettings, data: DataSet) -> None:
 
 
 def train_solo(settings: DemoSettings) -> dict[str, float]:
-    """The accuracy of each device that trains alone, on the same split and from the same weights, by its name."""
+    """Return each device's accuracy when it trains alone, on the same split and from the same weights."""
     from moonfed.experiments.fleet.run import run_simulation
     from moonfed.experiments.simulation import SOLO, Simulation
 
@@ -130,8 +130,8 @@ def train_solo(settings: DemoSettings) -> dict[str, float]:
     return {name: party.accuracy for name, party in zip(settings.names, result.parties, strict=True)}
 
 
-def start_coordinator(fleet: Fleet, settings: DemoSettings) -> None:
-    """Starts a coordinator on free ports and waits until it serves."""
+def start_coordinator(fleet: ChildProcesses, settings: DemoSettings) -> None:
+    """Start a coordinator on free ports and wait until it serves."""
     fleet.start(
         *("coordinator", "moonfed-coordinator", "serve", "--state", str(settings.output / "coordinator")),
         *("--fleet-port", "0", "--enrolment-port", "0", "--json"),
@@ -140,7 +140,7 @@ def start_coordinator(fleet: Fleet, settings: DemoSettings) -> None:
     say(f"The coordinator serves at {load_identity(settings.operator).address}")
 
 
-def start_devices(fleet: Fleet, settings: DemoSettings) -> None:
+def start_devices(fleet: ChildProcesses, settings: DemoSettings) -> None:
     """Enrols the devices with one join token and starts them."""
     operator = ("--identity", str(settings.operator))
     reply = json.loads(
@@ -156,8 +156,8 @@ def start_devices(fleet: Fleet, settings: DemoSettings) -> None:
     say(f"{', '.join(settings.names)} are enrolled and attend")
 
 
-def train_federated(fleet: Fleet, settings: DemoSettings) -> list[float]:
-    """Runs the federation to its end; returns the global model's accuracy by round."""
+def train_federated(fleet: ChildProcesses, settings: DemoSettings) -> list[float]:
+    """Run the federation and return the global model's accuracy by round."""
     operator = ("--identity", str(settings.operator))
     run(
         *("moonfed-coordinator", "run", "start", str(settings.output / "moon"), "--name", RUN, *operator),
@@ -179,8 +179,8 @@ def train_federated(fleet: Fleet, settings: DemoSettings) -> list[float]:
     return accuracy
 
 
-def show_progress(control: ControlStub, fleet: Fleet, rounds: int) -> None:
-    """Shows the run's events until it ends; MoonfedError if one of the programs ends before that."""
+def show_progress(control: ControlStub, fleet: ChildProcesses, rounds: int) -> None:
+    """Show the run's events until it ends; MoonfedError if one of the programs exits first."""
     events = control.WatchRun(control_pb2.WatchRunRequest(run=RUN))
     done = threading.Event()
     guard = threading.Thread(target=_cancel_if_one_ends, args=(events.cancel, fleet, done), daemon=True)
@@ -195,7 +195,7 @@ def show_progress(control: ControlStub, fleet: Fleet, rounds: int) -> None:
         guard.join()
 
 
-def _cancel_if_one_ends(cancel: Callable[[], object], fleet: Fleet, done: threading.Event) -> None:
+def _cancel_if_one_ends(cancel: Callable[[], object], fleet: ChildProcesses, done: threading.Event) -> None:
     while not done.wait(0.5):
         if fleet.ended():
             cancel()
@@ -203,7 +203,7 @@ def _cancel_if_one_ends(cancel: Callable[[], object], fleet: Fleet, done: thread
 
 
 def show_events(events: Iterable[control_pb2.RunEvent], rounds: int) -> None:
-    """A line for each round that grows as devices report, and one for its model's accuracy."""
+    """Print a line for each round that grows as devices report, and one for its model's accuracy."""
     shown = 0
     for event in events:
         if event.kind == control_pb2.EVENT_KIND_UPDATE_RECEIVED:
@@ -217,12 +217,12 @@ def show_events(events: Iterable[control_pb2.RunEvent], rounds: int) -> None:
 
 
 def show_accuracy(accuracy: float) -> None:
-    """The accuracy of the newest global model, as a number and as a bar."""
+    """Print the newest global model's accuracy as a number and a bar."""
     print(f"\n               accuracy: {accuracy:.3f} {'█' * round(40 * accuracy)}", end="", flush=True)
 
 
 def accuracy_by_round(identity: Identity) -> list[float]:
-    """The evaluator's accuracy of each committed round's model."""
+    """Return the evaluator's accuracy for each committed round's model."""
     with open_channel(identity.address, identity) as channel:
         rounds = list(ControlStub(channel).ListRounds(control_pb2.ListRoundsRequest(run=RUN)))
     committed = (entry for entry in rounds if entry.status == control_pb2.ROUND_STATUS_COMMITTED)
@@ -230,7 +230,7 @@ def accuracy_by_round(identity: Identity) -> list[float]:
 
 
 def export_onnx(settings: DemoSettings) -> float:
-    """Writes model.onnx; returns the largest difference of its probabilities from the plan's."""
+    """Write model.onnx and return the largest difference between its probabilities and the plan's."""
     printed = run(
         *("moonfed-export", "onnx", RUN, "--data", str(settings.parts / "test.npz"), "--json"),
         *("--output", str(settings.output / "model.onnx"), "--identity", str(settings.operator)),
@@ -247,7 +247,7 @@ def summarise(
     onnx_max_abs_diff: float,
     started: float,
 ) -> None:
-    """Writes summary.json and demo.png, and says what came out."""
+    """Write summary.json and demo.png, and print the result."""
     solo_mean = sum(solo.values()) / len(solo)
     title = f"Digits on {settings.devices} devices, Dirichlet beta {settings.beta}, MOON mu {settings.mu:g}"
     picture = settings.output / "demo.png"

@@ -23,7 +23,7 @@ DRAWS = 1000  # give up after these many draws that leave a device too little
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSettings:
-    """How to split. `beta` is the Dirichlet concentration: small means uneven; `iid` does without.
+    """Settings of a split. `beta` is the Dirichlet concentration: small means uneven; `iid` does without.
 
     `dirichlet`: a class is shared out unevenly (MOON). `dirichlet-moon`: the same, drawn as MOON's authors draw it, so
     that a seed gives their very parties. `dirichlet-equal`: the same among devices of one size (FedSSC).
@@ -43,7 +43,7 @@ class PartitionSettings:
 
 
 def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
-    """The sample indices of each device: disjoint, and together all samples.
+    """Return the sample indices of each device: disjoint, and together all samples.
 
     Raises InvalidInput where there are too few samples for that many devices.
     """
@@ -72,7 +72,7 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
 
 
 def _draw_dirichlet(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
-    """One draw of Li et al. 2021, section 4.1: device j gets a share p_j of each class, p ~ Dir(beta).
+    """Draw once as in Li et al. 2021, section 4.1: device j gets a share p_j of each class, p ~ Dir(beta).
 
     A device that already holds its N-th of all the data gets none of the class (the authors' public code).
     """
@@ -169,12 +169,12 @@ def _draw_mixes(labels: Labels, settings: PartitionSettings, generator: np.rando
 
 
 def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDArray[np.int64]:
-    """Samples by device and class [devices, classes]."""
+    """Count samples by device and class [devices, classes]."""
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
 def write_partition(data: DataSet, settings: PartitionSettings, directory: Path) -> npt.NDArray[np.int64]:
-    """Writes device-1.npz … device-N.npz, test.npz and partition.json; returns samples by device and class.
+    """Write device-1.npz … device-N.npz, test.npz and partition.json; return samples by device and class.
 
     Raises InvalidInput for a directory that has more devices' files, which would stay and belong to another split.
     """

@@ -48,7 +48,7 @@ class Pair:
 
 @contextmanager
 def picture(path: Path, rows: int, columns: int, *, width: float, height: float, title: str) -> Iterator[list[Axes]]:
-    """Yields the axes of a grid, row by row, each `width` by `height` inches, and writes the PNG at the end."""
+    """Yield the axes of a grid, row by row, each `width` by `height` inches, and write the PNG at the end."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -74,7 +74,7 @@ def draw_demo(
     classes: Sequence[str],
     title: str,
 ) -> None:
-    """Accuracy by round beside SOLO's, and samples by device and class, as one PNG."""
+    """Draw accuracy by round next to SOLO's, and samples by device and class, as one PNG."""
     with picture(path, 1, 2, width=5.5, height=3.8, title=title) as (left, right):
         draw_accuracy(left, accuracy, solo)
         draw_heat_map(right, counts, classes)
@@ -82,7 +82,7 @@ def draw_demo(
 
 
 def draw_accuracy(axes: Axes, accuracy: Sequence[float], solo: Mapping[str, float]) -> None:
-    """The global model's accuracy by round, with each device's accuracy alone as a dashed line."""
+    """Draw the global model's accuracy by round, with each device's accuracy alone as a dashed line."""
     axes.plot(range(1, len(accuracy) + 1), accuracy, color=GREYS[0], marker=MARKERS[0], label="federated (MOON)")
     for number, value in enumerate(solo.values()):
         axes.axhline(value, color=GREYS[1], linestyle="--", linewidth=1, label=None if number else "each device alone")
@@ -95,7 +95,7 @@ def draw_accuracy(axes: Axes, accuracy: Sequence[float], solo: Mapping[str, floa
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line], *, x: str, y: str, ticks: Sequence[str] = ()) -> None:
-    """Several series. `ticks` names the places 0, 1, … on the x axis where the lines' x are such places."""
+    """Draw several series. `ticks` names the places 0, 1, … on the x axis where the lines' x are such places."""
     for number, line in enumerate(lines):
         style = {
             "color": COLOURS[number % len(COLOURS)],
@@ -120,7 +120,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line], *, x: str, y: str, ticks: Sequ
 
 
 def draw_beside(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
-    """Our numbers, filled, above the paper's, hollow, each with its deviation; the first pair is at the top."""
+    """Draw our numbers, filled, above the paper's, hollow, each with its deviation; the first pair is at the top."""
     _marks(axes, [(pair.ours, pair.ours_deviation) for pair in pairs], -0.13,
            color=COLOURS[0], marker="o", label="moonfed")  # fmt: skip
     _marks(axes, [(pair.paper, pair.paper_deviation) for pair in pairs], 0.13,
@@ -145,7 +145,7 @@ def draw_bars(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
 
 
 def draw_heat_map(axes: Axes, counts: npt.NDArray[np.int64], classes: Sequence[str], *, device: str = "device") -> None:
-    """Samples by device (columns) and class (rows); the numbers are written in where there is room for them."""
+    """Draw samples by device (columns) and class (rows), with numbers where there is room for them."""
     table = counts.T
     numbered = len(classes) <= NUMBERED
     most = max(1, table.max())

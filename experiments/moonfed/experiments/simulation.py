@@ -1,4 +1,4 @@
-"""A simulation's recipe: the data, how they are split, the method, the rounds; all of it checked before any work."""
+"""A simulation's recipe: the data, their split, the method, the rounds; all of it checked before any work."""
 
 from __future__ import annotations
 
@@ -136,12 +136,12 @@ class Simulation:
 
     @property
     def trained_parties(self) -> int:
-        """How many there are to train: one, if all samples are pooled."""
+        """The number of parties that train: one, if all samples are pooled."""
         return 1 if self.method == POOLED else self.parties
 
     @property
     def partition_settings(self) -> PartitionSettings:
-        """How the training samples are split; not at all, if they are pooled."""
+        """The split of the training samples; pooled samples are one part."""
         if self.method == POOLED:
             return PartitionSettings(kind="iid", devices=1)
         seed = self.seed if self.partition_seed == OWN_SEED else self.partition_seed
@@ -159,17 +159,17 @@ class Simulation:
 
     @property
     def cohort_amount(self) -> Amount:
-        """How many parties a round draws."""
+        """The number of parties that a round draws."""
         return parse_amount("cohort", self.cohort)
 
     @property
     def encodings(self) -> Encodings:
-        """What models are on their way between the coordinator and the parties."""
+        """The wire formats of models between the coordinator and the parties."""
         return parse_encodings(self.downlink_encoding, self.uplink_encoding)
 
     @property
     def augmentation_name(self) -> str:
-        """What the plan does to a batch, by `moonfed.export.augmentation`'s names."""
+        """The plan's augmentation, by `moonfed.export.augmentation`'s names."""
         return augmentation(self.dataset) if self.augmentation else "none"
 
     @property
@@ -178,7 +178,7 @@ class Simulation:
         return [f"party-{number}" for number in range(1, self.trained_parties + 1)]
 
     def to_document(self) -> dict[str, Any]:
-        """The recipe as JSON values, numbers that were text included."""
+        """Return the recipe as JSON values, with numbers for text that is one."""
         document = asdict(self)
         for key in ENCODINGS:  # a recipe of before there were any is the same simulation
             if document[key] == str(PLAIN):
@@ -199,7 +199,7 @@ class Simulation:
 
 
 def read_simulation(path: Path, changes: Sequence[str] = ()) -> Simulation:
-    """Reads a recipe from TOML and applies `KEY=VALUE` changes; InvalidInput names a key that is wrong."""
+    """Read a recipe from TOML and apply `KEY=VALUE` changes; InvalidInput names a wrong key."""
     try:
         document = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -208,7 +208,7 @@ def read_simulation(path: Path, changes: Sequence[str] = ()) -> Simulation:
 
 
 def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> Simulation:
-    """A simulation from a recipe's keys and tables; `changes` are `KEY=VALUE`, at any of the three levels.
+    """Make a simulation from a recipe's keys and tables; `changes` are `KEY=VALUE`, at any level.
 
     A key that is no recipe's belongs to the method's settings; `server.KEY` belongs to the server rule's. Without a
     VALUE the key is taken out, so that its default holds.
@@ -240,7 +240,7 @@ def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> S
 
 
 def _place(key: str, types: Mapping[str, str]) -> tuple[str, str]:
-    """The table that a changed key belongs to, none for the recipe's own, and its name there."""
+    """Return the table that a changed key belongs to, none for the recipe's own, and its name there."""
     table, separator, name = key.partition(".")
     if separator:
         if table not in TABLES:
@@ -259,7 +259,7 @@ def _table(name: str, value: object) -> Mapping[str, Value]:
 
 
 def _typed(key: str, value: object, kind: str) -> object:
-    """A top-level value as its field's type; text becomes a number, as a command line has them."""
+    """Convert a top-level value to its field's type; text on a command line becomes a number."""
     if kind == "bool":
         truths = {"true": True, "false": False}
         if str(value).lower() in truths:
@@ -281,7 +281,7 @@ def _refuse(key: str, value: object) -> str:
 
 
 def _plain(value: Value) -> Value:
-    """A number for text that is one, so that 5, 5.0 and "5" are the same setting."""
+    """Convert text that is a number, so that 5, 5.0 and "5" are the same setting."""
     try:
         return value if isinstance(value, bool) else float(value)
     except ValueError:

@@ -12,7 +12,7 @@ from moonfed.experiments.partition import Indices
 
 
 def subset(data: DataSet, *, train_samples: int, test_samples: int, seed: int) -> DataSet:
-    """A stratified draw of that many samples; 0 stands for all. InvalidInput if there are not as many."""
+    """Draw that many samples, stratified; 0 stands for all. InvalidInput if there are fewer."""
     train = _stratified("train_samples", data.train_labels, train_samples, seed)
     test = _stratified("test_samples", data.test_labels, test_samples, seed)
     return replace(

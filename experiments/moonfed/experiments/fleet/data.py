@@ -24,7 +24,7 @@ Counts = npt.NDArray[np.int64]  # samples by party and class
 
 
 def write_parts(data: DataSet, parts: Sequence[Indices], directory: Path) -> None:
-    """Writes the parties' samples, the test set and the counts; the directory appears whole or not at all."""
+    """Write the parties' samples, the test set and the counts; the directory appears whole or not at all."""
     counts = class_counts(data.train_labels, list(parts), len(data.classes))
     order = np.concatenate(list(parts))
     with new_directory(directory) as temporary:
@@ -46,12 +46,12 @@ def write_parts(data: DataSet, parts: Sequence[Indices], directory: Path) -> Non
 
 
 def read_counts(directory: Path) -> Counts:
-    """Samples by party and class."""
+    """Read the number of samples by party and class."""
     return np.asarray(json.loads((directory / COUNTS_FILE).read_text()), dtype=np.int64)
 
 
 def digest_of(directory: Path) -> str:
-    """A sha256 of all samples and of how they are split."""
+    """Return a sha256 of all samples and their split."""
     digests = [f"{path.name} {ref_of_file(path).sha256}\n" for path in sorted(directory.iterdir())]
     return ref_of_bytes("".join(digests).encode()).sha256
 
@@ -73,7 +73,7 @@ class Parts:
         self.test = Part(_map(directory / "test-inputs.npy"), _map(directory / "test-labels.npy"))
 
     def of(self, party: int) -> Part:
-        """The samples of a party, counted from 1."""
+        """Return the samples of a party, counted from 1."""
         end = int(self._ends[party - 1])
         start = int(self._ends[party - 2]) if party > 1 else 0
         return Part(self._inputs[start:end], self._labels[start:end])

@@ -1,4 +1,4 @@
-"""Who does the work of a simulation: workers that take jobs, the largest first, whatever they run on."""
+"""Engines of a simulation: pools of workers that take jobs, the largest first, in processes or Ray actors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GATHER_SECONDS = 0.005  # a round's jobs arrive together: a worker that waited t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """Where parties train: in processes of this machine, or in actors of a Ray cluster.
+    """Settings of the engine: processes of this machine, or actors of a Ray cluster.
 
     With Ray, the output directory must be on a file system that all of the cluster's machines share. `workers`: by
     default one for each core. Neither changes what is simulated.
@@ -40,28 +40,28 @@ class EngineSettings:
 
 
 def available_cores() -> int:
-    """The cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Worker(Protocol):
+class EngineWorker(Protocol):
     """One worker, which does one thing at a time."""
 
     async def do(self, kind: str, fields: Mapping[str, Any]) -> Mapping[str, float]:
-        """Loads the plan, trains a party or scores a model; raises what goes wrong, as a MoonfedError."""
+        """Load the plan, train a party or score a model; a failure is a MoonfedError."""
 
 
 class Engine(Protocol):
-    """What the virtual fleet needs."""
+    """Trains parties and scores models for the virtual fleet."""
 
     async def train(self, party: int, job: Job, size: int) -> float:
-        """Trains a party, counted from 1, in so many seconds; its update then lies in the party's state.
+        """Train a party, counted from 1; return the seconds. Its update is then in the party's state.
 
         `size`: how much work it is; what is larger goes first.
         """
 
     async def evaluate(self, model_file: Path) -> Mapping[str, float]:
-        """Accuracy and loss of a model on the whole test set."""
+        """Score a model on the whole test set: accuracy and loss."""
 
 
 @dataclass(order=True)
@@ -75,21 +75,21 @@ class _Request:
 class Pool:
     """An engine over workers: each takes the largest job that waits, so that all of them end together."""
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
+    def __init__(self, workers: Sequence[EngineWorker]) -> None:
         self._requests: asyncio.PriorityQueue[_Request] = asyncio.PriorityQueue()
         self._numbers = itertools.count()
         self._tasks = [asyncio.create_task(self._serve(worker)) for worker in workers]
 
     async def train(self, party: int, job: Job, size: int) -> float:
-        """See `Engine`."""
+        """Implement `Engine`."""
         return (await self._ask(size, "train", {"party": party, "job": job.to_document()}))["seconds"]
 
     async def evaluate(self, model_file: Path) -> Mapping[str, float]:
-        """See `Engine`; it comes last, and so overlaps the end of the next round."""
+        """Implement `Engine`; scoring comes last, and so overlaps the end of the next round."""
         return await self._ask(0, "evaluate", {"model_file": str(model_file)})
 
     async def close(self) -> None:
-        """Stops giving out work."""
+        """Stop dispatching jobs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -99,10 +99,10 @@ class Pool:
         self._requests.put_nowait(_Request((-size, next(self._numbers)), kind, fields, answer))
         return await answer
 
-    async def _serve(self, worker: Worker) -> None:
+    async def _serve(self, worker: EngineWorker) -> None:
         while True:
             request = await self._next()
-            if request.answer.done():  # whoever asked has gone
+            if request.answer.done():  # the caller was cancelled
                 continue
             try:
                 found = await worker.do(request.kind, request.fields)
@@ -125,7 +125,7 @@ class Pool:
 
 @asynccontextmanager
 async def open_engine(settings: EngineSettings, output: Path, parties: int) -> AsyncIterator[Engine]:
-    """Starts the workers for a simulation in `output`; they are gone when the context ends, however it ends."""
+    """Start the workers for a simulation in `output`; they stop when the context ends."""
     number = min(settings.workers, parties)
     open_workers = _opener(settings.kind)
     async with AsyncExitStack() as stack:
@@ -137,7 +137,7 @@ async def open_engine(settings: EngineSettings, output: Path, parties: int) -> A
 
 
 def _opener(kind: Kind) -> Callable[..., Any]:
-    """The function that starts workers; each kind's module is imported only if it is wanted."""
+    """Return the function that starts workers; only the kind in use is imported."""
     if kind == "ray":
         from moonfed.experiments.fleet.ray_workers import open_ray_workers
 

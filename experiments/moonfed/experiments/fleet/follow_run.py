@@ -1,4 +1,4 @@
-"""Follows a simulation's run: times its rounds, has every global model scored, and writes the results down."""
+"""Following a simulation's run: times its rounds, scores every global model, and writes the results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Clock:
 
 
 class Scorer:
-    """Has the global models scored while the next round trains; what is known lies in the coordinator's store."""
+    """Scores global models while the next round trains; scores are kept in the coordinator's store."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Scorer:
         return tuple(self._results[round_] for round_ in sorted(self._results))
 
     async def catch_up(self) -> None:
-        """Takes over what was scored before, and scores the rest."""
+        """Recover earlier scores, and score the remaining models."""
         async for record in self._federation.operators.rounds(RUN):
             if record.status == "committed" and record.id.round not in self._tasks:
                 self._recover(record)
@@ -106,7 +106,7 @@ class Scorer:
             self.score(record.id.round, record.model, RoundTimes(seconds=record.seconds))
 
     def score(self, round_: int, model: BlobRef, times: RoundTimes) -> None:
-        """Scores a round's global model in the background."""
+        """Score a round's global model in the background."""
         if round_ not in self._results and round_ not in self._tasks:
             self._tasks[round_] = asyncio.create_task(self._score(round_, model, times))
 
@@ -122,30 +122,30 @@ class Scorer:
         self._scored(result)
 
     def _write(self) -> None:
-        """From the store's truth, so that a kill at any moment loses no line and repeats none."""
+        """Rewrite the rows from the store, so that a kill at any moment neither loses nor repeats a line."""
         write_rows(self._simulation, self._layout, self.results)
 
     async def finish(self) -> None:
-        """Waits until all models are scored; raises what went wrong."""
+        """Wait until all models are scored; raise the first error."""
         await asyncio.gather(*self._tasks.values())
 
     def raise_failure(self) -> None:
-        """Raises what went wrong so far."""
+        """Raise the first error so far."""
         for task in self._tasks.values():
             if task.done() and not task.cancelled() and (error := task.exception()):
                 raise error
 
     async def close(self) -> None:
-        """Gives up what is under way."""
+        """Cancel pending scores."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
 async def follow(federation: Coordinator, scorer: Scorer, clock: Clock, opened: Callable[[int, int], None]) -> None:
-    """Until the run has ended and all its models are scored; raises what would keep a simulation from being true.
+    """Follow the run until it has ended and all its models are scored; raise whatever would falsify the simulation.
 
-    `opened` is told each round that opens or goes on, with the number of parties in its cohort.
+    `opened` is called with each round that opens or resumes and the number of parties in its cohort.
     """
     async for event in _events(federation):
         scorer.raise_failure()

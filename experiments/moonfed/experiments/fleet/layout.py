@@ -1,4 +1,4 @@
-"""Where everything of one simulation lies, below its output directory."""
+"""Paths below a simulation's output directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Layout:
 
     @property
     def recipe(self) -> Path:
-        """What is simulated here."""
+        """The recipe."""
         return self.root / "simulation.json"
 
     @property
@@ -47,17 +47,17 @@ class Layout:
         return self.root / "coordinator"
 
     def runs(self, party: str) -> Path:
-        """What a party keeps of its rounds; see moonfed.edge_client.state.round_store."""
+        """Return the directory of a party's rounds; see moonfed.edge_client.state.round_store."""
         return self.root / "parties" / party / "runs"
 
     @property
     def checkpoint(self) -> Path:
-        """What the checkpoint that this was restored from says of itself; see moonfed.experiments.fleet.checkpoint."""
+        """Facts about the checkpoint that this was restored from; see moonfed.experiments.fleet.checkpoint."""
         return self.root / "checkpoint.json"
 
     @property
     def clock(self) -> Path:
-        """How long the open round has taken so far."""
+        """Elapsed time of the open round."""
         return self.root / "clock.json"
 
     @property
@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def summary(self) -> Path:
-        """The outcome; it is there once the simulation has finished."""
+        """The result, written when the simulation has finished."""
         return self.root / "summary.json"
 
     @property

@@ -1,4 +1,4 @@
-"""The parties: each attends the coordinator like a device, and has the engine train what it is assigned."""
+"""The parties: each connects to the coordinator like a device, and has the engine run its assignments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What all parties share. `delivered` is called for each update, with the seconds of its training."""
+    """State that all parties share. `delivered` is called for each update, with the seconds of its training."""
 
     federation: Coordinator
     directory: Storage
@@ -49,7 +49,7 @@ class Fleet:
     delivered: Callable[[float], None]
 
     async def play(self, party: Party) -> None:
-        """Attends for as long as the coordinator is there; raises what kept the party from delivering an update."""
+        """Stay online as long as the coordinator; raise whatever kept the party from delivering an update."""
         info = DeviceInfo(
             device=party.name,
             contract_version=CONTRACT_VERSION,
@@ -80,32 +80,32 @@ class Fleet:
         self.delivered(seconds)
 
     def _max_steps(self, party: Party, assignment: Assignment) -> int | None:
-        """A straggler's work budget in this round."""
+        """Return a straggler's work budget in this round."""
         if not self.stragglers or party.name not in self._stragglers(assignment.id):
             return None
         steps = assignment.training.epochs * steps_per_epoch(party.samples, assignment.training.batch_size)
         return partial_steps(steps, self.seed, assignment.id.round, party.name)
 
     def _stragglers(self, attempt: AttemptId) -> list[str]:
-        """Those of the round's cohort that do only a part of their work."""
+        """Return the stragglers of the round's cohort."""
         found = self.directory.store.round(attempt)
         cohort = found.cohort if found else ()
         return draw_stragglers(cohort, self.stragglers, self.seed, attempt.round)
 
 
 def draw_stragglers(cohort: tuple[str, ...], share: float, seed: int, round_: int) -> list[str]:
-    """That share of a cohort, the number rounded; the same for the same seed, round and cohort."""
+    """Draw a share of a cohort, the number rounded; the same for the same seed, round and cohort."""
     ranked = sorted(cohort, key=lambda name: _draw(seed, round_, name, "straggles"))
     return ranked[: round(share * len(cohort))]
 
 
 def partial_steps(steps: int, seed: int, round_: int, name: str) -> int:
-    """A straggler's optimiser steps in a round: any number from 1 to all of them is as likely."""
+    """Draw a straggler's optimiser steps in a round, uniformly from 1 to all of them."""
     return 1 + int(_draw(seed, round_, name, "steps") * steps)
 
 
 def _draw(seed: int, round_: int, name: str, purpose: str) -> float:
-    """Uniform in [0, 1)."""
+    """Draw a number, uniform in [0, 1)."""
     digest = hashlib.sha256(f"{seed}/{round_}/{purpose}/{name}".encode()).digest()
     return (int.from_bytes(digest[:8], "little") >> 11) / 2**53
 
@@ -118,7 +118,7 @@ async def trained(
     files: Mapping[str, Path],
     max_steps: int | None = None,
 ) -> tuple[StoredRound, float]:
-    """The party's update for an assignment, and the seconds of training: none if it was trained before a kill.
+    """Return the party's update for an assignment and the seconds of training; 0 if it was trained before a kill.
 
     `files`: the global state that the round begins with, by role.
     """

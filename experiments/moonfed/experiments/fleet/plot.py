@@ -1,4 +1,4 @@
-"""The picture of one simulation: accuracy by round or by party, beside who holds what."""
+"""The picture of one simulation: accuracy by round or by party, next to the split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_SHOWN = 50  # more parties have no room on a picture
 
 
 def draw_result(result: SimulationResult) -> None:
-    """Writes accuracy.png into the simulation's directory."""
+    """Write accuracy.png into the simulation's directory."""
     simulation, counts = result.simulation, result.counts
     few = len(counts) <= MOST_SHOWN
     title = f"{simulation.name}: {simulation.method} on {simulation.dataset}, {len(counts)} parties"

@@ -1,4 +1,4 @@
-"""Makes a simulation's output directory: its recipe, the parties' data and the bundle; each written once, whole."""
+"""Preparation of a simulation's output directory: its recipe, the parties' data and the bundle, each written once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moonfed.files import write_durably
 
 
 def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Callable[[str], None]) -> None:
-    """Makes what is not there yet. A recipe that cannot work is refused before anything is written.
+    """Create whatever is missing. A recipe that cannot work is refused before anything is written.
 
     Raises InvalidInput if the directory holds something else, naming the key in which its recipe differs.
     """
@@ -70,11 +70,11 @@ def _require_same_samples(layout: Layout) -> None:
 
 
 def require_ours(simulation: Simulation, layout: Layout) -> None:
-    """Raises InvalidInput unless the directory is new, empty, or this simulation's."""
+    """Raise InvalidInput unless the directory is new, empty, or this simulation's."""
     if not layout.recipe.is_file():
         if layout.root.exists() and not (layout.root.is_dir() and not any(layout.root.iterdir())):
             raise InvalidInput(
-                f"output is {str(layout.root)!r}, which holds something else than a simulation; name a new directory"
+                f"output is {str(layout.root)!r}, which holds something other than a simulation; name a new directory"
             )
         return
     try:
@@ -96,7 +96,7 @@ def require_same(recipe: Mapping[str, Any], simulation: Simulation, place: str, 
 
 
 def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe whose tables' keys are written with a dot, as --set takes them."""
+    """Flatten a recipe's tables to keys with a dot, as --set takes them."""
     flat = {key: value for key, value in document.items() if key not in TABLES}
     return flat | {f"{table}.{key}": value for table in TABLES for key, value in document.get(table, {}).items()}
 
@@ -106,7 +106,7 @@ def _said(document: Mapping[str, Any], key: str) -> str:
 
 
 def bundle_recipe(simulation: Simulation, data: DataSet) -> BundleRecipe:
-    """What the bundle is built from."""
+    """Return the recipe of the simulation's bundle."""
     customary = preprocessing(data)
     return BundleRecipe(
         name=simulation.dataset,

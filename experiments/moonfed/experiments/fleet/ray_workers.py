@@ -22,7 +22,7 @@ class RayWorker:
         self._actor = actor
 
     async def do(self, kind: str, fields: Mapping[str, Any]) -> Mapping[str, float]:
-        """Calls the actor; TrainingFailed if it, or its machine, is lost."""
+        """Call the actor; TrainingFailed if it or its machine is lost."""
         import ray
 
         try:
@@ -43,7 +43,7 @@ class RayWorker:
 
 
 class _Actor:
-    """What an actor does."""
+    """Actor code."""
 
     def __init__(self, output: str, accelerator: str) -> None:
         from moonfed.experiments.fleet.worker import Worker
@@ -55,7 +55,7 @@ class _Actor:
 
 
 async def open_ray_workers(stack: AsyncExitStack, number: int, output: Path, accelerator: str) -> Sequence[RayWorker]:
-    """Starts that many actors; the stack ends them, and the connection if it was made here."""
+    """Start that many actors; the stack stops them, and closes the connection if it was opened here."""
     try:
         import ray
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What comes of a simulation: a line of JSON for each round or party, a summary, and the same as values."""
+"""Results of a simulation: a line of JSON for each round or party, a summary, and the same as values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyResult:
-    """One party's own model, trained alone, on the whole test set; `seconds`: of its training."""
+    """One party's own model, trained alone, on the whole test set; `seconds` of its training."""
 
     party: str
     accuracy: float
@@ -53,7 +53,7 @@ class SimulationResult:
 
     @property
     def layout(self) -> Layout:
-        """Where everything lies."""
+        """Paths of the output directory."""
         return Layout(self.output)
 
     @property
@@ -68,7 +68,7 @@ class SimulationResult:
 
     @property
     def counts(self) -> Counts:
-        """Samples by party and class."""
+        """Read the number of samples by party and class."""
         return read_counts(self.layout.data)
 
     @property
@@ -90,7 +90,7 @@ class SimulationResult:
 
 
 def write_rows(simulation: Simulation, layout: Layout, results: Sequence[RoundResult | PartyResult]) -> None:
-    """Replaces results.jsonl: after a crash it holds the old lines or the new ones."""
+    """Replace results.jsonl: after a crash it holds the old lines or the new ones."""
     common = {
         "recipe": simulation.name,
         "dataset": simulation.dataset,
@@ -102,7 +102,7 @@ def write_rows(simulation: Simulation, layout: Layout, results: Sequence[RoundRe
 
 
 def read_rows(layout: Layout) -> tuple[tuple[RoundResult, ...], tuple[PartyResult, ...]]:
-    """What results.jsonl holds; nothing if there is none."""
+    """Read results.jsonl; nothing if there is none."""
     if not layout.results.is_file():
         return (), ()
     try:
@@ -124,7 +124,7 @@ def _measured(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def finish(result: SimulationResult) -> SimulationResult:
-    """Writes the summary, which says that the simulation has finished."""
+    """Write the summary, which marks the simulation as finished."""
     simulation = result.simulation
     summary = {
         "recipe": simulation.name,
@@ -143,7 +143,7 @@ def finish(result: SimulationResult) -> SimulationResult:
 
 
 def finished(simulation: Simulation, layout: Layout) -> SimulationResult | None:
-    """The result of a simulation that has finished here; the directory must be its own."""
+    """Return the result of a simulation that has finished here; the directory must be its own."""
     if not layout.summary.is_file():
         return None
     rounds, parties = read_rows(layout)

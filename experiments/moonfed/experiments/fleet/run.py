@@ -1,7 +1,7 @@
-"""Runs a simulation: a real coordinator in this process, whose devices are parties that an engine trains.
+"""Simulations: a real coordinator in this process, whose devices are parties that an engine trains.
 
 Rounds, aggregation, durability and recovery are the coordinator's, and each party's state is a device's. So a
-simulation that is killed goes on where it was, to the bit.
+simulation that is killed resumes, to the bit.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ FOREVER = 10 * 365 * 86400.0  # seconds: a party is never too late
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationProgress:
-    """How far a simulation is, told whenever that changes."""
+    """Progress of a simulation, reported whenever it changes."""
 
     fraction: float  # of all the work, 0 to 1
-    sentence: str  # what is going on, or has just ended
+    sentence: str  # current or latest activity
     accuracy: float | None = None  # of the newest scored model
 
 
-Tell = Callable[[SimulationProgress], None]
+ReportProgress = Callable[[SimulationProgress], None]
 
 
 def run_simulation(
@@ -58,9 +58,9 @@ def run_simulation(
     data: Path | None = None,
     checkpoint: Path | None = None,
     engine: EngineSettings | None = None,
-    progress: Tell = lambda _: None,
+    progress: ReportProgress = lambda _: None,
 ) -> SimulationResult:
-    """Runs a simulation to its end, or returns its result at once if it has finished in `output` before.
+    """Run a simulation, or return its result at once if it has finished in `output` before.
 
     `data`: the folder that holds the data set's files. `checkpoint`: what to resume, unless `output` holds the
     simulation already, which then resumes. Raises InvalidInput for what cannot work or a directory that holds something
@@ -78,14 +78,14 @@ def run_simulation(
         parties = asyncio.run(_solo(simulation, layout, settings, progress))
         return finish(SimulationResult(simulation=simulation, output=output, parties=parties))
     # Outside the event loop: its end waits for the threads that still use the database.
-    with _one_interrupt(), open_storage(layout.coordinator) as directory:
+    with _restore_interrupt(), open_storage(layout.coordinator) as directory:
         rounds = asyncio.run(_federated(simulation, layout, directory, settings, progress))
     return finish(SimulationResult(simulation=simulation, output=output, rounds=rounds))
 
 
 @contextmanager
-def _one_interrupt() -> Iterator[None]:
-    """Puts Ctrl-C back at the end, for `_close_undisturbed`, which takes it away."""
+def _restore_interrupt() -> Iterator[None]:
+    """Restore the handling of Ctrl-C that `_ignore_interrupts` disables."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -94,47 +94,47 @@ def _one_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _close_undisturbed() -> None:
-    """From now on another Ctrl-C changes nothing: closing takes seconds; broken off, it would print a traceback."""
+def _ignore_interrupts() -> None:
+    """Ignore further Ctrl-C: closing takes seconds; interrupted, it would print a traceback."""
     if current_thread() is main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def party_model(output: Path, party: str) -> Path:
-    """The newest model that a party has trained; NotFound if there is none."""
+    """Return the newest model that a party has trained; NotFound if there is none."""
     found = [path for path in (Layout(output).runs(party) / RUN).glob("*-*/model.safetensors") if path.is_file()]
     if not found:
         raise NotFound(f"there is no model of {party!r} in {output}")
     return max(found, key=lambda path: tuple(int(number) for number in path.parent.name.split("-")))
 
 
-class Teller:
-    """Turns what happens into progress."""
+class ProgressReporter:
+    """Turns events into progress."""
 
-    def __init__(self, tell: Tell, rounds: int = 1) -> None:
-        self._tell, self._rounds = tell, rounds
+    def __init__(self, report: ReportProgress, rounds: int = 1) -> None:
+        self._report, self._rounds = report, rounds
         self._round, self._cohort, self._done = 1, 1, 0
         self._accuracy: float | None = None
 
     def opened(self, round_: int, cohort: int) -> None:
-        """A round is under way."""
+        """Note that a round is under way."""
         self._round, self._cohort, self._done = round_, cohort, 0
         self._say()
 
     def delivered(self) -> None:
-        """One more of its parties has delivered."""
+        """Note that one more of its parties has delivered."""
         self._done += 1
         self._say()
 
     def scored(self, accuracy: float) -> None:
-        """The newest model's accuracy is known."""
+        """Note the newest model's accuracy."""
         self._accuracy = accuracy
         self._say()
 
     def _say(self) -> None:
         fraction = min(1.0, (self._round - 1 + self._done / self._cohort) / self._rounds)
         sentence = f"round {self._round} of {self._rounds}: {self._done} of {self._cohort} parties"
-        self._tell(SimulationProgress(fraction=fraction, sentence=sentence, accuracy=self._accuracy))
+        self._report(SimulationProgress(fraction=fraction, sentence=sentence, accuracy=self._accuracy))
 
 
 def _parties(layout: Layout) -> list[Party]:
@@ -143,26 +143,26 @@ def _parties(layout: Layout) -> list[Party]:
 
 
 async def _solo(
-    simulation: Simulation, layout: Layout, settings: EngineSettings, progress: Tell
+    simulation: Simulation, layout: Layout, settings: EngineSettings, progress: ReportProgress
 ) -> tuple[PartyResult, ...]:
-    teller = Teller(progress)
+    reporter = ProgressReporter(progress)
     parties = _parties(layout)
-    teller.opened(1, len(parties))
+    reporter.opened(1, len(parties))
     async with open_engine(settings, layout.root, len(parties)) as engine:
-        return await simulate_solo(simulation, layout, engine, parties, teller.delivered)
+        return await simulate_solo(simulation, layout, engine, parties, reporter.delivered)
 
 
 async def _federated(
-    simulation: Simulation, layout: Layout, directory: Storage, settings: EngineSettings, progress: Tell
+    simulation: Simulation, layout: Layout, directory: Storage, settings: EngineSettings, progress: ReportProgress
 ) -> tuple[RoundResult, ...]:
-    federation, teller, clock = Coordinator(directory), Teller(progress, simulation.rounds), Clock(layout)
+    federation, reporter, clock = Coordinator(directory), ProgressReporter(progress, simulation.rounds), Clock(layout)
 
     def delivered(seconds: float) -> None:
         clock.keep(seconds)
-        teller.delivered()
+        reporter.delivered()
 
     def scored(result: RoundResult) -> None:
-        teller.scored(result.accuracy)
+        reporter.scored(result.accuracy)
 
     async with open_engine(settings, layout.root, simulation.trained_parties) as engine:
         scorer = Scorer(simulation, layout, directory, federation, engine, scored)
@@ -179,10 +179,10 @@ async def _federated(
             await federation.open()
             await _start_once(simulation, layout, directory, federation)
             playing = [fleet.play(party) for party in _parties(layout)]
-            await _until_done(follow(federation, scorer, clock, teller.opened), playing, federation.dismiss)
+            await _until_done(follow(federation, scorer, clock, reporter.opened), playing, federation.dismiss)
             _keep_model((await federation.operators.run(RUN)).model, directory, layout)
         finally:
-            _close_undisturbed()
+            _ignore_interrupts()
             federation.dismiss()
             await scorer.close()
             await federation.close()
@@ -190,7 +190,7 @@ async def _federated(
 
 
 async def _start_once(simulation: Simulation, layout: Layout, directory: Storage, federation: Coordinator) -> None:
-    """Starts the run unless an earlier start of this simulation did. No round opens before all parties attend."""
+    """Start the run unless an earlier start of this simulation did. No round opens before all parties are online."""
     if any(record.run == RUN for record in directory.store.runs()):
         return
     bundle = read_bundle(layout.bundle)
@@ -215,7 +215,7 @@ async def _start_once(simulation: Simulation, layout: Layout, directory: Storage
 async def _until_done(
     main: Coroutine[Any, Any, None], others: Sequence[Coroutine[Any, Any, None]], stop: Callable[[], None]
 ) -> None:
-    """Runs all of them until the first one ends; whichever fails before that ends everything with its error."""
+    """Run `main` to its end; if any of the others fails before that, stop everything with its error."""
     tasks = [asyncio.create_task(work) for work in (main, *others)]
     try:
         pending = set(tasks)
@@ -231,7 +231,7 @@ async def _until_done(
 
 
 def _keep_model(model: BlobRef | None, directory: Storage, layout: Layout) -> None:
-    """Puts the last global model where a user finds it."""
+    """Copy the last global model to where a user finds it."""
     assert model is not None  # noqa: S101 - the run has finished
     temporary = layout.model.with_suffix(".new")
     shutil.copyfile(directory.blobs.verified_path(model), temporary)

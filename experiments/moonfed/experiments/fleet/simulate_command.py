@@ -21,7 +21,7 @@ def simulate_command(
     recipe: Path = typer.Argument(
         ..., help="A TOML file; see examples/.", metavar="RECIPE.toml", exists=True, dir_okay=False
     ),
-    output: Path = typer.Option(..., "--output", help="Directory for everything; one that was interrupted goes on."),
+    output: Path = typer.Option(..., "--output", help="Directory of the simulation; an interrupted one resumes."),
     data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
     checkpoint: Path | None = typer.Option(
         None, "--checkpoint", help="Resume this checkpoint, unless --output holds the simulation already."
@@ -41,7 +41,7 @@ def simulate_command(
     """Train virtual parties through a real coordinator in this process, and score every global model.
 
     In --output: results.jsonl with a line for each round, summary.json, accuracy.png, model.safetensors, the bundle,
-    and the coordinator's and the parties' state. Started again, a simulation goes on where it was, even after a kill.
+    and the coordinator's and the parties' state. The same command resumes an interrupted simulation, even after a kill.
 
     Example: moonfed-experiments simulate examples/digits-moon.toml --set rounds=5 --output build/digits-moon
     """
@@ -54,7 +54,7 @@ def simulate_command(
     settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
     if workers is not None:
         settings = replace(settings, workers=workers)
-    with goes_on(), _progress_bar() as progress:
+    with explain_interrupt(), _progress_bar() as progress:
         result = run_simulation(
             simulation, output, data=data, checkpoint=checkpoint, engine=settings, progress=progress
         )
@@ -63,17 +63,17 @@ def simulate_command(
 
 
 @contextmanager
-def goes_on() -> Iterator[None]:
-    """Around work that an interrupt does not lose: says so when one comes."""
+def explain_interrupt() -> Iterator[None]:
+    """Explain, on an interrupt, that the work so far is kept."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("the same command goes on where it was") from None
+        raise KeyboardInterrupt("the same command resumes") from None
 
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[SimulationProgress], None]]:
-    """A bar with the time left on standard error, if that is a terminal."""
+    """Show a bar with the time left on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""A worker of the virtual fleet: trains whichever party it is told to, with the device's own code, and scores models.
+"""A worker of the virtual fleet: trains any party with the device's own code, and scores models.
 
 `python -m moonfed.experiments.fleet.worker OUTPUT ACCELERATOR PARENT` is such a process; Ray's actors hold a `Worker`
 likewise.
@@ -48,7 +48,7 @@ class Worker:
         self._parts = Parts(self._layout.data)
 
     def do(self, kind: str, fields: Mapping[str, Any]) -> dict[str, float]:
-        """Does what an engine asks for: `load` (which making the worker did), `train` or `evaluate`."""
+        """Run an engine's job: `load` (done by creating the worker), `train` or `evaluate`."""
         if kind == "load":
             return {}
         if kind == "evaluate":
@@ -58,13 +58,13 @@ class Worker:
         return {"seconds": time.monotonic() - started}
 
     def train(self, party: int, job: Job) -> None:
-        """Trains a party, counted from 1, and stores its update in the party's state."""
+        """Train a party, counted from 1, and store its update in the party's state."""
         name = f"party-{party}"
         state = RunState(self._layout.runs(name), job.id.run, manifest=self._sha256, seed=job.seed)
         train_job(self._plan, self._samples(self._parts.of(party)), None, state, job, self._manifest, name)
 
     def evaluate(self, model_file: Path) -> dict[str, float]:
-        """Accuracy and mean cross-entropy of a model on the whole test set."""
+        """Measure a model's accuracy and mean cross-entropy on the whole test set."""
         specs = self._manifest.tensors
         weights = tensors.split(tensors.open_model(model_file, specs).copy(), specs)
         model = [torch.from_numpy(weights[spec.name]) for spec in specs]
@@ -78,7 +78,7 @@ class Worker:
 
 
 def main() -> None:
-    """Answers the parent's commands, one at a time, until its pipe closes or it dies."""
+    """Answer the parent's commands, one at a time, until its pipe closes or it exits."""
     output, accelerator, parent_id = sys.argv[1:]
     die_with(int(parent_id))
     parent = ParentPipe()

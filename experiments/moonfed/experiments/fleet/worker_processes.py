@@ -25,7 +25,7 @@ class ProcessWorker:
         self._process = process
 
     async def do(self, kind: str, fields: Mapping[str, Any]) -> Mapping[str, float]:
-        """Sends a command and waits for its answer; TrainingFailed if the process ends instead."""
+        """Send a command and wait for its answer; TrainingFailed if the process exits instead."""
         assert self._process.stdin  # noqa: S101 - both were opened as pipes
         assert self._process.stdout  # noqa: S101
         with suppress(BrokenPipeError, ConnectionResetError):  # it has ended; its silence tells
@@ -41,7 +41,7 @@ class ProcessWorker:
         raise errors.TrainingFailed(f"a worker process {_ending(await self._process.wait())}")
 
     async def end(self) -> None:
-        """Kills the process; its files are whole at every moment."""
+        """Kill the process; its files are whole at every moment."""
         with suppress(ProcessLookupError):
             self._process.kill()
         if self._process.stdin:
@@ -50,7 +50,7 @@ class ProcessWorker:
 
 
 async def open_processes(stack: AsyncExitStack, number: int, output: Path, accelerator: str) -> Sequence[ProcessWorker]:
-    """Starts that many workers; the stack ends them."""
+    """Start that many workers; the stack stops them."""
     workers = []
     for _ in range(number):
         process = await asyncio.create_subprocess_exec(

@@ -21,7 +21,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of that name; InvalidInput lists the names there are."""
+    """Return the recipe of that name; InvalidInput lists all names."""
     if name not in RECIPES:
         raise InvalidInput(f"recipe is {name!r}; it must be one of {', '.join(RECIPES)}")
     return RECIPES[name]

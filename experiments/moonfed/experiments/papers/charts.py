@@ -40,7 +40,7 @@ Part = tuple[str, Callable[["Axes"], None]]  # a title, and what draws below it
 
 
 def draw_recipe(path: Path, recipe: Recipe, results: Sequence[PanelResult], *, data: str = "") -> None:
-    """Writes the PNG. `data`: the data set that stands in for the paper's, if one does."""
+    """Write the PNG. `data`: the data set that stands in for the paper's, if one does."""
     parts = [part for result in results for part in _parts(result, data, several=len(results) > 1)]
     across = 2 if len(parts) == 4 else min(ACROSS, len(parts))
     tall = max(len({cell.cell.row for cell in result.cells}) for result in results)
@@ -72,14 +72,14 @@ def _parts(result: PanelResult, data: str, *, several: bool) -> list[Part]:
 
 
 def _is_a_point(result: PanelResult) -> bool:
-    """Whether every line of a chart would be a single point."""
+    """Tell whether every line of a chart would be a single point."""
     if result.panel.chart == "curves":
         return all(len(trial.accuracy) < 2 for cell in result.cells for trial in cell.trials)
     return result.panel.chart == "lines" and len({cell.cell.column for cell in result.cells}) < 2
 
 
 def _columns(result: PanelResult) -> list[list[CellResult]]:
-    """The cells column by column."""
+    """Group the cells by column."""
     columns: dict[tuple[str, str], list[CellResult]] = {}
     for cell in result.cells:
         columns.setdefault((cell.cell.dataset, cell.cell.column), []).append(cell)
@@ -106,7 +106,7 @@ def _pairs(result: PanelResult, cells: Sequence[CellResult], title: str, data: s
 
 
 def _curve(cell: CellResult) -> Line:
-    """Accuracy by round in percent, mean and deviation over the trials."""
+    """Return accuracy by round in percent, mean and deviation over the trials."""
     rounds = list(zip(*(trial.accuracy for trial in cell.trials), strict=True))
     deviation = [100 * stdev(values) for values in rounds] if len(cell.trials) > 1 else []
     numbers = list(range(1, len(rounds) + 1))
@@ -114,7 +114,7 @@ def _curve(cell: CellResult) -> Line:
 
 
 def _series(result: PanelResult, ticks: Sequence[str]) -> list[Line]:
-    """A line for each row over the columns' places."""
+    """Return a line for each row over the columns' places."""
     lines = []
     for row in dict.fromkeys(cell.cell.row for cell in result.cells):
         cells = [cell for cell in result.cells if cell.cell.row == row]

@@ -11,7 +11,7 @@ from moonfed.experiments.papers.recipe import Cell, Panel, PaperValue, Row, cros
 
 
 def speed_panels(rows: Sequence[tuple[Row, str]]) -> tuple[Panel, Panel]:
-    """Rounds to FedAvg's last accuracy on the three data sets, and the speed-ups that follow from them."""
+    """Return the rounds to FedAvg's last accuracy on the three data sets, and the speed-ups that follow."""
     rounds = cross(THREE, rows)
     return (
         Panel(
@@ -32,7 +32,7 @@ def speed_panels(rows: Sequence[tuple[Row, str]]) -> tuple[Panel, Panel]:
 
 
 def _speed_up(cell: Cell) -> PaperValue | None:
-    """FedAvg's rounds by those that the method needed."""
+    """Divide FedAvg's rounds by those that the method needed."""
     if not (cell.paper and cell.paper.value):
         return cell.paper
     tenths = floor(10 * paper_rounds(cell) / cell.paper.value + 0.5)  # a half goes up, as on paper
@@ -40,7 +40,7 @@ def _speed_up(cell: Cell) -> PaperValue | None:
 
 
 def ratios_to_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Each cell's paper value by that of the first row with the same data set."""
+    """Divide each cell's paper value by that of the first row with the same data set."""
     first: dict[str, float] = {}
     found = []
     for cell in cells:

@@ -26,17 +26,17 @@ class Condition:
 
     @property
     def deviates(self) -> bool:
-        """Whether the runs differ from what the paper states, or from what its authors' code does."""
+        """True if the runs differ from what the paper states, or from what its authors' code does."""
         return self.ours != self.full and self.source != OUR_CHOICE
 
     @property
     def paper(self) -> str:
-        """What can be said of the paper."""
+        """The paper's value, or the note that it states none."""
         return f"not stated; {self.source}: {self.full}" if self.source else self.full
 
 
 def conditions(recipe: Recipe, cells: Sequence[Cell], options: Options) -> list[Condition]:
-    """The conditions of a recipe's trained cells; splits alone have none."""
+    """Return the conditions of a recipe's trained cells; splits alone have none."""
     if not cells:
         return []
     full = Options(output=options.output, seeds=PAPER_SEEDS)
@@ -58,7 +58,7 @@ def _joined(describe: Callable[[Simulation], str], simulations: Sequence[Simulat
 
 
 def untuned(cells: Sequence[Cell], options: Options) -> list[str]:
-    """The settings that the paper tuned without printing the best value, and that stand at a value of our choice."""
+    """List the settings that the paper tuned without printing the best value, and that have a value of our choice."""
     if options.tune:
         return []
     return list(dict.fromkeys(f"{cell.tuned} of {cell.row}" for cell in cells if cell.grid and not cell.printed))
@@ -69,7 +69,7 @@ def _federated(simulation: Simulation, text: str) -> str:
 
 
 def _samples(simulation: Simulation) -> str:
-    """Training and test samples; the data sets' own numbers count as all."""
+    """Describe training and test samples; the data sets' own numbers count as all."""
     train, test = simulation.train_samples, simulation.test_samples
     return f"{train or 'all'} for training, {test or 'all'} for testing"
 

@@ -43,7 +43,7 @@ def draw_vectors(
 
 
 def _models(result: SimulationResult) -> list[tuple[str, Path]]:
-    """The one model of pooled data; else the global model, if there is one, and the first party's own."""
+    """Return the model of pooled data; else the global model, if there is one, and the first party's own."""
     first = result.simulation.names[0]
     own = party_model(result.output, first)
     if result.simulation.method == POOLED and result.model:
@@ -57,7 +57,7 @@ def _test_samples(result: SimulationResult, data: Path | None, samples: int) -> 
 
 
 def hidden_vectors(result: SimulationResult, model_file: Path, data: DataSet) -> npt.NDArray[np.float32]:
-    """z of the data set's test samples [N, D] under the simulation's network with that model's weights."""
+    """Compute z of the test samples [N, D] under the simulation's network with that model's weights."""
     recipe = bundle_recipe(result.simulation, data)
     network = build_network(
         recipe.model,
@@ -79,7 +79,7 @@ def hidden_vectors(result: SimulationResult, model_file: Path, data: DataSet) ->
 
 
 def to_plane(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Points [N, 2] whose neighbourhoods are those of the vectors [N, D]; the same vectors give the same points."""
+    """Lay out vectors [N, D] as points [N, 2] with the same neighbourhoods; the layout is reproducible."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 

@@ -1,4 +1,4 @@
-"""What no paper measured: tabular data, and what augmentation by a few fixed views costs in accuracy."""
+"""Recipes of our own: tabular data, and the accuracy that augmentation by a few fixed views costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the figures were measured on, in words."""
+"""Description of the hardware that figures were measured on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CPU_INFORMATION = Path("/proc/cpuinfo")
 
 
 def describe_hardware(device: str, workers: int) -> str:
-    """The processor or the GPU, the machine's cores, how many workers trained on them, and torch's version."""
+    """Name the processor or GPU, the machine's cores, the number of workers, and torch's version."""
     import torch
 
     name = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else _processor()
@@ -19,7 +19,7 @@ def describe_hardware(device: str, workers: int) -> str:
 
 
 def _processor() -> str:
-    """The processor's name as the kernel tells it; the architecture where it does not."""
+    """Return the processor's name as the kernel reports it, or the architecture."""
     try:
         lines = CPU_INFORMATION.read_text().splitlines()
     except OSError:

@@ -7,22 +7,22 @@ from moonfed.experiments.papers.recipe import Cell, Panel
 
 
 def stands_in(dataset: str, data: str) -> bool:
-    """Whether `data` is another data set that stands in for the paper's."""
+    """Tell whether `data` is another data set that stands in for the paper's."""
     return bool(data) and data != dataset
 
 
 def dataset_label(dataset: str, data: str = "") -> str:
-    """A data set's title; `data`: the one that stands in for it."""
+    """Return a data set's title; `data`: the one that stands in for it."""
     title = DATA[dataset].title
     return f"{DATA[data].title} for {title}" if stands_in(dataset, data) else title
 
 
 def column_label(cell: Cell, data: str = "") -> str:
-    """A column's label, or its data set's title."""
+    """Return a column's label, or its data set's title."""
     return cell.column or dataset_label(cell.dataset, data)
 
 
 def panel_label(panel: Panel, data: str = "") -> str:
-    """A panel's title, or its data sets'."""
+    """Return a panel's title, or its data sets'."""
     datasets = dict.fromkeys(cell.dataset for cell in panel.cells)
     return panel.title or ", ".join(dataset_label(dataset, data) for dataset in datasets)

@@ -1,4 +1,4 @@
-"""What a user asks of a recipe: which of its cells, how many rounds and seeds, and whether only a quick look."""
+"""Options of a reproduction: cells, rounds, seeds, and whether only a quick look."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Options:
 
     @property
     def quick_dataset(self) -> str:
-        """What a quick look trains on."""
+        """The data set of a quick look."""
         return "cifar10" if self.data else "digits"
 
 
 def choose(recipe: Recipe, options: Options) -> Recipe:
-    """The recipe with no more than the cells that were asked for; panels without any are left out.
+    """Reduce a recipe to the requested cells; panels without any are left out.
 
     Raises InvalidInput for a data set or a method that the recipe does not have, for a folder of data that is missing,
     and for a quick look at what the digits cannot show.

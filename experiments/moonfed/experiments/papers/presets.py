@@ -65,5 +65,5 @@ def with_mu(row: Row, mu: float, *, quick: bool = True) -> Row:
 
 
 def paper_rounds(cell: Cell) -> int:
-    """How many rounds the paper ran for that cell."""
+    """Return the number of rounds that the paper ran for a cell."""
     return int(cell.keys.get("rounds", DATA[cell.dataset].rounds))

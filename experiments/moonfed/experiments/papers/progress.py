@@ -1,4 +1,4 @@
-"""How far a recipe is, on standard error: a line for each trial, and on a terminal a bar with the time left."""
+"""Progress of a recipe on standard error: a line for each trial, and on a terminal a bar with the time left."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class TrialsBar:
         self._bar, self._task, self._done = bar, task, 0
 
     def show(self, progress: SimulationProgress) -> None:
-        """The trial under way has come this far."""
+        """Show the progress of the current trial."""
         self._bar.update(self._task, completed=self._done + progress.fraction, description=progress.sentence)
 
     def say(self, sentence: str) -> None:
-        """A trial has ended with this outcome."""
+        """Print the outcome of a trial."""
         self._done += 1
         self._bar.update(self._task, completed=self._done)
         self._bar.console.print(f"  {sentence}", markup=False, highlight=False)
@@ -30,7 +30,7 @@ class TrialsBar:
 
 @contextmanager
 def trials_bar(trials: int) -> Iterator[TrialsBar]:
-    """The bar for that many trials; it is gone when the context ends, the lines stay."""
+    """Show a bar for that many trials; it disappears when the context ends, the lines stay."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = Console(stderr=True, soft_wrap=True)
     # Trials are long and alike: their pace over hours tells more than the last minute's.

@@ -23,7 +23,7 @@ class PaperValue:
 
     @classmethod
     def read(cls, text: str) -> PaperValue | None:
-        """Reads `69.1 ± 0.4`, `5,000`, `20 min`, `3.7x`, `>100` or `never`; nothing for an empty text."""
+        """Read `69.1 ± 0.4`, `5,000`, `20 min`, `3.7x`, `>100` or `never`; nothing for an empty text."""
         if not text:
             return None
         found = _NUMBER.fullmatch(text)
@@ -86,7 +86,7 @@ class Cell:
     paper: PaperValue | None
 
     def reading_round(self, rounds: int) -> int:
-        """The round, of that many, whose model the cell's number is of."""
+        """Return the round, of that many, whose model the cell's number is of."""
         return max(1, round(self.at * rounds))
 
 
@@ -138,7 +138,7 @@ class Recipe:
 
 
 def cross(columns: Sequence[Column], rows: Sequence[tuple[Row, str]]) -> tuple[Cell, ...]:
-    """A cell for each row and column.
+    """Make a cell for each row and column.
 
     A row comes with the paper's numbers, one for each column, parted by `|`; `-` where the paper has no such cell. An
     empty text: the papers print no numbers, as in most figures.

@@ -25,7 +25,7 @@ class Circumstances:
 
 
 def render(recipe: Recipe, results: Sequence[PanelResult], circumstances: Circumstances) -> str:
-    """The whole report."""
+    """Render the whole report."""
     parts = [
         f"# {recipe.name}: {recipe.title}",
         _source(recipe),
@@ -80,13 +80,13 @@ def _panel(result: PanelResult, data: str) -> list[str]:
 
 
 def _field(cell: Cell, summary: Summary, data: str) -> str:
-    """A number with the paper's in brackets, unless that is of another data set."""
+    """Format a number with the paper's in brackets, unless that is of another data set."""
     paper = f"({cell.paper.text})" if cell.paper and not stands_in(cell.dataset, data) else ""
     return f"{summary.text} {paper}".strip()
 
 
 def _paper_alone(summaries: Sequence[tuple[Cell, Summary]], data: str) -> list[str]:
-    """The paper's numbers in a sentence of their own, where they are of another data set than ours."""
+    """Put the paper's numbers into a sentence of their own, where they are of another data set than ours."""
     texts: dict[str, list[str]] = {}
     for cell, _ in summaries:
         if cell.paper and stands_in(cell.dataset, data):
@@ -110,7 +110,7 @@ def _how(recipe: Recipe, circumstances: Circumstances) -> list[str]:
 
 
 def _tuning(results: Sequence[PanelResult]) -> list[str]:
-    """Which value was best, where several were tried."""
+    """List the best value where several were tried."""
     lines = []
     for result in results:
         for cell in result.cells:

@@ -12,7 +12,7 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.errors import InvalidInput
-from moonfed.experiments.fleet.simulate_command import goes_on
+from moonfed.experiments.fleet.simulate_command import explain_interrupt
 from moonfed.experiments.papers.recipe import Recipe
 from moonfed.validate import require_whole
 
@@ -51,9 +51,9 @@ def reproduce_command(
     device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Run a table or a figure of the papers again; a report puts the paper's numbers beside ours.
+    """Run a table or a figure of the papers again; a report puts the paper's numbers next to ours.
 
-    Recipes with the same --output share simulations, and one that was interrupted goes on.
+    Recipes with the same --output share simulations; the same command resumes an interrupted one.
 
     Example: moonfed-experiments reproduce moon-table-1 --dataset cifar10 --data data --rounds 20 --output results
     """
@@ -104,7 +104,7 @@ def _list(recipes: Sequence[Recipe], as_json: bool) -> None:
 
 
 def _count(name: str, value: int | None) -> int:
-    """A number of rounds or seeds, 0 if none is given."""
+    """Check a number of rounds or seeds; 0 if none is given."""
     if value is not None:
         require_whole(name, value, 1)
     return value or 0
@@ -113,7 +113,7 @@ def _count(name: str, value: int | None) -> int:
 def _reproduce(
     recipes: Sequence[Recipe], options: Options, engine: str, workers: int | None, device: str, as_json: bool
 ) -> None:
-    """Runs the recipes; of several, those that do not fit the options are left out, which is said."""
+    """Run the recipes; of several, skip those that do not fit the options, and say so."""
     from moonfed.experiments.papers.options import choose
     from moonfed.experiments.papers.progress import trials_bar
     from moonfed.experiments.papers.runner import count_trials, reproduce
@@ -132,7 +132,7 @@ def _reproduce(
     for recipe in fitting:
         started = time.monotonic()
         typer.echo(f"{recipe.name}: {recipe.title}", err=True)
-        with goes_on(), trials_bar(count_trials(recipe, options)) as bar:
+        with explain_interrupt(), trials_bar(count_trials(recipe, options)) as bar:
             files = reproduce(recipe, _workshop(options, settings, bar))
         seconds = time.monotonic() - started
         if as_json:

@@ -51,7 +51,7 @@ class Summary:
 
 
 def summarise(result: PanelResult, cell: CellResult) -> Summary:
-    """A cell's number, as its panel measures."""
+    """Return a cell's number, as its panel measures it."""
     if result.panel.measure == "accuracy":
         values = final_accuracies(cell.cell, cell.trials)
         return _number(100 * mean(values), 100 * stdev(values) if len(values) > 1 else None)
@@ -66,19 +66,19 @@ def summarise(result: PanelResult, cell: CellResult) -> Summary:
 
 
 def final_accuracies(cell: Cell, trials: Sequence[Trial]) -> list[float]:
-    """Each trial's accuracy at the round that the cell's number is of; for SOLO each party's."""
+    """Return each trial's accuracy at the round that the cell's number is of; for SOLO each party's."""
     if trials[0].parties:
         return [value for trial in trials for value in trial.parties]
     return [trial.accuracy[cell.reading_round(len(trial.accuracy)) - 1] for trial in trials]
 
 
 def rounds_to(accuracy: Sequence[float], target: float) -> int | None:
-    """The first round, counted from 1, whose model is at least as accurate as the target; None if none is."""
+    """Return the first round, counted from 1, whose model is at least as accurate as the target; None if none is."""
     return next((number for number, value in enumerate(accuracy, start=1) if value >= target), None)
 
 
 def targets(result: PanelResult, cell: CellResult) -> list[float]:
-    """The accuracy to reach, for each trial of a cell: a fixed one, or the last of the reference with that seed."""
+    """Return the accuracy to reach for each trial: a fixed one, or the last of the reference with that seed."""
     if isinstance(result.panel.target, float):
         return [result.panel.target] * len(cell.trials)
     last = {trial.seed: trial.accuracy[-1] for trial in _reference(result, cell).trials}
@@ -86,19 +86,19 @@ def targets(result: PanelResult, cell: CellResult) -> list[float]:
 
 
 def _reference(result: PanelResult, cell: CellResult) -> CellResult:
-    """The cell of the panel's target row in the same column."""
+    """Find the cell of the panel's target row in the same column."""
     place = (result.panel.target, cell.cell.dataset, cell.cell.column)
     return next(other for other in result.cells if (other.cell.row, other.cell.dataset, other.cell.column) == place)
 
 
 def best_trials(cell: Cell, trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """The trials of the tuned value whose mean accuracy is the highest; the first of equals."""
+    """Return the trials of the tuned value with the highest mean accuracy; the first of equals."""
     groups = [[trial for trial in trials if trial.tuned == value] for value in dict.fromkeys(t.tuned for t in trials)]
     return max(map(tuple, groups), key=lambda group: mean(final_accuracies(cell, group)))
 
 
 def _rounds(result: PanelResult, cell: CellResult) -> Summary:
-    """The mean over the trials that reach their target, as rounds or as all rounds by these.
+    """Average the rounds to the target, or the speed-up, over the trials that reach it.
 
     The reference itself takes all rounds by definition. Blank where no trial reaches a row's accuracy.
     """
@@ -121,12 +121,12 @@ def _rounds(result: PanelResult, cell: CellResult) -> Summary:
 
 
 def _seconds(cell: CellResult) -> float:
-    """The median over all rounds."""
+    """Return the median over all rounds."""
     return median(second for trial in cell.trials for second in trial.seconds)
 
 
 def _spread(trials: Sequence[Trial]) -> Summary:
-    """Mean samples per party, and the population deviation over the parties, as in the paper."""
+    """Return the mean samples per party, and the population deviation over the parties, as in the paper."""
     sizes = [[sum(row) for row in trial.counts] for trial in trials]
     return _number(mean(map(mean, sizes)), mean(map(pstdev, sizes)), digits=0)
 

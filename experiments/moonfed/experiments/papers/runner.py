@@ -1,6 +1,6 @@
-"""Runs a recipe: its simulations, the lines of raw results, the report and the picture.
+"""Running a recipe: its simulations, the lines of raw results, the report and the picture.
 
-Simulations lie in OUTPUT/simulations under their digests, so a recipe takes what another has finished, and goes on with
+Simulations are in OUTPUT/simulations under their digests, so a recipe reuses what another has finished, and resumes
 what was interrupted.
 """
 
@@ -46,7 +46,7 @@ class Reproduction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What a recipe is run with: the user's wishes, what runs a simulation, the hardware in words, who is told."""
+    """Everything that running a recipe needs: options, the function that runs a simulation, hardware, and output."""
 
     options: Options
     run: Run
@@ -54,11 +54,11 @@ class Workshop:
     say: Say
 
     def simulations(self) -> Path:
-        """Where simulations lie."""
+        """Return the directory of the simulations."""
         return self.options.output / "simulations"
 
     def simulate(self, simulation: Simulation) -> SimulationResult:
-        """Runs a simulation, or finds it finished, and keeps of it what a report may ask for.
+        """Run a simulation, unless it has finished, and keep the files that a report may need.
 
         A hundred rounds' models of a ResNet-50 would fill 11 GB; of the parties' models, figure 2 shows the CNN's.
         """
@@ -72,7 +72,7 @@ class Workshop:
 
 
 def reproduce(recipe: Recipe, workshop: Workshop) -> Reproduction:
-    """Runs what was asked of a recipe and writes NAME.jsonl, NAME.md and NAME.png into the output directory.
+    """Run a recipe and write NAME.jsonl, NAME.md and NAME.png into the output directory.
 
     Raises InvalidInput for what the recipe does not have, before any work.
     """
@@ -116,7 +116,7 @@ def _run_panel(recipe: Recipe, panel: Panel, workshop: Workshop, rows: list[dict
 
 
 def _splits(cell: Cell, options: Options) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
-    """The papers' split, which no trial's seed changes, of balanced classes as large as the data set's."""
+    """Yield the papers' split, the same in every trial, of balanced classes as large as the data set's."""
     classes, samples = DATA[cell.dataset].classes, DATA[cell.dataset].samples_by_class
     labels = np.repeat(np.arange(classes), samples)
     settings = simulation_of(cell, Options(output=options.output), seed=0).partition_settings
@@ -149,18 +149,18 @@ def _trials(cell: Cell, workshop: Workshop) -> Iterator[tuple[Trial, list[dict[s
 
 
 def count_trials(recipe: Recipe, options: Options) -> int:
-    """How many trials the chosen cells of a recipe have; several may share a simulation."""
+    """Count the trials of a recipe's chosen cells; several may share a simulation."""
     trained = [cell for panel in choose(recipe, options).panels if panel.measure != "spread" for cell in panel.cells]
     return sum(len(_tried(cell, options)) for cell in trained) * len(options.seed_numbers)
 
 
 def _tried(cell: Cell, options: Options) -> Sequence[float | None]:
-    """The values of the tuned setting to try; None is the paper's best."""
+    """Return the values of the tuned setting to try; None is the paper's best."""
     return cell.grid if options.tune and cell.grid else (None,)
 
 
 def _rows(cell: Cell, tuned: float | None, result: SimulationResult) -> Iterator[dict[str, Any]]:
-    """A line for each round, for SOLO for each party."""
+    """Yield a line for each round, for SOLO for each party."""
     simulation = result.simulation
     common = {
         "dataset": simulation.dataset,
@@ -188,7 +188,7 @@ def _draw(path: Path, recipe: Recipe, results: Sequence[PanelResult], workshop: 
 
 
 def _stand_in(recipe: Recipe, options: Options) -> str:
-    """The data set that a quick look trains on in place of the paper's."""
+    """Return the data set that a quick look trains on in place of the paper's."""
     trains = any(panel.measure != "spread" for panel in recipe.panels)
     replaced = any(not DATA[dataset].bundled for dataset in recipe.datasets)
     return options.quick_dataset if options.quick and trains and replaced else ""

@@ -1,4 +1,4 @@
-"""From a cell to the simulation that measures it.
+"""Conversion of a cell to the simulation that measures it.
 
 Equal work gives equal simulations, whatever the recipe: settings that are the default anyway are left out, so recipes
 share what has been simulated.
@@ -36,7 +36,7 @@ QUICK_TRAIN, QUICK_TEST = 2000, 1000  # of CIFAR-10; the digits are few enough
 
 
 def simulation_of(cell: Cell, options: Options, *, seed: int, tuned: float | None = None) -> Simulation:
-    """The simulation of one trial of a cell; `tuned` replaces the value of the setting that the paper tuned."""
+    """Return the simulation of one trial of a cell; `tuned` replaces the value of the setting that the paper tuned."""
     settings: dict[str, Value] = dict(cell.settings)
     server: dict[str, Value] = dict(cell.server)
     if tuned is not None:
@@ -64,12 +64,12 @@ def simulation_of(cell: Cell, options: Options, *, seed: int, tuned: float | Non
 
 
 def rounds_of(cell: Cell, options: Options) -> int:
-    """How many rounds a cell's simulation has."""
+    """Return the number of rounds of a cell's simulation."""
     return options.rounds or (QUICK_ROUNDS if options.quick else paper_rounds(cell))
 
 
 def _make_quick(keys: dict[str, Any], settings: dict[str, Value], cell: Cell, options: Options) -> None:
-    """Replaces what takes time; tables of numbers are small as they are."""
+    """Shrink whatever takes time; tabular data are small as they are."""
     if cell.dataset not in ("breast-cancer", "wine"):
         sampled = "cohort" in keys
         keys |= {"dataset": options.quick_dataset, "model": "cnn"}
@@ -83,12 +83,12 @@ def _make_quick(keys: dict[str, Any], settings: dict[str, Value], cell: Cell, op
 
 
 def _solo_epochs(rounds: int, settings: Mapping[str, Value]) -> int:
-    """As many as the federated methods' devices train in all their rounds, at most the paper's."""
+    """Return the epochs of the federated methods' devices in all rounds, at most the paper's."""
     return min(SOLO_EPOCHS, rounds * int(settings.get("epochs", 10)))
 
 
 def _by_rounds(method: str, rounds: int) -> dict[str, Value]:
-    """Settings that follow from the number of rounds."""
+    """Derive the settings that follow from the number of rounds."""
     changed: dict[str, Value] = {}
     if method in DECAYING:
         start = min(DECAY_START, max(1, rounds - 1))
