@@ -1,4 +1,4 @@
-"""What the coordinator keeps and shows, as plain values that know neither SQL nor protobuf."""
+"""Value types of the coordinator, independent of SQL and protobuf."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def attempt_id(run: str, item: InAttempt | OpenRound) -> AttemptId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run as it was started, and whether it still runs."""
+    """A run's settings and inputs, and its status."""
 
     run: str
     created: float  # seconds since the epoch
@@ -82,7 +82,7 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """How one device answered one assignment: with an update that was accepted or refused, or by declining."""
+    """A device's report on one assignment: an update that was accepted or refused, or a declined assignment."""
 
     id: AttemptId
     device: str
@@ -102,7 +102,7 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
-    """A device that has enrolled, or has attended without TLS."""
+    """A device that has enrolled, or connected without TLS."""
 
     device: str
     enrolled: float
@@ -115,7 +115,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """What an operator sees of a run, besides its rounds."""
+    """An operator's view of a run, without its rounds."""
 
     record: RunRecord
     open_round: OpenRound | None = None
@@ -127,7 +127,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """Something that those who watch a run are told."""
+    """An event published to a run's subscribers."""
 
     kind: EventKind
     round: int = 0

@@ -1,1 +1,1 @@
-"""The operator's side of the command line: a connection, the run commands, and how things are printed."""
+"""The operator's command line: the commands, the client for Control, and formatting."""

@@ -1,4 +1,4 @@
-"""The operator's side of Control: connecting, uploading a bundle, following a run."""
+"""A client for Control: connecting, uploading a bundle, following a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of devices for people's eyes: who is there, and with what hardware. `--json` has all that they say."""
+"""Formatting of the device list: status and hardware. `--json` has everything that devices report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs, events and devices for people's eyes, and as JSON for scripts."""
+"""Formatting of runs, events and devices, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's robust aggregation and its incidents, for people's eyes and as JSON for scripts."""
+"""Formatting of a run's robust settings and incidents, as text and as JSON."""
 
 from __future__ import annotations
 

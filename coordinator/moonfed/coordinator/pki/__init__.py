@@ -1,1 +1,1 @@
-"""Pki."""
+"""The certificate authority, and enrolment of devices."""

@@ -1,4 +1,4 @@
-"""The certificate authority of one coordinator: its own key, the server's certificate, devices' and operators' ones."""
+"""The certificate authority of one coordinator: its key, and certificates for server, devices and operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPERATOR = "operator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCredentials:
-    """What the TLS ports are opened with, all PEM."""
+    """The credentials of the TLS ports, all PEM."""
 
     ca: bytes
     certificate: bytes
@@ -35,7 +35,7 @@ class ServerCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """A certificate that was just signed."""
+    """A newly signed certificate."""
 
     certificate: bytes  # PEM
     expires: float  # seconds since the epoch
@@ -43,7 +43,7 @@ class Signed:
 
 
 class Authority:
-    """Signs with the authority's key in `directory`; makes key and certificate when there are none yet."""
+    """The authority whose key is in `directory`; key and certificate are created if absent."""
 
     def __init__(self, directory: Path) -> None:
         make_directories(directory, mode=0o700)

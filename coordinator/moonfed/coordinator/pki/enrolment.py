@@ -1,4 +1,4 @@
-"""How a device becomes known: join tokens, names, first certificates and their renewal."""
+"""Enrolment of devices: join tokens, names, first certificates and their renewal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def require_name(field: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolment:
-    """Admits devices. Blocking: every method is a transaction. `address`: host:port that the tokens name."""
+    """Enrolment of devices. Blocking: every method is a transaction. `address`: host:port in the tokens."""
 
     authority: Authority
     registry: DeviceRegistry

@@ -1,4 +1,4 @@
-"""Follows a run that another replica drives: offers its work to the devices that attend here, and takes their answers.
+"""A follower of a run that another replica drives: it offers work to local devices and records their reports.
 
 What it knows comes from the database, a moment late; what it takes, it takes in a transaction that sees the round open.
 """

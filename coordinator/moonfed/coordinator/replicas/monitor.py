@@ -1,4 +1,4 @@
-"""One of several coordinators: says that it is alive, keeps its leases, and looks what the others have done.
+"""The replica monitor: heartbeats, leases, and polling for what other replicas did.
 
 Everything between replicas goes through the database, by looking at it a few times a second. A run is driven by the
 holder of its lease and followed by the others; whoever sees a lease free takes it and goes on as after a restart.
@@ -48,7 +48,7 @@ class Runs(Protocol):
 
 
 class ReplicaMonitor:
-    """The life of one replica. Lives on one event loop."""
+    """One replica's heartbeats and polling. Lives on one event loop."""
 
     def __init__(self, store: Store, runs: Runs, presence: Presence) -> None:
         self._attendances, self._runs, self._presence = store.online_devices, runs, presence

@@ -1,4 +1,4 @@
-"""Tells the other replicas which devices attend here, and hears from them which attend there.
+"""Presence: exchange of online devices and their heartbeats between replicas.
 
 Signs of progress travel the same way, since a run's holder counts the patience with all of its devices.
 """
@@ -18,7 +18,7 @@ from moonfed.errors import WrongState
 
 
 class Presence:
-    """The attendances of one replica beside those of the others. Lives on one event loop."""
+    """The online devices of one replica and of the others. Lives on one event loop."""
 
     def __init__(self, store: OnlineDevices, replica: str, sessions: Sessions, liveness: Liveness) -> None:
         self._store, self._replica = store, replica

@@ -1,4 +1,4 @@
-"""What a follower sees of a run in the database, and what must have happened between two such sights."""
+"""Snapshots of a run in the database, and the events that lead from one to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAST_AT_ONCE = 100  # rounds that are told of when a follower was away for long
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
-    """One sight. `past`: the rounds that ended since the one before; `newest_past`: the last of all that ended."""
+    """One snapshot. `past`: the rounds that ended since the one before; `newest_past`: the last round that ended."""
 
     record: RunRecord
     state: State

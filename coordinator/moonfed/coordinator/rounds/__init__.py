@@ -1,1 +1,1 @@
-"""The pure core of a run: settings, events, state, the state machine, and sentences about them."""
+"""The pure core of a run: settings, events, state, both state machines, retention and status text."""

@@ -1,4 +1,4 @@
-"""Draws a round's cohort from the attending devices; the draw is a function of its arguments alone."""
+"""Drawing of a round's cohort from the online devices, as a pure function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to a run (events) and what is to be done about it (commands): the language of the machine."""
+"""Events, the state machine's input, and commands, its output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOnline:
-    """A device began to attend, perhaps once more."""
+    """A device came online, or reconnected."""
 
     device: str
     samples: int = 0  # that it trains on; 0: not known
@@ -17,14 +17,14 @@ class DeviceOnline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOffline:
-    """A device's attendance broke off."""
+    """A device went offline."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """The run goes on, after it was created or the coordinator restarted, with the devices that attend then."""
+    """The run starts, or resumes after a restart, with the devices that are online then."""
 
     attending: Mapping[str, int] = field(default_factory=dict)  # device to samples, 0: not known
 
@@ -52,40 +52,40 @@ class UpdateAccepted(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateRefused(InAttempt):
-    """A device's update did not pass the checks."""
+    """A device's update failed the checks."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declined(InAttempt):
-    """A device said that it will deliver no update."""
+    """A device declined its assignment."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlinePassed(InAttempt):
-    """The round's time is over."""
+    """The round's deadline has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled(InAttempt):
-    """A device has shown no sign of progress for as long as the run has patience."""
+    """A device has sent no heartbeat for the run's patience."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed(InAttempt):
-    """A device that counts as lost shows progress again."""
+    """A lost device makes progress again."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryDue(InAttempt):
-    """The attempt may be started."""
+    """The backoff before an attempt is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +95,14 @@ class Reduced(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged(InAttempt):
-    """These devices' accepted updates turned out to be damaged when they were to be reduced."""
+    """These devices' accepted updates were found to be damaged at the reduction."""
 
     devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReductionFailed(InAttempt):
-    """The updates could not be reduced. `passing`: for a reason that passes, such as a full disk."""
+    """The updates could not be reduced. `passing`: the reason is transient, such as a full disk."""
 
     reason: str
     passing: bool = False
@@ -152,7 +152,7 @@ TimedEvent = DeadlinePassed | RetryDue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTimer:
-    """Bring this event back after so many seconds."""
+    """Deliver this event after a delay."""
 
     seconds: float
     event: TimedEvent
@@ -160,7 +160,7 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lose(InAttempt):
-    """Tell that a device counts as lost."""
+    """Report that a device is lost."""
 
     device: str
 
@@ -174,7 +174,7 @@ class Discard(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce(InAttempt):
-    """Reduce these devices' updates, commit the round, and say so."""
+    """Reduce these devices' updates, commit the round, and report it."""
 
     devices: tuple[str, ...]
     bases: Mapping[str, int] = field(default_factory=dict)  # of an asynchronous round: the rounds that they began with

@@ -1,4 +1,4 @@
-"""What an operator decides about asynchronous rounds: FedBuff, Nguyen et al., AISTATS 2022."""
+"""Settings of asynchronous rounds: FedBuff, Nguyen et al., AISTATS 2022."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an asynchronous run stands, and what that means: for whom it waits, and which updates it takes."""
+"""The state of an asynchronous run, what it waits for, and which updates it accepts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Begun = Mapping[str, int]  # device to the round whose model it began with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedBuffState(State):
-    """Where the run stands. A device is in at most one of tasks, buffer, closing, refused and declined."""
+    """The state of an asynchronous run. A device is in at most one of tasks, buffer, closing, refused and declined."""
 
     tasks: Begun = field(default_factory=dict)  # devices at work, the lost among them
     lost: Names = NOBODY  # given nothing to do until they show a sign, even when their work has grown too old

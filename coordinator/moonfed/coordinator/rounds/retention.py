@@ -1,4 +1,4 @@
-"""Which global models of a run are kept once newer ones are there."""
+"""Retention: which global models of a run are kept once newer ones exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_KEPT = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The last so many models, and that of every so-many-th round (0: no others). Model 0 always stays."""
+    """Keep the `last` newest models, and that of each `every`-th round (0: no others). Model 0 is always kept."""
 
     last: int = 20
     every: int = 100

@@ -1,4 +1,4 @@
-"""What an operator decides about a run: how many rounds, how many devices, and how long to wait for them."""
+"""Settings of a run: how many rounds, how many devices, and how long to wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run stands: the values that the machine steps from one to the next."""
+"""The state of a run: the values that the state machine steps through."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOBODY: Names = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRound:
-    """A round between its opening and its end. A device of the cohort is in at most one of the four sets."""
+    """An open round. A device of the cohort is in at most one of the four sets."""
 
     round: int
     attempt: int
@@ -44,7 +44,7 @@ class OpenRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Where a run stands."""
+    """The state of a run."""
 
     committed: int = 0  # rounds
     attempt: int = 1  # of the open round, or of the next one to open

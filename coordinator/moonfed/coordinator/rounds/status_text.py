@@ -1,4 +1,4 @@
-"""What a run's state means, in sentences for people."""
+"""Status text: a run's state in sentences for operators and devices."""
 
 from __future__ import annotations
 

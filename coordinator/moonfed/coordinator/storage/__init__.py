@@ -1,1 +1,1 @@
-"""What survives a restart: the database, spooled updates and blobs of one state directory."""
+"""Everything that survives a restart: the database, spooled updates and blobs of one state directory."""

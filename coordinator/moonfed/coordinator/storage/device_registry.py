@@ -1,4 +1,4 @@
-"""Who is known to the coordinator: devices with their keys, and join tokens."""
+"""The registry of devices, with their keys, and of join tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AUTHORITY = 0x6D6F6F61  # a lock of the server's: two coordinators may start at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is kept of a join token."""
+    """The stored part of a join token."""
 
     uses_left: int
     expires: float

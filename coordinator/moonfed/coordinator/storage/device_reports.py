@@ -1,4 +1,4 @@
-"""The devices' answers in rounds: which one stands, and which is a receipt."""
+"""Device reports in rounds: which one counts, and which is a receipt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bound on what the state directory may hold: a warning before it is reached, and no more uploads once it is."""
+"""A limit on the size of the state directory: a warning before it is reached, and no more uploads after it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class DiskBudget:
-    """The bytes of all files below a directory, and what was admitted since they were counted last. Blocking."""
+    """The bytes of all files below a directory, and those admitted since the last measurement. Blocking."""
 
     def __init__(self, root: Path, limit: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._root, self._limit, self._clock = root, limit, clock

@@ -1,4 +1,4 @@
-"""What was measured of global models, by name. Each function is part of a transaction."""
+"""Metrics of global models, by name. Each function is part of the caller's transaction."""
 
 from __future__ import annotations
 

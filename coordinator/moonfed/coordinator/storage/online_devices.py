@@ -1,4 +1,4 @@
-"""Which replicas are alive, and which devices attend where: what the coordinators on one database tell each other.
+"""Replica heartbeats, and which devices are online at which replica.
 
 A replica that stops beating is dead, and so is what it has said.
 """
@@ -23,7 +23,7 @@ Places = Mapping[str, "Place"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a device attends. `since` tells its attendances apart."""
+    """The replica at which a device is online. `since` distinguishes its sessions."""
 
     replica: str
     since: int
@@ -31,7 +31,7 @@ class Place:
 
 
 class OnlineDevices:
-    """What one replica says and hears. Every method is one transaction. Blocking."""
+    """Heartbeats and online devices of one replica. Every method is one transaction. Blocking."""
 
     def __init__(self, transactions: Transactions, replica: str | None) -> None:
         self._transactions, self._replica = transactions, replica

@@ -1,4 +1,4 @@
-"""Opens everything that survives a restart: the database, the blobs and the spool of one state directory."""
+"""Opening of a coordinator's storage: the database, the blobs and the spool of one state directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moonfed.files import write_durably
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """The opened parts of a coordinator's storage, for handing each caller the ones that it needs."""
+    """The opened parts of a coordinator's storage; callers are passed the ones that they need."""
 
     directory: StateDirectory
     store: Store

@@ -1,4 +1,4 @@
-"""Who ever took part in a run, and when it counted last: a row for each device, however many rounds there were.
+"""Participants of a run, each with its latest counted round: one row per device, however many rounds there were.
 
 Each function is part of a transaction.
 """

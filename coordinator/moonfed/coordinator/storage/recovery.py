@@ -1,4 +1,4 @@
-"""Where a run stood when the coordinator ended, from what is on record.
+"""Reconstruction of a run's state from the database.
 
 An asynchronous run's buffer is what no committed round has counted.
 """

@@ -1,4 +1,4 @@
-"""Attempts at rounds: `open`, perhaps `reducing`, then `committed` or `abandoned`. Parts of a transaction all."""
+"""Rounds: `open`, perhaps `reducing`, then `committed` or `abandoned`; within the caller's transaction."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def begin_reducing(connection: sql.Connection, attempt: AttemptId) -> None:
 
 
 def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
-    """Forget the answers to a round that has not ended; WrongState if it has."""
+    """Delete the reports of a round that has not ended; raises WrongState if it has."""
     here = row_mapping.same(tables.rounds, attempt)
     if connection.execute(sql.select(_columns.status).where(here).with_for_update()).scalar() not in UNDER_WAY:
         raise WrongState(f"{attempt} has ended; it cannot be opened again")

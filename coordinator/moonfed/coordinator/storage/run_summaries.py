@@ -1,4 +1,4 @@
-"""One look at all running runs, for replicas that follow what the others do with them. PostgreSQL's only."""
+"""Summaries of all running runs in one query, which replicas poll to notice changes. PostgreSQL only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moonfed.errors import NotFound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Where a running run stands: whatever changes about it changes this."""
+    """The position of a running run; any change to the run changes its summary."""
 
     holder: str  # of its lease; empty: nobody
     stopping: bool  # as an operator asked

@@ -1,4 +1,4 @@
-"""Runs, with the bundle and the beginning that each refers to. Each function is part of a transaction."""
+"""Runs, with references to their bundle and initial state. Each function is part of the caller's transaction."""
 
 from __future__ import annotations
 

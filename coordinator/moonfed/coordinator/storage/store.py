@@ -1,4 +1,4 @@
-"""The coordinator's memory: runs, rounds and metrics, in one SQL database; beside them answers, devices and more.
+"""The coordinator's database: runs, rounds and metrics, device reports, devices, leases and more.
 
 Every method is one transaction and returns when it is durable; the modules that it calls, one for a table, are the
 parts of transactions. Nothing here knows what a round means.
@@ -32,7 +32,7 @@ RECEIPT_ROUNDS = 20  # of the newest ones a device's answer is kept, for whoever
 
 
 class Store:
-    """A database whose schema is already there; `sqlite` and `postgres` beside this module open one.
+    """A database that has its schema; `db.sqlite` and `db.postgres` open one.
 
     `holder`: what this coordinator is called where others share the database; it then changes only its own runs.
     """

@@ -1,4 +1,4 @@
-"""Tells the troubles that pass, a full disk and a server that is away, from every other."""
+"""Classification of transient errors: a full disk, and an unreachable server."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Support."""
+"""Background tasks and the error log."""

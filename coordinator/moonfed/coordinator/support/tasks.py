@@ -1,4 +1,4 @@
-"""Tasks that outlive the call that started them, so that a caller who goes away leaves nothing half done."""
+"""Background tasks, which outlive the call that started them, so a cancelled caller leaves nothing half done."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def start_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 class BackgroundTasks:
-    """Running tasks; what fails unexpectedly is logged."""
+    """Running tasks; unexpected failures are logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -1,1 +1,1 @@
-"""Blobs."""
+"""Blob stores, references to blobs, and their garbage collection."""

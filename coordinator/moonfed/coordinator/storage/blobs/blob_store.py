@@ -1,4 +1,4 @@
-"""What the coordinator asks of the place where its blobs are: a directory (`moonfed.blobs`) or an object store."""
+"""The interface of blob stores: a directory (`moonfed.blobs`) or an object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An object store by URL, through fsspec: whole files in, whole files out, by key. What goes wrong is one sentence."""
+"""A client for an object store by URL, through fsspec: whole files by key, and one-sentence errors."""
 
 from __future__ import annotations
 

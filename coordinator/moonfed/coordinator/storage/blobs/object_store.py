@@ -1,4 +1,4 @@
-"""Blobs in an object store, with copies on this machine of those that are in use."""
+"""Blobs in an object store, with local copies of those in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which database a place for blobs belongs to: each names the other, so no coordinator works with half of a state.
+"""Blob ownership: a blob location and its database name each other, so no coordinator runs on half of a state.
 
 A second coordinator on a database would find none of the models in a directory of its own, and one on another database
 would sweep away what it knows nothing of.
@@ -22,7 +22,7 @@ _NAME = "database"  # of the file or object beside the blobs
 
 
 class Place(Protocol):
-    """A place for blobs, and what was written there of the database that they belong to."""
+    """A location of blobs, with a note of the database that they belong to."""
 
     where: str  # to tell people
 
@@ -34,7 +34,7 @@ class Place(Protocol):
 
 
 class DirectoryLocation:
-    """A directory of this machine."""
+    """A local directory."""
 
     def __init__(self, directory: Path) -> None:
         self.where, self._file = f"the directory {directory}", directory / _NAME

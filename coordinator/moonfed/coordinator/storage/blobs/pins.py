@@ -1,4 +1,4 @@
-"""Blobs that are about to be referred to: between a blob's arrival and the commit that needs it, it must not go."""
+"""Pins, which protect a blob from garbage collection between its arrival and the commit that refers to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _columns = tables.pins.c
 
 
 class SharedPins:
-    """What the coordinators on one database have pinned. PostgreSQL's only. Blocking."""
+    """The pins of all coordinators on one database. PostgreSQL only. Blocking."""
 
     def __init__(self, transactions: Transactions, replica: str) -> None:
         self._transactions, self._replica = transactions, replica
@@ -54,7 +54,7 @@ class SharedPins:
 
 
 class Pins:
-    """The pinned blobs of this process, by whoever is about to refer to them; `shared`: others must know of them."""
+    """The pinned blobs of this process, by owner; with `shared`, other coordinators see them, too."""
 
     def __init__(self, shared: SharedPins | None = None) -> None:
         self._shared, self._lock = shared, threading.Lock()

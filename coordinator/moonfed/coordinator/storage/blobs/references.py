@@ -1,4 +1,4 @@
-"""Which blobs are needed, and by what: rows that keep a blob from going. Each function is part of a transaction."""
+"""References to blobs, which keep them from garbage collection. Each function is part of the caller's transaction."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Db."""
+"""The database: engines for SQLite and PostgreSQL, tables, schema version, transactions and row mapping."""

@@ -1,4 +1,4 @@
-"""The database's clock, which all coordinators share, whatever their machines' clocks say; PostgreSQL's only."""
+"""The database server's clock, which all coordinators share; PostgreSQL only."""
 
 from __future__ import annotations
 

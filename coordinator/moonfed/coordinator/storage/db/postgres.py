@@ -1,4 +1,4 @@
-"""The coordinator's database on a PostgreSQL server. Several coordinators may share it: a run is its lease holder's."""
+"""The coordinator's database on a PostgreSQL server, which several coordinators may share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the database to records, and what of a record goes into a row."""
+"""Conversion between database rows and records."""
 
 from __future__ import annotations
 

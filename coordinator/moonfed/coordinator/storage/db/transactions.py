@@ -10,7 +10,7 @@ import sqlalchemy as sql
 
 
 class Transactions:
-    """Any number of readers. Of SQLite's writers one at a time: one process owns the database, so they queue here.
+    """Any number of readers. SQLite allows one writer at a time: one process owns the database, so writers queue here.
 
     PostgreSQL's writers run side by side (READ COMMITTED) and lock the rows that they have decided by.
     """

@@ -1,4 +1,4 @@
-"""Inserting rows whose key may be there already: SQL's standard has nothing for it, both of our databases do."""
+"""Upserts, which SQLite and PostgreSQL both have but standard SQL lacks."""
 
 from __future__ import annotations
 
