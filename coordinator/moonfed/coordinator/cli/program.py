@@ -1,4 +1,4 @@
-"""The program moonfed-coordinator: serve a federation, and steer one that is served."""
+"""The program moonfed-coordinator: run a coordinator, or operate one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def start(
     rounds: Annotated[int, typer.Option(help="Rounds to commit.")] = 10,
     cohort: Annotated[str, typer.Option(help="Devices per round: 10, 20% of those online, or all.")] = "all",
     minimum_devices: Annotated[int, typer.Option(help="Devices that must be online before a round opens.")] = 1,
-    quorum: Annotated[str, typer.Option(help="Updates that a round needs: 3, 50% of the cohort, or all.")] = "50%",
+    quorum: Annotated[str, typer.Option(help="Updates required per round: 3, 50% of the cohort, or all.")] = "50%",
     deadline: Annotated[float, typer.Option(help="Maximum duration of a round in seconds.")] = 3600.0,
     patience: Annotated[float, typer.Option(help="Seconds without a heartbeat after which a device is lost.")] = 120.0,
     over_selection: Annotated[
@@ -26,7 +26,9 @@ def start(
     ] = "0%",
     asynchronous: Annotated[
         int | None,
-        typer.Option(metavar="K", help="Asynchronous rounds: every K updates make a model.", show_default=False),
+        typer.Option(
+            metavar="K", help="Use asynchronous rounds (FedBuff): every K updates make a model.", show_default=False
+        ),
     ] = None,
     max_staleness: Annotated[
         int | None,

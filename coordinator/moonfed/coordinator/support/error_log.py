@@ -1,4 +1,4 @@
-"""What the log is told of errors: one line of what passes by itself, a traceback of what must be looked into."""
+"""Logging of errors: one line for transient ones, a traceback for those that need investigation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class ErrorLog:
-    """Tells the log which calls failed; those of a fleet that waits for one and the same thing only now and then."""
+    """Logs failed calls; one line stands for all calls of a fleet that wait for the same resource."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._told = clock, -SILENT_SECONDS
