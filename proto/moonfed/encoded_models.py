@@ -104,7 +104,7 @@ class _EncodedFile:
     """The parts of an uncompressed encoded file, each at its offset."""
 
     def __init__(self, file: BinaryIO, specs: Sequence[TensorSpec], encoding: Encoding) -> None:
-        """The values begin at the file's position."""
+        """Read values from the current position of the file."""
         self._file, self._layout = file, _Layout(encoding)
         encoded = encoded_specs(specs, encoding)
         offsets = accumulate((spec.bytes for spec in encoded), initial=file.tell())

@@ -45,7 +45,7 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[s
     for kind in type(error).__mro__:
         if kind in _CODES:
             return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__), *_particulars(error))
-    return grpc.StatusCode.INTERNAL, "the coordinator has a problem of its own; its log says more", ()
+    return grpc.StatusCode.INTERNAL, "internal error; the coordinator's log has the details", ()
 
 
 def _particulars(error: BaseException) -> tuple[tuple[str, str], ...]:
