@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,9 @@ def test_another_major_version_of_the_contract_is_refused_with_both_versions(fle
         ask(EnrolmentStub(channel).Enrol, enrolment_pb2.EnrolRequest(device="x", contract_version="9.0"))
 
 
-def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(fleet: Fleet) -> None:
+def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(
+    fleet: Fleet, until: Callable[[Callable[[], bool]], None]
+) -> None:
     old, current = fleet.device("cam-1"), fleet.device("cam-2")
     attending = old.attend(interface="torchscript/0")
     fleet.start()
@@ -170,7 +173,9 @@ def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(fleet: Fleet) -
         attending.next()
     with pytest.raises(VersionMismatch, match="torchscript/0"):
         old.attend(interface="torchscript/0")
-    assert fleet.operator.run("run").waiting == "waiting for 1 more device: 0 attend, 1 is needed"
+    # The run learns a moment later that the device has left.
+    waiting = "waiting for 1 more device: 0 attend, 1 is needed"
+    until(lambda: fleet.operator.run("run").waiting == waiting)
     current.attend().assignment()
     assert fleet.operator.run("run").open_round.cohort == ["cam-2"]
 
