@@ -18,6 +18,13 @@ FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 TOP_LEVEL = sorted(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
 PATH = re.compile(rf"(?:{'|'.join(TOP_LEVEL)})/[\w./-]*")
 GENERATED = ("build/",)
+SOURCES = [
+    f"/{path.relative_to(ROOT)}"
+    for part in TOP_LEVEL
+    if part not in {"build", "data", "docs"}
+    for path in (ROOT / part).rglob("*.*")
+    if path.suffix in {".py", ".proto"}
+]
 WIDTH = 100
 
 
@@ -53,3 +60,11 @@ def test_prose_is_wrapped(document: Path) -> None:
     lines = FENCE.sub("", document.read_text()).splitlines()
     prose = [line for line in lines if not line.startswith(("|", "    ")) and "](http" not in line]
     assert [line for line in prose if len(line) > WIDTH] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_exist(document: Path) -> None:
+    """Modules may be named by the end of their path, such as `rounds/settings.py`."""
+    quoted = CODE.findall(FENCE.sub("", document.read_text()))
+    modules = [text for text in quoted if re.fullmatch(r"[\w/]+\.(py|proto)", text)]
+    assert [name for name in modules if not any(source.endswith(f"/{name}") for source in SOURCES)] == []
