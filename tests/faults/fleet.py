@@ -144,7 +144,7 @@ class Coordinators:
     def drives(self, run: str) -> bool:
         """Return True once the process drives the run: a killed one's lease has to expire first."""
         assert self.process
-        return self.store is None or f"-{self.process.pid}-" in self.store.run_summaries.look()[run].holder
+        return self.store is None or f"-{self.process.pid}-" in self.store.run_summaries.load()[run].holder
 
     def operator(self) -> coordinator.OperatorCalls:
         return coordinator.operator(self.state, self.ports[0])

@@ -42,7 +42,7 @@ class Pair:
 
     def of(self, run: str) -> tuple[Coordinators, Coordinators]:
         """The holder of the run's lease, and the follower."""
-        holder = self.store.run_summaries.look()[run].holder
+        holder = self.store.run_summaries.load()[run].holder
         first, second = self.replicas
         assert first.process
         return (first, second) if f"-{first.process.pid}-" in holder else (second, first)
@@ -51,7 +51,7 @@ class Pair:
         """Waits until that round, or a later one, has some updates and not all."""
 
         def there() -> bool:
-            pulse = self.store.run_summaries.look()[run]
+            pulse = self.store.run_summaries.load()[run]
             return pulse.status == "open" and pulse.round >= round_ and 0 < pulse.accepted < len(SAMPLES)
 
         until(there)

@@ -48,8 +48,8 @@ def begun(tmp: Path, server: Server, blobs: str = "") -> Iterator[tuple[Coordina
 
 def three_more_rounds(store: Store) -> None:
     """Waits until the run goes on."""
-    begins = store.run_summaries.look()["run"].round
-    until(lambda: store.run_summaries.look()["run"].round >= begins + 3)
+    begins = store.run_summaries.load()["run"].round
+    until(lambda: store.run_summaries.load()["run"].round >= begins + 3)
 
 
 def stopped_undisturbed(store: Store, coordinator: Coordinators) -> None:
@@ -67,7 +67,7 @@ def stopped_undisturbed(store: Store, coordinator: Coordinators) -> None:
 
 def test_a_lone_coordinator_that_was_killed_goes_on_at_once(tmp_path: Path, postgresql_server: Server) -> None:
     with begun(tmp_path, postgresql_server) as (alone, store):
-        before = store.run_summaries.look()["run"].holder
+        before = store.run_summaries.load()["run"].holder
         with devices_at(alone):
             three_more_rounds(store)
             alone.kill()
@@ -75,7 +75,7 @@ def test_a_lone_coordinator_that_was_killed_goes_on_at_once(tmp_path: Path, post
                 connection.exec_driver_sql("UPDATE leases SET expires = expires + 3600")
             alone.serve()
             three_more_rounds(store)
-        assert store.run_summaries.look()["run"].holder != before, "each start has a name of its own"
+        assert store.run_summaries.load()["run"].holder != before, "each start has a name of its own"
         stopped_undisturbed(store, alone)
 
 

@@ -158,33 +158,33 @@ def test_only_the_holder_closes_a_round(two: Two) -> None:
 
 def test_a_look_sees_who_holds_a_run_and_where_it_stands(two: Two) -> None:
     holder, follower = two
-    seen = follower.run_summaries.look()["digits"]
+    seen = follower.run_summaries.load()["digits"]
     assert (seen.holder, seen.stopping) == (holder.leases.holder, False)
     assert (seen.round, seen.attempt, seen.status, seen.accepted) == (1, 1, "open", 0)
     follower.reports.record(report("a"))
     follower.reports.record(report("b", outcome="refused", blobs={}))
-    follower.run_summaries.ask_to_stop("digits")
-    follower.run_summaries.ask_to_stop("digits")
-    seen = holder.run_summaries.look()["digits"]
+    follower.run_summaries.request_stop("digits")
+    follower.run_summaries.request_stop("digits")
+    seen = holder.run_summaries.load()["digits"]
     assert (seen.stopping, seen.accepted, seen.refused, seen.declined) == (True, 1, 1, 0)
     holder.begin_reducing(FIRST)
-    assert holder.run_summaries.look()["digits"].status == "reducing"
+    assert holder.run_summaries.load()["digits"].status == "reducing"
     assert holder.leases.acquire("digits", 0.0)
-    assert holder.run_summaries.look()["digits"].holder == ""
+    assert holder.run_summaries.load()["digits"].holder == ""
     with pytest.raises(NotFound):
-        follower.run_summaries.ask_to_stop("unknown")
+        follower.run_summaries.request_stop("unknown")
 
 
 def test_a_look_sees_the_newest_round_and_no_run_that_has_ended(two: Two) -> None:
     holder, follower = two
     holder.abandon_round(FIRST, "because")
-    assert follower.run_summaries.look()["digits"].status == "abandoned"
+    assert follower.run_summaries.load()["digits"].status == "abandoned"
     holder.open_round(replace(FIRST, attempt=2), ["a"])
-    assert follower.run_summaries.look()["digits"].attempt == 2
+    assert follower.run_summaries.load()["digits"].attempt == 2
     holder.add_run(replace(RUN, run="young"))
-    assert (follower.run_summaries.look()["young"].round, follower.run_summaries.look()["young"].status) == (0, "")
+    assert (follower.run_summaries.load()["young"].round, follower.run_summaries.load()["young"].status) == (0, "")
     holder.end_run("digits", "stopped")
-    assert list(follower.run_summaries.look()) == ["young"]
+    assert list(follower.run_summaries.load()) == ["young"]
     holder.delete_run("digits")
 
 

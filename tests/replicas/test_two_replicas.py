@@ -64,7 +64,7 @@ def ended_as(pair: Pair, run: str, model: bytes) -> None:
 
 
 def test_devices_spread_over_two_replicas(pair: Pair, undisturbed: bytes) -> None:
-    places = pair.store.online_devices.places
+    places = pair.store.online_devices.all
     until(lambda: len(places()) == len(SAMPLES))
     assert len({place.replica for place in places().values()}) == 2, "the balancer takes turns"
     start(pair.replicas[1], "calm", BUNDLE, ROUNDS)

@@ -203,7 +203,7 @@ class RunFollower:
 
     async def stop(self) -> None:
         """Ask the run's holder to stop it, and wait up to STOP_SECONDS."""
-        await asyncio.to_thread(self._store.run_summaries.ask_to_stop, self.record.run)
+        await asyncio.to_thread(self._store.run_summaries.request_stop, self.record.run)
         with suppress(asyncio.TimeoutError):  # it will, or whoever takes the run over
             await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
 

@@ -23,8 +23,8 @@ from moonfed.errors import MoonfedError
 
 BEATS = 5  # in the time of a lease, so that one or two may fail
 LOOK_SECONDS = 0.25
-TROUBLE_SECONDS = 2.0  # before the next try, while the database is away
-SIGN_SECONDS = 2.0  # between two tellings of who makes progress
+RETRY_SECONDS = 2.0  # before the next try, while the database is away
+HEARTBEAT_EXCHANGE_SECONDS = 2.0  # between two tellings of who makes progress
 
 _log = logging.getLogger(__name__)
 
@@ -51,17 +51,17 @@ class ReplicaMonitor:
     """One replica's heartbeats and polling. Lives on one event loop."""
 
     def __init__(self, store: Store, runs: Runs, presence: Presence) -> None:
-        self._attendances, self._runs, self._presence = store.online_devices, runs, presence
+        self._online_devices, self._runs, self._presence = store.online_devices, runs, presence
         self._leases: Leases = store.leases
-        self._pulses: RunSummaries = store.run_summaries
+        self._run_summaries: RunSummaries = store.run_summaries
         self._seen: dict[str, RunSummary] = {}
-        self._signs_due = 0.0
-        self._troubles: dict[str, str] = {}
+        self._heartbeats_due = 0.0
+        self._reported_problems: dict[str, str] = {}
 
     async def beat(self) -> None:
         """Send a heartbeat and renew this replica's leases."""
-        if not await in_thread(self._attendances.beat, LEASE_SECONDS):
-            self._presence.forget_told()
+        if not await in_thread(self._online_devices.heartbeat, LEASE_SECONDS):
+            self._presence.republish()
         await in_thread(self._leases.renew, LEASE_SECONDS)
 
     async def look(self) -> None:
@@ -70,60 +70,60 @@ class ReplicaMonitor:
         for device in changed:
             for served in list(self._runs.served.values()):
                 await served.refresh(device)
-        run_summaries = await in_thread(self._pulses.look)
-        for run, pulse in run_summaries.items():
-            if not await self._heeded(run, pulse):
+        run_summaries = await in_thread(self._run_summaries.load)
+        for run, summary in run_summaries.items():
+            if not await self._handled(run, summary):
                 run_summaries[run] = RunSummary(holder="", stopping=False)  # so that it is looked at again
         for run, served in list(self._runs.served.items()):
             if run not in run_summaries and run not in self._runs.driven:
                 await served.catch_up()  # and sees that it has ended
         self._seen = run_summaries
-        if asyncio.get_running_loop().time() >= self._signs_due:
-            await self._presence.exchange_signs()
-            self._signs_due = asyncio.get_running_loop().time() + SIGN_SECONDS
+        if asyncio.get_running_loop().time() >= self._heartbeats_due:
+            await self._presence.exchange_heartbeats()
+            self._heartbeats_due = asyncio.get_running_loop().time() + HEARTBEAT_EXCHANGE_SECONDS
 
-    async def _heeded(self, run: str, pulse: RunSummary) -> bool:
+    async def _handled(self, run: str, summary: RunSummary) -> bool:
         """Act on a run's summary; log a failure once and return False, so that it does not hold up other runs."""
         try:
-            await self._heed(run, pulse)
+            await self._handle(run, summary)
         except (MoonfedError, OSError) as error:
-            if self._troubles.get(run) != str(error):
+            if self._reported_problems.get(run) != str(error):
                 _log.warning("run %r cannot be followed here at present: %s", run, error)
-            self._troubles[run] = str(error)
+            self._reported_problems[run] = str(error)
             return False
-        self._troubles.pop(run, None)
+        self._reported_problems.pop(run, None)
         return True
 
     async def keep_beating(self) -> None:
         """Send heartbeats forever. While the database is away leases expire, but nothing can be committed either."""
         while True:
-            await _tried(self.beat(), "this replica cannot publish its heartbeat")
+            await _retrying(self.beat(), "this replica cannot publish its heartbeat")
             await asyncio.sleep(LEASE_SECONDS / BEATS)
 
     async def keep_looking(self) -> None:
         """Poll forever."""
         while True:
-            await _tried(self.look(), "this replica cannot read the state of the others")
+            await _retrying(self.look(), "this replica cannot read the state of the others")
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _heed(self, run: str, pulse: RunSummary) -> None:
-        ours = pulse.holder == self._leases.holder
-        if not ours and not pulse.holder:
+    async def _handle(self, run: str, summary: RunSummary) -> None:
+        ours = summary.holder == self._leases.holder
+        if not ours and not summary.holder:
             ours = await in_thread(self._leases.acquire, run, LEASE_SECONDS)
         driven = run in self._runs.driven
         if ours and not driven:
             await self._runs.drive(run)
         elif not ours and (driven or run not in self._runs.served):
             await self._runs.follow(run)
-        elif pulse != self._seen.get(run) and (served := self._runs.served.get(run)):
+        elif summary != self._seen.get(run) and (served := self._runs.served.get(run)):
             await served.catch_up()
-            if ours and pulse.stopping:
+            if ours and summary.stopping:
                 await served.stop()
 
 
-async def _tried(work: Coroutine[Any, Any, None], trouble: str) -> None:
+async def _retrying(work: Coroutine[Any, Any, None], trouble: str) -> None:
     try:
         await work
     except Exception as error:
-        log_error(_log, f"{trouble}; trying again in {TROUBLE_SECONDS:g} s", error)
-        await asyncio.sleep(TROUBLE_SECONDS)
+        log_error(_log, f"{trouble}; trying again in {RETRY_SECONDS:g} s", error)
+        await asyncio.sleep(RETRY_SECONDS)

@@ -12,7 +12,7 @@ from typing import Any
 
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
-from moonfed.coordinator.storage.online_devices import OnlineDevices, Place, Places
+from moonfed.coordinator.storage.online_devices import OnlineByDevice, OnlineDevice, OnlineDevices
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import WrongState
 
@@ -23,69 +23,71 @@ class Presence:
     def __init__(self, store: OnlineDevices, replica: str, sessions: Sessions, liveness: Liveness) -> None:
         self._store, self._replica = store, replica
         self._sessions, self._liveness = sessions, liveness
-        self._told: dict[str, tuple[DeviceSession, int]] = {}  # what the others know of us, by device, and since when
-        self._stamp: tuple[int, int] | None = None  # of what we know of them
-        self._places: Places = {}
-        self._signed_until, self._heard_until = -float("inf"), 0.0  # by the loop's clock; by the database's
+        self._published: dict[
+            str, tuple[DeviceSession, int]
+        ] = {}  # what the others know of us, by device, and since when
+        self._version: tuple[int, int] | None = None  # of what we know of them
+        self._known: OnlineByDevice = {}
+        self._sent_until, self._received_until = -float("inf"), 0.0  # by the loop's clock; by the database's
 
-    def forget_told(self) -> None:
+    def republish(self) -> None:
         """Publish our sessions again: they expired in the database."""
-        self._told.clear()
+        self._published.clear()
 
     async def exchange(self) -> set[str]:
         """Publish our sessions and read the others'; return the devices that changed at other replicas."""
         await self._tell()
-        stamp = await in_thread(self._store.stamp)
-        if stamp == self._stamp:
+        stamp = await in_thread(self._store.version)
+        if stamp == self._version:
             return set()
-        places = await in_thread(self._store.places)
-        self._stamp = stamp
-        return self._hear(places)
+        online = await in_thread(self._store.all)
+        self._version = stamp
+        return self._apply(online)
 
-    async def exchange_signs(self) -> None:
+    async def exchange_heartbeats(self) -> None:
         """Publish heartbeats received here, and apply those received elsewhere."""
         now = asyncio.get_running_loop().time()
-        signed = {name for name in self._told if self._liveness.last_heartbeat(name) > self._signed_until}
-        if signed:
-            await in_thread(self._store.sign, signed)
-        self._signed_until = now
-        devices, self._heard_until = await in_thread(self._store.signed_after, self._heard_until)
+        active = {name for name in self._published if self._liveness.last_heartbeat(name) > self._sent_until}
+        if active:
+            await in_thread(self._store.record_heartbeats, active)
+        self._sent_until = now
+        devices, self._received_until = await in_thread(self._store.heartbeats_after, self._received_until)
         for device in devices:
             self._liveness.heartbeat(device)
 
     async def _tell(self) -> None:
         here = self._sessions.local()
-        arrived = {name: session for name, session in here.items() if self._told_of(name) is not session}
-        left = {name: since for name, (_, since) in self._told.items() if name not in here}
+        arrived = {name: session for name, session in here.items() if self._published_session(name) is not session}
+        left = {name: since for name, (_, since) in self._published.items() if name not in here}
         if arrived or left:
             documents = {name: to_document(session.info) for name, session in arrived.items()}
-            since = await in_thread(self._store.tell, documents, left)
+            since = await in_thread(self._store.publish, documents, left)
             for name in left:
-                self._told.pop(name, None)
-            self._told |= {name: (session, since[name]) for name, session in arrived.items()}
+                self._published.pop(name, None)
+            self._published |= {name: (session, since[name]) for name, session in arrived.items()}
 
-    def _told_of(self, device: str) -> DeviceSession | None:
-        told = self._told.get(device)
+    def _published_session(self, device: str) -> DeviceSession | None:
+        told = self._published.get(device)
         return told[0] if told else None
 
-    def _hear(self, places: Places) -> set[str]:
-        elsewhere = {name: place for name, place in places.items() if place.replica != self._replica}
+    def _apply(self, online: OnlineByDevice) -> set[str]:
+        elsewhere = {name: place for name, place in online.items() if place.replica != self._replica}
         for name, place in elsewhere.items():
-            self._give_up(name, place)
-        for name in self._told.keys() - places.keys():  # somebody took us for dead
-            del self._told[name]
-        changed = {name for name in {*elsewhere, *self._places} if elsewhere.get(name) != self._places.get(name)}
-        self._places = elsewhere
+            self._close_superseded(name, place)
+        for name in self._published.keys() - online.keys():  # somebody took us for dead
+            del self._published[name]
+        changed = {name for name in {*elsewhere, *self._known} if elsewhere.get(name) != self._known.get(name)}
+        self._known = elsewhere
         self._sessions.set_remote({name: _session(name, place) for name, place in elsewhere.items()})
         return changed
 
-    def _give_up(self, device: str, place: Place) -> None:
+    def _close_superseded(self, device: str, place: OnlineDevice) -> None:
         """Close a session here that a newer one at another replica has replaced."""
-        told = self._told.get(device)
+        told = self._published.get(device)
         if told and told[1] < place.since:
             told[0].close(WrongState(f"device {device!r} has connected again; this session ends"))
             self._sessions.discard(told[0])
-            del self._told[device]
+            del self._published[device]
 
 
 def to_document(introduction: DeviceInfo) -> dict[str, Any]:
@@ -101,5 +103,5 @@ def from_document(device: str, document: Mapping[str, Any]) -> DeviceInfo:
     return DeviceInfo(device=device, platform={}, **{**document, **lists})
 
 
-def _session(device: str, place: Place) -> RemoteSession:
+def _session(device: str, place: OnlineDevice) -> RemoteSession:
     return RemoteSession(from_document(device, place.introduction))

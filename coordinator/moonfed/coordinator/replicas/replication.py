@@ -59,4 +59,4 @@ class Replicated:
     async def stop(self) -> None:
         """Release the leases and withdraw this replica's online devices."""
         await asyncio.to_thread(self._store.leases.release)
-        await asyncio.to_thread(self._store.online_devices.leave)
+        await asyncio.to_thread(self._store.online_devices.withdraw)

@@ -18,11 +18,11 @@ from moonfed.coordinator.storage.db.upsert import insert_or_replace
 
 _replicas, _columns = tables.replicas.c, tables.online_devices.c
 _MICROSECONDS = sql.cast(NOW * 1e6, sql.BigInteger)
-Places = Mapping[str, "Place"]
+OnlineByDevice = Mapping[str, "OnlineDevice"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class OnlineDevice:
     """The replica at which a device is online. `since` distinguishes its sessions."""
 
     replica: str
@@ -36,7 +36,7 @@ class OnlineDevices:
     def __init__(self, transactions: Transactions, replica: str | None) -> None:
         self._transactions, self._replica = transactions, replica
 
-    def beat(self, seconds: float) -> bool:
+    def heartbeat(self, seconds: float) -> bool:
         """Record a heartbeat and delete expired replicas; return True if this replica's own entries had not expired."""
         with self._transactions.write() as connection:
             dead = sql.select(_replicas.replica).where(_replicas.expires <= NOW, _replicas.replica != self._replica)
@@ -48,7 +48,7 @@ class OnlineDevices:
             connection.execute(sql.delete(tables.online_devices).where(_columns.replica.not_in(alive)))
         return stood
 
-    def tell(self, arrived: Mapping[str, Mapping[str, Any]], left: Mapping[str, int]) -> dict[str, int]:
+    def publish(self, arrived: Mapping[str, Mapping[str, Any]], left: Mapping[str, int]) -> dict[str, int]:
         """Publish devices that came online here and remove those that went offline; return the new `since`.
 
         The newest attendance of a device stands, wherever it is.
@@ -71,22 +71,23 @@ class OnlineDevices:
             insert_or_replace(connection, tables.online_devices, rows)
         return dict.fromkeys(arrived, since)
 
-    def stamp(self) -> tuple[int, int]:
+    def version(self) -> tuple[int, int]:
         """Return a version that changes whenever a device comes online or goes offline: count, and sum of `since`."""
         total = sql.func.coalesce(sql.func.sum(_columns.since), 0)
         with self._transactions.read() as connection:
             count, since = connection.execute(sql.select(sql.func.count(), total)).one()
         return count, int(since)
 
-    def places(self) -> Places:
+    def all(self) -> OnlineByDevice:
         """Return all online devices."""
         with self._transactions.read() as connection:
             found = connection.execute(sql.select(tables.online_devices))
             return {
-                row.device: Place(replica=row.replica, since=row.since, introduction=row.introduction) for row in found
+                row.device: OnlineDevice(replica=row.replica, since=row.since, introduction=row.introduction)
+                for row in found
             }
 
-    def sign(self, devices: Collection[str]) -> None:
+    def record_heartbeats(self, devices: Collection[str]) -> None:
         """Record heartbeats of devices that are online here."""
         here = sql.and_(_columns.replica == self._replica, _columns.device.in_(sorted(devices)))
         with self._transactions.write() as connection:
@@ -94,7 +95,7 @@ class OnlineDevices:
             connection.execute(locked)
             connection.execute(sql.update(tables.online_devices).where(here).values(signed=NOW))
 
-    def signed_after(self, moment: float) -> tuple[set[str], float]:
+    def heartbeats_after(self, moment: float) -> tuple[set[str], float]:
         """Return the devices online elsewhere with heartbeats after `moment`, and the newest heartbeat's time."""
         query = sql.select(_columns.device, _columns.signed).where(
             _columns.replica != self._replica, _columns.signed > moment
@@ -103,7 +104,7 @@ class OnlineDevices:
             found = connection.execute(query).all()
         return {row.device for row in found}, max((row.signed for row in found), default=moment)
 
-    def leave(self) -> None:
+    def withdraw(self) -> None:
         """Delete this replica's entries when it stops."""
         with self._transactions.write() as connection:
             forget_in(connection, self._replica or "")

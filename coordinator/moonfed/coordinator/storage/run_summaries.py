@@ -33,10 +33,10 @@ class RunSummaries:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    def look(self) -> dict[str, RunSummary]:
+    def load(self) -> dict[str, RunSummary]:
         """Return the summaries of all running runs."""
         with self._transactions.read() as connection:
-            rows = connection.execute(_LOOK).all()
+            rows = connection.execute(_RUNNING).all()
         return {
             row.run: RunSummary(
                 holder=row.holder or "",
@@ -51,7 +51,7 @@ class RunSummaries:
             for row in rows
         }
 
-    def ask_to_stop(self, run: str) -> None:
+    def request_stop(self, run: str) -> None:
         """Record an operator's request to stop the run; raises NotFound."""
         with self._transactions.write() as connection:
             try:
@@ -60,7 +60,7 @@ class RunSummaries:
                 raise NotFound(f"there is no run {run!r}") from error
 
 
-def _look() -> sql.Select[tuple[object, ...]]:
+def _running() -> sql.Select[tuple[object, ...]]:
     runs, rounds, reports, leases, stop_requests = (
         tables.runs,
         tables.rounds,
@@ -94,4 +94,4 @@ def _look() -> sql.Select[tuple[object, ...]]:
     )
 
 
-_LOOK = _look()
+_RUNNING = _running()

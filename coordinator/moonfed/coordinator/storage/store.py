@@ -16,7 +16,7 @@ from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.storage import device_reports, online_devices, participants, rounds, runs
 from moonfed.coordinator.storage.blobs import references
-from moonfed.coordinator.storage.blobs.ownership import Place, claim
+from moonfed.coordinator.storage.blobs.ownership import BlobLocation, claim
 from moonfed.coordinator.storage.blobs.pins import SharedPins
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
@@ -50,9 +50,9 @@ class Store:
         """Close the database's files or connections."""
         self._transactions.close()
 
-    def claim_blobs(self, place: Place) -> None:
+    def claim_blobs(self, location: BlobLocation) -> None:
         """Check that the database and the blob location belong together; raises WrongState."""
-        claim(self._transactions, place)
+        claim(self._transactions, location)
 
     def inherit(self, holder: str) -> None:
         """Take over the leases of a coordinator that has ended, and delete its online devices."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
-from moonfed.coordinator.storage.blobs.ownership import DirectoryLocation, ObjectLocation, Place
+from moonfed.coordinator.storage.blobs.ownership import BlobLocation, DirectoryLocation, ObjectLocation
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
@@ -19,11 +19,11 @@ ELSEWHERE = "the blobs of this database are not in .*: give all coordinators on 
 
 
 @pytest.fixture(params=["directory", "objects"])
-def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Place]:
+def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], BlobLocation]:
     """Another place each time."""
     number = iter(range(9))
 
-    def make() -> Place:
+    def make() -> BlobLocation:
         if request.param == "objects":
             return ObjectLocation(ObjectClient(f"{request.getfixturevalue('bucket')}/{next(number)}"))
         directory = tmp_path / str(next(number))
@@ -33,7 +33,7 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Pl
     return make
 
 
-def test_the_first_place_is_the_databases_and_no_other(store: Store, new_place: Callable[[], Place]) -> None:
+def test_the_first_place_is_the_databases_and_no_other(store: Store, new_place: Callable[[], BlobLocation]) -> None:
     first, other = new_place(), new_place()
     for _ in range(2):
         store.claim_blobs(first)
@@ -44,7 +44,7 @@ def test_the_first_place_is_the_databases_and_no_other(store: Store, new_place: 
 
 
 def test_a_place_of_another_database_is_refused(
-    open_store: Callable[[], Store], new_place: Callable[[], Place]
+    open_store: Callable[[], Store], new_place: Callable[[], BlobLocation]
 ) -> None:
     place, store = new_place(), open_store()
     place.write("what the moonfed coordinators on database 1234 keep\n")
@@ -55,7 +55,9 @@ def test_a_place_of_another_database_is_refused(
         store.claim_blobs(place)
 
 
-def test_a_start_that_was_killed_in_between_can_be_made_again(store: Store, new_place: Callable[[], Place]) -> None:
+def test_a_start_that_was_killed_in_between_can_be_made_again(
+    store: Store, new_place: Callable[[], BlobLocation]
+) -> None:
     place = new_place()
 
     class Killed(Exception):

@@ -21,7 +21,7 @@ from moonfed.files import write_durably
 _NAME = "database"  # of the file or object beside the blobs
 
 
-class Place(Protocol):
+class BlobLocation(Protocol):
     """A location of blobs, with a note of the database that they belong to."""
 
     where: str  # to tell people
@@ -71,21 +71,21 @@ def name_database(connection: sql.Connection) -> None:
     connection.execute(sql.insert(tables.blob_ownership).values(database=uuid4().hex, claimed=False))
 
 
-def claim(transactions: Transactions, place: Place) -> None:
+def claim(transactions: Transactions, location: BlobLocation) -> None:
     """Claim the blob location for the database on first use, and check on later starts that the two belong together.
 
     Raises WrongState if the database's blobs are elsewhere, or the place is another database's.
     """
     with transactions.write() as connection:
         row = connection.execute(sql.select(tables.blob_ownership).with_for_update()).one()
-        ours, found = f"what the moonfed coordinators on database {row.database} keep\n", place.read()
+        ours, found = f"what the moonfed coordinators on database {row.database} keep\n", location.read()
         if found is None and not row.claimed:
-            place.write(ours)  # a kill before the commit: it is found again
+            location.write(ours)  # a kill before the commit: it is found again
         elif found not in (None, ours) and not row.claimed:
-            raise WrongState(f"{place.where} holds the blobs of another database: give another --blobs")
+            raise WrongState(f"{location.where} holds the blobs of another database: give another --blobs")
         elif found != ours:
             raise WrongState(
-                f"the blobs of this database are not in {place.where}: give all coordinators on one database the "
+                f"the blobs of this database are not in {location.where}: give all coordinators on one database the "
                 "same --blobs, which must be an object store if there are several"
             )
         if not row.claimed:
