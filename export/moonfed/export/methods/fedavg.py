@@ -28,7 +28,7 @@ class CrossEntropy(Objective):
         references_BRD: torch.Tensor,  # noqa: N803
         coefficients: dict[str, float],
     ) -> torch.Tensor:
-        """The batch's loss, a scalar."""
+        """Return the batch's loss, a scalar."""
         return F.cross_entropy(logits_BC, labels_B)
 
 

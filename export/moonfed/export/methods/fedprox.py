@@ -49,7 +49,7 @@ class Proximal(CrossEntropy):
         received: dict[str, list[torch.Tensor]],
         coefficients: dict[str, float],
     ) -> None:
-        """Keeps the global model."""
+        """Store the global model."""
         self.anchor = [parameter.clone() for parameter in parameters]
         measured = parameters if coefficients["measure_inexactness"] > 0 else parameters[:0]
         self.sums_before = [torch.zeros_like(parameter) for parameter in measured]
@@ -63,7 +63,7 @@ class Proximal(CrossEntropy):
         parameters: list[torch.Tensor],
         coefficients: dict[str, float],
     ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
-        """Adds mu/2 · ‖w_i − w‖² to the loss and mu · (w_i − w) to the gradients."""
+        """Add mu/2 · ‖w_i − w‖² to the loss and mu · (w_i − w) to the gradients."""
         mu = coefficients["mu"]
         aways = difference(parameters, self.anchor)
         found: list[torch.Tensor | None] = []
@@ -83,7 +83,7 @@ class Proximal(CrossEntropy):
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
-        """Adds up the batch's gradients."""
+        """Accumulate the batch's gradients."""
         loss = F.cross_entropy(logits_BC, labels_B, reduction="sum")
         add_gradients(loss, parameters, self.sums_before if steps == 0 else self.sums_after)
         self.samples += labels_B.size(0) if steps > 0 else 0
@@ -102,7 +102,7 @@ class Proximal(CrossEntropy):
 
 
 def add_gradients(loss: torch.Tensor, parameters: list[torch.Tensor], sums: list[torch.Tensor]) -> None:
-    """Adds a loss's gradients to their sums; a parameter on which it does not depend has none."""
+    """Add a loss's gradients to their sums; a parameter that it does not depend on has none."""
     gradients = torch.autograd.grad([loss], parameters, allow_unused=True)
     for total, gradient in zip(sums, gradients):  # noqa: B905 - not in scripts
         if gradient is not None:

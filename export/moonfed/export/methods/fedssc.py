@@ -40,7 +40,7 @@ class SharedContrastive(Objective):
         received: dict[str, list[torch.Tensor]],
         coefficients: dict[str, float],
     ) -> None:
-        """Takes the prototypes."""
+        """Store the prototypes."""
         self.prototypes.begin(received, parameters[0].device)
         self.class_means.begin()
 
@@ -76,7 +76,7 @@ class SharedContrastive(Objective):
         references_BRD: torch.Tensor,  # noqa: N803
         coefficients: dict[str, float],
     ) -> torch.Tensor:
-        """The batch's loss, a scalar."""
+        """Return the batch's loss, a scalar."""
         return F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, coefficients)
 
     def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
@@ -91,13 +91,13 @@ class SharedContrastive(Objective):
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
-        """Adds a batch to the class means."""
+        """Add a batch to the class means."""
         self.class_means.add(z_BD, labels_B, logits_BC.size(1))
 
     def results(
         self, parameters: list[torch.Tensor], steps: int, coefficients: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
-        """The class means."""
+        """Return the class means."""
         return {"class_means": self.class_means.shared(coefficients["prototype_minimum"])}
 
 
@@ -136,11 +136,11 @@ class PrototypeMethod(Method):
         return {"mu_glob": ((self.decay_start, self.mu_start), (self.decay_end, self.mu_end))}
 
     def downlink(self, shapes: ExchangeShapes) -> Roles:
-        """The prototypes."""
+        """Return the prototypes' role."""
         return prototype_downlink(shapes)
 
     def uplink(self, shapes: ExchangeShapes) -> Roles:
-        """The class means."""
+        """Return the role of the class means."""
         return class_means_uplink(shapes)
 
     def objective(self) -> Objective:
@@ -168,5 +168,5 @@ class FedSsc(PrototypeMethod):
         return 1 + self.previous_models if self.mu_moon > 0 else 0
 
     def coefficients(self) -> dict[str, float]:
-        """The weights of both terms and what they need."""
+        """Return the weights of both terms and the settings that they need."""
         return {**PrototypeMethod.coefficients(self), "mu_moon": self.mu_moon}

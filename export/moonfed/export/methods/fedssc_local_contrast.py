@@ -34,7 +34,7 @@ class LocalContrast(SharedContrastive):
         references_BRD: torch.Tensor,  # noqa: N803
         coefficients: dict[str, float],
     ) -> torch.Tensor:
-        """The batch's loss, a scalar."""
+        """Return the batch's loss, a scalar."""
         loss = F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, coefficients)
         return loss + coefficients["local_contrast"] * supervised_contrast(z_BD, labels_B, coefficients["tau"])
 

@@ -44,7 +44,7 @@ class TwoStage(SharedContrastive):
         references_BRD: torch.Tensor,  # noqa: N803
         coefficients: dict[str, float],
     ) -> torch.Tensor:
-        """The batch's loss, a scalar."""
+        """Return the batch's loss, a scalar."""
         if coefficients["stage"] == 1.0:
             return self.contrast(z_BD, labels_B, references_BRD, coefficients)
         return F.cross_entropy(logits_BC, labels_B)
@@ -70,5 +70,5 @@ class FedSscTwoStage(FedSsc):
         return {**FedSsc.schedules(self), "stage": ((last, 1.0), (last + 1, 2.0))}
 
     def objective(self) -> Objective:
-        """The contrastive terms, then cross-entropy."""
+        """Return the objective: the contrastive terms, then cross-entropy."""
         return TwoStage()

@@ -24,7 +24,7 @@ class Distance(Objective):
     """Cross-entropy and the distance between two representations."""
 
     def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
-        """The global model's, always."""
+        """Count the frozen encoders: always one, the global model."""
         return 1
 
     def forward(
@@ -35,7 +35,7 @@ class Distance(Objective):
         references_BRD: torch.Tensor,  # noqa: N803
         coefficients: dict[str, float],
     ) -> torch.Tensor:
-        """The batch's loss, a scalar."""
+        """Return the batch's loss, a scalar."""
         distances_B: torch.Tensor = torch.linalg.vector_norm(z_BD - references_BRD[:, 0], dim=1)  # noqa: N806
         loss = F.cross_entropy(logits_BC, labels_B)
         return loss + coefficients["mu"] * distances_B.mean()

@@ -29,7 +29,7 @@ class ModelContrastive(Objective):
     """Cross-entropy and MOON's model-contrastive loss, averaged over a batch."""
 
     def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
-        """The global model's and each previous model's; none as long as there is no previous model."""
+        """Count the frozen encoders: the global model's and each previous model's, or none before there is one."""
         return 0 if previous == 0 else 1 + previous
 
     def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
@@ -44,7 +44,7 @@ class ModelContrastive(Objective):
         references_BRD: torch.Tensor,  # noqa: N803
         coefficients: dict[str, float],
     ) -> torch.Tensor:
-        """The batch's loss, a scalar."""
+        """Return the batch's loss, a scalar."""
         loss = F.cross_entropy(logits_BC, labels_B)
         if references_BRD.numel() > 0:
             loss = loss + coefficients["mu"] * model_contrast(z_BD, references_BRD)
@@ -52,7 +52,7 @@ class ModelContrastive(Objective):
 
 
 def differences(representations_BRD: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
-    """What l_con needs to know of the frozen representations [B, 1 + k, D]: [B, k, D].
+    """Reduce the frozen representations [B, 1 + k, D] to the differences that l_con needs: [B, k, D].
 
     d_j = (z_prev^j/|z_prev^j| − z_glob/|z_glob|)/tau is constant in a round, and so is taken out of its steps. As in
     torch, a norm counts as 1e-8 at least.

@@ -30,7 +30,7 @@ class Prototypes(torch.nn.Module):
         self.places_C = torch.empty(0, dtype=torch.int64)  # of each class among the P
 
     def begin(self, received: dict[str, list[torch.Tensor]], device: torch.device) -> None:
-        """Takes what was received: `present` [C] and `prototypes` [C, D]; or nothing."""
+        """Store the received tensors: `present` [C] and `prototypes` [C, D], or none."""
         self.directions_PD = torch.empty(0, device=device)
         if "prototypes" in received:
             present_C = received["prototypes"][0].to(device) > 0  # noqa: N806
@@ -65,7 +65,7 @@ class ClassMeans(torch.nn.Module):
         self.counts_C = torch.empty(0)
 
     def add(self, z_BD: torch.Tensor, labels_B: torch.Tensor, classes: int) -> None:  # noqa: N803
-        """Adds a batch."""
+        """Add a batch."""
         if self.counts_C.numel() == 0:
             self.sums_CD = torch.zeros([classes, z_BD.size(1)], dtype=torch.float64, device=z_BD.device)
             self.counts_C = torch.zeros([classes], dtype=torch.float64, device=z_BD.device)
@@ -73,7 +73,7 @@ class ClassMeans(torch.nn.Module):
         self.counts_C.index_add_(0, labels_B, torch.ones_like(labels_B, dtype=torch.float64))
 
     def shared(self, minimum: float) -> list[torch.Tensor]:
-        """`counts` [C] and `means` [C, D], both 0 for classes with fewer samples than the minimum."""
+        """Return `counts` [C] and `means` [C, D], both 0 for classes with fewer samples than the minimum."""
         if self.counts_C.numel() == 0:
             raise ValueError("class means need a survey of all samples after the last step")
         counts_C = torch.where(self.counts_C >= minimum, self.counts_C, torch.zeros_like(self.counts_C))  # noqa: N806
@@ -83,7 +83,7 @@ class ClassMeans(torch.nn.Module):
 
 
 def prototype_downlink(shapes: ExchangeShapes) -> Roles:
-    """The role that `Prototypes` reads."""
+    """Return the role that `Prototypes` reads."""
     return {
         PROTOTYPES: (
             TensorSpec("present", (shapes.classes,), "statistic"),
@@ -93,7 +93,7 @@ def prototype_downlink(shapes: ExchangeShapes) -> Roles:
 
 
 def class_means_uplink(shapes: ExchangeShapes) -> Roles:
-    """The role that `ClassMeans` fills."""
+    """Return the role that `ClassMeans` fills."""
     return {
         CLASS_MEANS: (
             TensorSpec("counts", (shapes.classes,), "statistic"),

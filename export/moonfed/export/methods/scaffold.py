@@ -39,7 +39,7 @@ class Controlled(CrossEntropy):
         received: dict[str, list[torch.Tensor]],
         coefficients: dict[str, float],
     ) -> None:
-        """Keeps the global model and the variates."""
+        """Store the global model and the variates."""
         self.anchor = [parameter.clone() for parameter in parameters]
         self.own = variate(received, "device_variate", parameters)
         self.correction = difference(variate(received, "variate", parameters), self.own)
@@ -66,7 +66,7 @@ class Controlled(CrossEntropy):
 
 
 def variate(received: dict[str, list[torch.Tensor]], role: str, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
-    """A variate beside the parameters; zeros if it was not received."""
+    """Return a variate in the parameters' shapes; zeros if none was received."""
     if role not in received:
         return [torch.zeros_like(parameter) for parameter in parameters]
     if len(received[role]) != len(parameters):
