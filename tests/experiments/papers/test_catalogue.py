@@ -309,6 +309,17 @@ def test_what_depends_on_the_number_of_rounds_follows_it() -> None:
         assert simulation_of(two_stage, Options(output=Path("unused"), rounds=rounds), seed=0).rounds == rounds
 
 
+def test_a_quick_look_at_the_first_tables_is_at_drifting_models() -> None:
+    for name in ("moon-table-1", "fedssc-table-1"):
+        for entry in choose(RECIPES[name], QUICK).cells:
+            found = simulation_of(entry, QUICK, seed=0)
+            assert (found.dataset, found.parties, found.beta) == ("digits", 4, 0.1)
+            if entry.method != "solo":
+                assert (found.rounds, found.method_settings.training.epochs) == (10, 20)
+    other = simulation_of(next(choose(RECIPES["moon-table-9"], QUICK).cells), QUICK, seed=0)
+    assert (other.rounds, other.beta, other.method_settings.training.epochs) == (5, 0.5, 5)
+
+
 def test_options_choose_among_a_recipes_cells() -> None:
     recipe = find_recipe("moon-table-1")
     chosen = choose(

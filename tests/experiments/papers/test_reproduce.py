@@ -34,12 +34,12 @@ def test_a_quick_recipe_runs_to_its_end_and_another_takes_its_simulations(
 ) -> None:
     output = tmp_path / "out"
     asked = ("--quick", "--methods", "fedavg", "--rounds", "2", "--workers", "1", "--output", str(output))
-    printed = json.loads(reproduce("moon-table-1", *asked, "--json"))
-    assert printed["report"] == str(output / "moon-table-1.md")
-    rows = rows_of(output / "moon-table-1.jsonl")
+    printed = json.loads(reproduce("shi-table-1", *asked, "--json"))
+    assert printed["report"] == str(output / "shi-table-1.md")
+    rows = rows_of(output / "shi-table-1.jsonl")
     assert [row["round"] for row in rows] == [1, 2]
     for row in rows:
-        assert row["recipe"] == "moon-table-1"
+        assert row["recipe"] == "shi-table-1"
         assert (row["row"], row["column"], row["dataset"], row["method"]) == ("FedAvg", "CIFAR-10", "digits", "fedavg")
         assert row["seed"] == 0
         accuracy, seconds = row["accuracy"], row["seconds"]
@@ -48,18 +48,18 @@ def test_a_quick_recipe_runs_to_its_end_and_another_takes_its_simulations(
         assert 0 <= accuracy <= 1
         assert seconds > 0
         assert float(360 * accuracy) == pytest.approx(round(360 * accuracy))  # of the 360 digits of the test set
-    report = (output / "moon-table-1.md").read_text()
+    report = (output / "shi-table-1.md").read_text()
     assert "data set digits instead of CIFAR-10; rounds 2 instead of 100" in report
     assert f"| FedAvg | {100 * float(str(rows[-1]['accuracy'])):.1f} |" in report
-    assert "The paper, on CIFAR-10: FedAvg 66.3 ± 0.5." in report
-    assert (output / "moon-table-1.png").read_bytes().startswith(PNG)
+    assert "The paper, on CIFAR-10: FedAvg 65.6 ± 0.4." in report
+    assert (output / "shi-table-1.png").read_bytes().startswith(PNG)
 
     def no_engine(*_: object) -> None:
         raise AssertionError("something is trained again")
 
     monkeypatch.setattr("moonfed.experiments.fleet.run.open_engine", no_engine)
-    reproduce("moon-table-1", *asked)
-    assert rows_of(output / "moon-table-1.jsonl") == rows
+    reproduce("shi-table-1", *asked)
+    assert rows_of(output / "shi-table-1.jsonl") == rows
     reproduce("moon-table-9", *asked)  # its "mu 0" is FedAvg
     again = rows_of(output / "moon-table-9.jsonl")
     assert [row["accuracy"] for row in again] == [row["accuracy"] for row in rows]

@@ -206,6 +206,20 @@ def test_the_papers_numbers_of_another_data_set_stand_apart_from_ours(tmp_path: 
             assert "paper" not in axes.get_legend_handles_labels()[1]
 
 
+def test_a_quick_look_says_in_words_whether_it_shows_the_papers_ordering() -> None:
+    panel = replace(RECIPE.panels[0], cells=cross([CIFAR10], [(MOON, "69.1"), (FEDAVG, "66.3"), (SOLO, "")]))
+    recipe = replace(RECIPE, panels=(panel,))
+
+    def report(moon: float, fedavg: float, data: str = "digits") -> str:
+        results = [panel_result(panel, [(curve(moon),), (curve(fedavg),), (curve(0.99),)])]
+        return render(recipe, results, Circumstances(conditions=[], data=data))
+
+    assert "MOON leads here with 70.0 %, as in the paper. With one trial on a small data set" in report(0.7, 0.6)
+    other = "FedAvg leads here with 70.0 %; in the paper it is MOON, which has 60.0 % here."
+    assert f"{other} This look does not show the paper's ordering." in report(0.6, 0.7)
+    assert "What this shows" not in report(0.6, 0.7, data="")
+
+
 @pytest.mark.parametrize(("chart", "trial"), [("curves", curve(0.5)), ("lines", curve(0.5, 0.6))])
 def test_a_single_point_is_drawn_as_no_line(tmp_path: Path, chart: Chart, trial: Trial) -> None:
     panel = Panel(title="", chart=chart, cells=cross([CIFAR10], [(MOON, ""), (FEDAVG, "")]))

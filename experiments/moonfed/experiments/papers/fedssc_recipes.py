@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from moonfed.experiments.papers.presets import AUGMENTATION, AUTHORS_CODE, FEDAVG, FEDSSC, MOON, OUR_CHOICE, TRIALS
+from moonfed.experiments.papers.presets import (
+    AUGMENTATION,
+    AUTHORS_CODE,
+    DRIFT,
+    FEDAVG,
+    FEDSSC,
+    MOON,
+    OUR_CHOICE,
+    TRIALS,
+)
 from moonfed.experiments.papers.recipe import Column, Panel, Recipe, Row, cross
 
 PAPER = "Hu, Feng, Yang, Chen, FedSSC: Shared Supervised-Contrastive Federated Learning"
@@ -75,6 +84,7 @@ RECIPES = (
         ),
         notes=(EQUAL, SCHEDULE),
         unstated=UNSTATED,
+        size=DRIFT,
     ),
     Recipe(
         name="fedssc-figure-1",

@@ -10,6 +10,7 @@ from moonfed.experiments.papers.presets import (
     CIFAR10,
     CIFAR100,
     DATA,
+    DRIFT,
     FEDAVG,
     FEDPROX,
     L2_GRID,
@@ -235,6 +236,7 @@ RECIPES = (
         panels=(TABLE_1,),
         notes=(NO_SCAFFOLD_CODE,),
         unstated=UNSTATED,
+        size=DRIFT,
     ),
     Recipe(
         name="moon-table-2",

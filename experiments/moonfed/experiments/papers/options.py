@@ -59,7 +59,12 @@ def choose(recipe: Recipe, options: Options) -> Recipe:
         if method not in recipe.methods:
             raise InvalidInput(f"methods has {method!r}; {recipe.name} has {', '.join(recipe.methods)}")
     panels = tuple(
-        replace(panel, cells=tuple(cell for cell in panel.cells if _asked(cell, recipe, options, panel.target)))
+        replace(
+            panel,
+            cells=tuple(
+                replace(cell, size=recipe.size) for cell in panel.cells if _asked(cell, recipe, options, panel.target)
+            ),
+        )
         for panel in recipe.panels
     )
     chosen = replace(recipe, panels=tuple(panel for panel in panels if panel.cells))

@@ -68,6 +68,20 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuickSize:
+    """The small experiment that `--quick` runs in place of the paper's.
+
+    `beta`: 0 for the paper's. `settings`: by method, in place of those that the paper tuned for its own experiment.
+    """
+
+    rounds: int = 5
+    epochs: int = 5
+    parties: int = 4
+    beta: float = 0.0
+    settings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One number of a table, or one curve of a figure. `quick`: whether `--quick` runs it too."""
 
@@ -84,6 +98,7 @@ class Cell:
     at: float
     quick: bool
     paper: PaperValue | None
+    size: QuickSize = field(default_factory=QuickSize)
 
     def reading_round(self, rounds: int) -> int:
         """Return the round, of that many, whose model the cell's number is of."""
@@ -111,7 +126,8 @@ class Panel:
 class Recipe:
     """A table or a figure of a paper.
 
-    `unstated`: the conditions that the paper does not state for it, each with where ours come from.
+    `unstated`: the conditions that the paper does not state for it, each with where ours come from. `size`: of a quick
+    look.
     """
 
     name: str
@@ -120,6 +136,7 @@ class Recipe:
     panels: tuple[Panel, ...]
     notes: tuple[str, ...] = ()
     unstated: Mapping[str, str] = field(default_factory=dict)
+    size: QuickSize = field(default_factory=QuickSize)
 
     @property
     def cells(self) -> Iterator[Cell]:

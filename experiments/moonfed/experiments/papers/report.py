@@ -30,6 +30,7 @@ def render(recipe: Recipe, results: Sequence[PanelResult], circumstances: Circum
         f"# {recipe.name}: {recipe.title}",
         _source(recipe),
         *_warning(recipe, circumstances),
+        *_findings(results, circumstances.data),
         *(part for result in results for part in _panel(result, circumstances.data)),
         f"![{recipe.title}]({recipe.name}.png)",
         *_how(recipe, circumstances),
@@ -59,6 +60,32 @@ def _warning(recipe: Recipe, circumstances: Circumstances) -> list[str]:
         return []
     what = "a full run" if recipe.source == OURS else "the paper's experiment"
     return [f"> **This is not {what}:** {'; '.join(deviations)}. The numbers cannot be compared as they stand."]
+
+
+def _findings(results: Sequence[PanelResult], data: str) -> list[str]:
+    """Say in words what a quick look shows of the paper's ordering, and what it does not."""
+    result = next((result for result in results if result.panel.measure == "accuracy"), None)
+    if result is None or not data:
+        return []
+    pairs = [(cell.cell.row, summarise(result, cell).value, cell.cell.paper) for cell in result.cells]
+    known = [(row, ours, paper.value) for row, ours, paper in pairs if ours is not None and paper and paper.value]
+    if len(known) < 2:
+        return []
+    best, leader = max(known, key=lambda entry: entry[1]), max(known, key=lambda entry: entry[2])
+    if best == leader:
+        verdict = f"{best[0]} leads here with {best[1]:.1f} %, as in the paper."
+    else:
+        verdict = (
+            f"{best[0]} leads here with {best[1]:.1f} %; in the paper it is {leader[0]}, which has {leader[1]:.1f} %"
+            " here. This look does not show the paper's ordering."
+        )
+    trials = max(len(cell.trials) for cell in result.cells)
+    count = "one trial" if trials == 1 else f"{trials} trials"
+    return [
+        f"**What this shows:** the recipe runs from end to end, and every method learns. {verdict} With {count} on a"
+        " small data set, a lead of a few points may be chance. What a hundred rounds on the paper's data come to, it"
+        " does not show."
+    ]
 
 
 def _panel(result: PanelResult, data: str) -> list[str]:

@@ -30,8 +30,7 @@ OF_PARTIES = ("parties", "cohort", "partition", "partition_seed", "beta")  # not
 DECAYING = ("fedssc", "fedssc-two-stage", "fedssc-local-contrast", "fedproc")  # mu_glob falls until the last round
 DECAY_START = 5
 TWO_STAGE, FIRST_STAGE = "fedssc-two-stage", 0.9  # of the rounds
-QUICK_ROUNDS, QUICK_EPOCHS = 5, 5
-QUICK_PARTIES, QUICK_SAMPLED_PARTIES, QUICK_COHORT = 4, 8, "50%"
+QUICK_COHORT = "50%"  # of twice as many parties, where the paper samples them
 QUICK_TRAIN, QUICK_TEST = 2000, 1000  # of CIFAR-10; the digits are few enough
 
 
@@ -65,7 +64,7 @@ def simulation_of(cell: Cell, options: Options, *, seed: int, tuned: float | Non
 
 def rounds_of(cell: Cell, options: Options) -> int:
     """Return the number of rounds of a cell's simulation."""
-    return options.rounds or (QUICK_ROUNDS if options.quick else paper_rounds(cell))
+    return options.rounds or (cell.size.rounds if options.quick else paper_rounds(cell))
 
 
 def _make_quick(keys: dict[str, Any], settings: dict[str, Value], cell: Cell, options: Options) -> None:
@@ -73,13 +72,16 @@ def _make_quick(keys: dict[str, Any], settings: dict[str, Value], cell: Cell, op
     if cell.dataset not in ("breast-cancer", "wine"):
         sampled = "cohort" in keys
         keys |= {"dataset": options.quick_dataset, "model": "cnn"}
-        keys["parties"] = QUICK_SAMPLED_PARTIES if sampled else QUICK_PARTIES
+        keys["parties"] = 2 * cell.size.parties if sampled else cell.size.parties
         if sampled:
             keys["cohort"] = QUICK_COHORT
+        if cell.size.beta:
+            keys["beta"] = cell.size.beta
         if options.quick_dataset == "cifar10":
             keys |= {"train_samples": QUICK_TRAIN, "test_samples": QUICK_TEST}
         settings["batch_size"] = 32
-    settings["epochs"] = min(int(settings.get("epochs", QUICK_EPOCHS)), QUICK_EPOCHS)
+        settings |= cell.size.settings.get(cell.method, {})
+    settings["epochs"] = min(int(settings.get("epochs", cell.size.epochs)), cell.size.epochs)
 
 
 def _solo_epochs(rounds: int, settings: Mapping[str, Value]) -> int:
