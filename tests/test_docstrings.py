@@ -24,25 +24,6 @@ PARTS = (
 )
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 REJECTED = re.compile(r"(What|Who|Whose|Whether|Where|How|Of|Those|That|Both)\b")
-PENDING: frozenset[str] = frozenset(  # folders that are still to be rewritten: take yours out when it complies
-    {
-        "coordinator/moonfed/coordinator",
-        "coordinator/moonfed/coordinator/aggregation/robust",
-        "coordinator/moonfed/coordinator/aggregation/robust/reducers",
-        "coordinator/moonfed/coordinator/replicas",
-        "coordinator/moonfed/coordinator/rounds",
-        "coordinator/moonfed/coordinator/storage",
-        "edge_client/moonfed/edge_client",
-        "edge_client/moonfed/edge_client/data",
-        "edge_client/moonfed/edge_client/profile",
-        "edge_client/moonfed/edge_client/resources",
-        "edge_client/moonfed/edge_client/state",
-        "edge_client/moonfed/edge_client/training",
-        "export/moonfed/export/methods",
-        "proto/moonfed",
-        "proto/moonfed/encodings",
-    }
-)
 
 
 def docstrings(file: Path) -> Iterator[tuple[int, str]]:
@@ -63,7 +44,6 @@ def test_no_docstring_opens_with_a_clause_used_as_a_noun(part: str) -> None:
     found = [
         f"{file.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for file in sources(part)
-        if str(file.parent.relative_to(ROOT)) not in PENDING
         for line, text in docstrings(file)
         if REJECTED.match(text)
     ]

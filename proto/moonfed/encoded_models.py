@@ -17,8 +17,8 @@ import numpy as np
 
 from moonfed.compression import compress, decompress, largest_compressed
 from moonfed.encodings import NUMBER_FORMATS, Encoding
-from moonfed.encodings.base import BLOCK, DTYPES, Floats, NumberFormat, Part
 from moonfed.encodings.bfloat16 import Bfloat16
+from moonfed.encodings.number_format import BLOCK, DTYPES, Floats, NumberFormat, TensorPart
 from moonfed.errors import InvalidInput, SchemaMismatch
 from moonfed.schema import FLOAT32, ITEM_SIZE, ITEM_SIZES, TensorSpec, model_size
 from moonfed.tensors import HEADER_ALLOWANCE, check_layout, file_size, header_bytes
@@ -131,7 +131,7 @@ class _EncodedFile:
             raise SchemaMismatch(f"tensor {spec.name!r} {problem}")
         return number_format.decode(numbers)
 
-    def _seek(self, part: Part, spec: TensorSpec, start: int) -> None:
+    def _seek(self, part: TensorPart, spec: TensorSpec, start: int) -> None:
         self._file.seek(self._offsets[part.prefix + spec.name] + ITEM_SIZES[part.dtype] * (start // part.values))
 
 
@@ -148,7 +148,7 @@ class _Layout:
             else (self._parameters, self._parameters.parts)
         )
 
-    def of(self, spec: TensorSpec) -> tuple[NumberFormat, tuple[Part, ...]]:
+    def of(self, spec: TensorSpec) -> tuple[NumberFormat, tuple[TensorPart, ...]]:
         """Return the format of a tensor, and its parts."""
         return self._statistics if spec.kind == "statistic" else (self._parameters, self._parameters.parts)
 

@@ -29,7 +29,7 @@ class TensorSpec:
 
     @property
     def bytes(self) -> int:
-        """Of its values in a file."""
+        """Size in bytes of its values in a file."""
         return ITEM_SIZES[self.dtype] * self.size
 
 

@@ -21,7 +21,7 @@ from moonfed.edge_client.agent.enrolment import keep_identity, read_identity
 from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.edge_client.worker.messages import Job
 from moonfed.export.methods import METHODS
-from moonfed.export.methods.base import ExchangeShapes, Method
+from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.export.optimiser import Sgd

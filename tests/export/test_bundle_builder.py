@@ -17,7 +17,7 @@ from moonfed.export.binding import ModelOrigin, bind, bind_file, read_metadata
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
-from moonfed.export.methods.base import ExchangeShapes
+from moonfed.export.methods.method import ExchangeShapes
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors
 from moonfed.export.parity import largest_difference, load_model, require_parity

@@ -21,9 +21,9 @@ from hypothesis.extra.numpy import arrays
 
 from moonfed.encoded_models import SLICE, decode_model, encode_model, largest_file
 from moonfed.encodings import NUMBER_FORMATS, Encoding, Encodings, known_encodings, parse_encoding
-from moonfed.encodings.base import BLOCK, Floats, NumberFormat, Numbers
 from moonfed.encodings.bfloat16 import Bfloat16
 from moonfed.encodings.int8 import Int8
+from moonfed.encodings.number_format import BLOCK, Floats, NumberFormat, Numbers
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
 from moonfed.registry import find_problem
 from moonfed.schema import BFLOAT16, INT8

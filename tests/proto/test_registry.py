@@ -12,9 +12,9 @@ from moonfed import registry
 from moonfed.errors import InvalidInput
 from moonfed.registry import Registry, Selection
 from moonfed.server_rules.adaptive import AdaptiveRule
-from moonfed.server_rules.base import Float64Array, Memory, ServerRule
+from moonfed.server_rules.server_rule import Float64Array, Memory, ServerRule
 
-OWN = {"mean": "moonfed.server_rules.mean:Mean"}
+OWN = {"mean": "moonfed.server_rules.mean:MeanRule"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Undecorated(Half):
 def rules(monkeypatch: pytest.MonkeyPatch, **entries: str) -> Registry[ServerRule]:
     points = [EntryPoint(name, f"{__name__}:{found}", "moonfed.server_rules") for name, found in entries.items()]
     monkeypatch.setattr(registry, "entry_points", lambda group: tuple(points))
-    return Registry("server_rule", "moonfed.server_rules", "moonfed.server_rules.base:ServerRule", OWN)
+    return Registry("server_rule", "moonfed.server_rules", "moonfed.server_rules.server_rule:ServerRule", OWN)
 
 
 def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
         ("undecorated", "Undecorated", "must be decorated with @dataclass"),
         ("quarter", "Half", "has the name 'half'; it must be the entry point's, 'quarter'"),
         ("ANY", "Half", "must be registered under lower-case letters"),
-        ("rules", "rules", "must be a class derived from moonfed.server_rules.base.ServerRule"),
+        ("rules", "rules", "must be a class derived from moonfed.server_rules.server_rule.ServerRule"),
         ("gone", "Gone", "server_rule 'gone' of .* cannot be imported from .*Gone: AttributeError"),
     ],
 )

@@ -12,11 +12,11 @@ from moonfed.registry import selection_of
 from moonfed.server_rules import SERVER_RULES, read_server_rule
 from moonfed.server_rules.fedadagrad import FedAdagrad
 from moonfed.server_rules.fedavgm import FedAvgM
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
 
 
 def test_a_rule_without_a_name_is_the_mean_by_samples() -> None:
-    assert read_server_rule({}) == Mean(weighting="samples")
+    assert read_server_rule({}) == MeanRule(weighting="samples")
 
 
 @pytest.mark.parametrize("name", sorted(SERVER_RULES))

@@ -14,7 +14,7 @@ import torch
 from moonfed.bundle import Bundle, read_bundle, write_bundle
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.export.methods.base import Method
+from moonfed.export.methods.method import Method
 from moonfed.export.network import Network
 from moonfed.export.plan_builder import compile_plan, plan_bytes
 from tests.support.session_cache import cached

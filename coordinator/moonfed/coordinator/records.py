@@ -96,7 +96,7 @@ class DeviceReport:
 
     @property
     def spooled(self) -> dict[str, BlobRef]:
-        """What lies in the spool, by role."""
+        """Blobs in the spool, by role."""
         return {**self.blobs, **self.decoded}
 
 

@@ -31,7 +31,7 @@ Probabilities = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """What a model says of some samples."""
+    """A model's predictions for some samples."""
 
     model: Finished
     classes: tuple[str, ...]

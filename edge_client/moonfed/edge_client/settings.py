@@ -1,4 +1,4 @@
-"""What `moonfed-client run` is told on its command line."""
+"""Settings of `moonfed-client run`, from its command line."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from moonfed.experiments.partition import Kind, PartitionSettings
 from moonfed.export.bundle_recipe import MethodSettings, read_settings
 from moonfed.export.methods import METHODS
 from moonfed.server_rules import read_server_rule
-from moonfed.server_rules.base import ServerRule
+from moonfed.server_rules.server_rule import ServerRule
 
 Value = float | int | str | bool
 SOLO = "solo"  # every party trains alone

@@ -15,7 +15,7 @@ from moonfed.export.activation_memory import MORE, activation_bytes
 from moonfed.export.augmentation import build_augmentation
 from moonfed.export.binding import bind
 from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_settings
-from moonfed.export.methods.base import ExchangeShapes
+from moonfed.export.methods.method import ExchangeShapes
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph

@@ -9,12 +9,12 @@ from typing import Any
 
 from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
-from moonfed.export.methods.base import Method
+from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.export.optimiser import Sgd
 from moonfed.manifest import InputSpec
-from moonfed.server_rules.base import ServerRule
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
+from moonfed.server_rules.server_rule import ServerRule
 from moonfed.training_spec import TrainingSpec
 
 Settings = Mapping[str, float | int | str]
@@ -36,7 +36,7 @@ class BundleRecipe:
     deviation: tuple[float, ...] | None = None
     augmentation: str = "none"
     projection: int | None = PROJECTION  # the projection head's output; None: no head
-    server_rule: ServerRule = field(default_factory=Mean)
+    server_rule: ServerRule = field(default_factory=MeanRule)
     seed: int = 0
 
 

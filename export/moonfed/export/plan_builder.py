@@ -11,7 +11,7 @@ import torch
 from moonfed.errors import InvalidInput
 from moonfed.export.archive import clean_archive
 from moonfed.export.augmentation import NoAugmentation
-from moonfed.export.methods.base import Method
+from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.files import write_durably

@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from moonfed.export.frozen_encoder import frozen_encoder
 from moonfed.export.loss_scale import LossScale
-from moonfed.export.methods.base import Method
+from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import SgdOptimiser
 from moonfed.export.script_utils import copy_into, lie_channels_last, pick

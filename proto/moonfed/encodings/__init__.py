@@ -16,7 +16,7 @@ from moonfed.errors import InvalidInput
 from moonfed.registry import Registry
 
 if TYPE_CHECKING:
-    from moonfed.encodings.base import NumberFormat
+    from moonfed.encodings.number_format import NumberFormat
 
 ENCODED_MODEL = "encoded_model"  # the role under which an encoded model is kept beside the model itself
 FLOAT32 = "float32"
@@ -24,7 +24,7 @@ COMPRESSED = "+zstd"
 NUMBER_FORMATS: Registry[NumberFormat] = Registry(
     "encoding",
     "moonfed.encodings",
-    "moonfed.encodings.base:NumberFormat",
+    "moonfed.encodings.number_format:NumberFormat",
     {
         FLOAT32: "moonfed.encodings.float32:Float32",
         "bfloat16": "moonfed.encodings.bfloat16:Bfloat16",
@@ -42,7 +42,7 @@ class Encoding:
 
     @property
     def lossy(self) -> bool:
-        """Whether decoding gives other numbers than were encoded."""
+        """True if decoding returns other numbers than were encoded."""
         return self.number != FLOAT32
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Encodings:
 
     @property
     def changes(self) -> bool:
-        """Whether devices send how training changed the model, in place of the trained model.
+        """True if devices send the change of the model instead of the trained model.
 
         A change is smaller than the model, so rounding it loses less. And if the model was rounded on its way down, the
         change can be added to the coordinator's own, which was not.
@@ -75,7 +75,7 @@ class Encodings:
 
     @property
     def updates_encoded(self) -> bool:
-        """Whether an update is anything but the trained model's own file."""
+        """True unless an update is the trained model's own file."""
         return self.changes or self.up != PLAIN
 
     def to_document(self) -> dict[str, str]:

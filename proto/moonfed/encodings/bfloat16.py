@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from moonfed.encodings.base import Floats, NumberFormat, Numbers, Part
+from moonfed.encodings.number_format import Floats, NumberFormat, Numbers, TensorPart
 from moonfed.schema import BFLOAT16
 
 _INFINITY, _LARGEST_WORD, _SIGN = 0x7F80, 0x7F7F, 0x8000
@@ -19,7 +19,7 @@ class Bfloat16(NumberFormat):
     """The upper halves of the float32s."""
 
     name: ClassVar[str] = "bfloat16"
-    parts: ClassVar[tuple[Part, ...]] = (Part("", BFLOAT16),)
+    parts: ClassVar[tuple[TensorPart, ...]] = (TensorPart("", BFLOAT16),)
 
     def encode(self, values: Floats) -> tuple[Numbers, ...]:
         """Return the upper halves, rounded; the largest bfloat16 for what would round to infinity."""

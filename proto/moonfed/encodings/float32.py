@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from moonfed.encodings.base import Floats, NumberFormat, Numbers, Part
+from moonfed.encodings.number_format import Floats, NumberFormat, Numbers, TensorPart
 from moonfed.schema import FLOAT32
 
 
@@ -15,7 +15,7 @@ class Float32(NumberFormat):
     """The numbers as they are."""
 
     name: ClassVar[str] = "float32"
-    parts: ClassVar[tuple[Part, ...]] = (Part("", FLOAT32),)
+    parts: ClassVar[tuple[TensorPart, ...]] = (TensorPart("", FLOAT32),)
 
     def encode(self, values: Floats) -> tuple[Numbers, ...]:
         """Return the values."""

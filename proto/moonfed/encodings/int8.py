@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from moonfed.encodings.base import BLOCK, Floats, NumberFormat, Numbers, Part
+from moonfed.encodings.number_format import BLOCK, Floats, NumberFormat, Numbers, TensorPart
 from moonfed.schema import FLOAT32, INT8
 
 LARGEST = 127
@@ -24,7 +24,7 @@ class Int8(NumberFormat):
     """Whole numbers from -127 to 127, with one scale for each block."""
 
     name: ClassVar[str] = "int8"
-    parts: ClassVar[tuple[Part, ...]] = (Part("scales:", FLOAT32, BLOCK), Part("values:", INT8))
+    parts: ClassVar[tuple[TensorPart, ...]] = (TensorPart("scales:", FLOAT32, BLOCK), TensorPart("values:", INT8))
 
     def encode(self, values: Floats) -> tuple[Numbers, ...]:
         """Return the scales and the whole numbers."""

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from moonfed.registry import Registry, Selection
 
 if TYPE_CHECKING:
-    from moonfed.server_rules.base import ServerRule
+    from moonfed.server_rules.server_rule import ServerRule
 
 MEAN = "mean"
 SERVER_RULES: Registry[ServerRule] = Registry(
     "server_rule",
     "moonfed.server_rules",
-    "moonfed.server_rules.base:ServerRule",
+    "moonfed.server_rules.server_rule:ServerRule",
     {
-        MEAN: "moonfed.server_rules.mean:Mean",
+        MEAN: "moonfed.server_rules.mean:MeanRule",
         "fedavgm": "moonfed.server_rules.fedavgm:FedAvgM",
         "fednova": "moonfed.server_rules.fednova:FedNova",
         "fedadam": "moonfed.server_rules.fedadam:FedAdam",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from moonfed.server_rules.base import Float64Array, Memory, ServerRule, require_number
+from moonfed.server_rules.server_rule import Float64Array, Memory, ServerRule, require_number
 
 FIRST_MOMENT, SECOND_MOMENT = "first_moment", "second_moment"
 

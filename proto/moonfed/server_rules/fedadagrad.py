@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from moonfed.server_rules.adaptive import AdaptiveRule
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

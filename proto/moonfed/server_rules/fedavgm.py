@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from moonfed.server_rules.base import Float64Array, Memory, ServerRule, require_number
+from moonfed.server_rules.server_rule import Float64Array, Memory, ServerRule, require_number
 
 MOMENTUM = "momentum"
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from moonfed.server_rules.base import Float64Array, Memory, ServerRule
+from moonfed.server_rules.server_rule import Float64Array, Memory, ServerRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from moonfed.server_rules.adaptive import AdaptiveRule
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from moonfed.server_rules.base import Float64Array, Memory, ServerRule
+from moonfed.server_rules.server_rule import Float64Array, Memory, ServerRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(ServerRule):
+class MeanRule(ServerRule):
     """w ← Σ p_i·w_i. McMahan et al., AISTATS 2017, algorithm 1."""
 
     name: ClassVar[str] = "mean"

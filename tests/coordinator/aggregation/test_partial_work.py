@@ -13,11 +13,11 @@ import pytest
 from moonfed.assignment import Assignment
 from moonfed.blobs import ref_of_file
 from moonfed.coordinator.updates.validation import UpdateHeader
-from moonfed.server_rules.base import ServerRule
 from moonfed.server_rules.fedadam import FedAdam
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.fednova import FedNova
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
+from moonfed.server_rules.server_rule import ServerRule
 from tests.coordinator.updates.test_local_files import NAMES, device_info, opened, play, started, watched
 from tests.support.aggregation_rounds import momentum_of
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, make_bundle, model_bytes, model_values
@@ -98,8 +98,8 @@ def trained(work: Assignment, device: int, directory: Path) -> tuple[UpdateHeade
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        (Mean(), mean),
-        (Mean(weighting="uniform"), mean),
+        (MeanRule(), mean),
+        (MeanRule(weighting="uniform"), mean),
         (FedAvgM(server_momentum=0.7), momentum),
         (FedAdam(), adam),
         (FedNova(), nova),

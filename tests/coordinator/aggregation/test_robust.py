@@ -15,13 +15,13 @@ from hypothesis import given, strategies
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
-from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
+from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 from moonfed.coordinator.aggregation.robust.weight_cap import cap_weights
 from moonfed.errors import InvalidInput
 from moonfed.registry import find_problem
-from moonfed.server_rules.base import ServerRule
 from moonfed.server_rules.fedavgm import FedAvgM
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
+from moonfed.server_rules.server_rule import ServerRule
 from moonfed.tensors import TensorSpec
 from tests.support.aggregation_rounds import PARAMETERS, SIZE, Rounds, make_manifest, robust_reducers, robust_settings
 
@@ -35,7 +35,7 @@ NAMES = [robust.reducer.name for robust in ROBUST]
 def rounds(
     directory: Path, robust: RobustSettings, rule: ServerRule | None = None, slice_elements: int = 1 << 20
 ) -> Rounds:
-    manifest = make_manifest(server_rule=rule or Mean())
+    manifest = make_manifest(server_rule=rule or MeanRule())
     start = np.full(SIZE, START, np.float32)
     return Rounds(directory, manifest, start, slice_elements=slice_elements, robust=robust)
 
@@ -168,7 +168,7 @@ def test_nothing_is_nearer_than_the_geometric_median(
 ) -> None:
     """At the geometric median, the weighted unit vectors to the updates cancel out."""
     models, samples = updates(devices, devices), [10 + number for number in range(devices)]
-    rule = Mean(weighting="samples") if weighting == "samples" else Mean(weighting="uniform")
+    rule = MeanRule(weighting="samples") if weighting == "samples" else MeanRule(weighting="uniform")
     found = rounds(tmp_path, robust_settings(reducer="geometric_median"), rule, slice_elements).next(models, samples)
     weights = np.array(samples if weighting == "samples" else [1] * devices, np.float64)
     weights /= weights.sum()

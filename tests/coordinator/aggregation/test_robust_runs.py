@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 from moonfed.coordinator.cli.format import event_line, round_document, run_lines
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fednova import FedNova
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import (
@@ -233,7 +233,7 @@ def started(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> control_p
         (FEDSSC, {"clip_norm": 2.0, "clip_factor": 2.0}, 1),
         (FEDSSC, MEDIAN, 1),
         ({}, KRUM, 9),
-        ({"server_rule": Mean(weighting="uniform")}, {"weight_cap": 0.2}, 1),
+        ({"server_rule": MeanRule(weighting="uniform")}, {"weight_cap": 0.2}, 1),
     ],
 )
 def test_robust_settings_that_hold_are_not_refused(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> None:
@@ -246,7 +246,7 @@ def test_an_asynchronous_run_aggregates_robustly_too(fleet: Fleet) -> None:
     fields: dict[str, Any] = {
         "asynchronous": control_pb2.Asynchronous(buffer=3, max_staleness=5),
         "robust": control_pb2.RobustSettings(reducer="median", reducer_settings={"byzantine": "1"}),
-        "bundle": make_bundle(server_rule=Mean(weighting="uniform")),
+        "bundle": make_bundle(server_rule=MeanRule(weighting="uniform")),
     }
     with pytest.raises(InvalidInput, match="a round may close with 2 updates; reducer 'median' needs 3"):
         fleet.start("refused", 2, minimum_devices=4, **fields)

@@ -15,13 +15,13 @@ from hypothesis import settings as hypothesis_settings
 from moonfed.errors import InvalidInput
 from moonfed.registry import find_problem
 from moonfed.server_rules import SERVER_RULES
-from moonfed.server_rules.base import ServerRule
 from moonfed.server_rules.fedadagrad import FedAdagrad
 from moonfed.server_rules.fedadam import FedAdam
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.fedyogi import FedYogi
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
+from moonfed.server_rules.server_rule import ServerRule
 from tests.support.aggregation_rounds import PARAMETERS, SIZE, Rounds, make_manifest, momentum_of
 
 F64 = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ RULES: list[ServerRule] = [*(rule() for rule in SERVER_RULES.values()), FedAvgM(
 
 
 def rounds(directory: Path, rule: ServerRule | None = None, start: float = 0.5, **fields: Any) -> Rounds:  # noqa: ANN401
-    manifest = make_manifest(server_rule=rule or Mean())
+    manifest = make_manifest(server_rule=rule or MeanRule())
     return Rounds(directory, manifest, np.full(SIZE, start, np.float32), **fields)
 
 
@@ -56,7 +56,7 @@ def test_the_mean_is_weighted_as_the_rule_says(tmp_path: Path, count: int, weigh
     chance = np.random.default_rng(count)
     values = (chance.normal(size=(count, SIZE)) * 10.0 ** chance.integers(-6, 6, size=(count, 1))).astype(np.float32)
     samples = [int(number) for number in chance.integers(1, 100_000, size=count)]
-    rule = Mean(weighting="samples") if weighting == "samples" else Mean(weighting="uniform")
+    rule = MeanRule(weighting="samples") if weighting == "samples" else MeanRule(weighting="uniform")
     found = rounds(tmp_path, rule).next(values, samples)
     weights = samples if weighting == "samples" else None
     expected = np.average(values.astype(np.float64), axis=0, weights=weights)

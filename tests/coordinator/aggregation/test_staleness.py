@@ -15,7 +15,7 @@ from moonfed.coordinator.aggregation.staleness import discount, discounted, requ
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.fednova import FedNova
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
 from tests.support import coordinator
 from tests.support.coordinator import SCAFFOLD, SIZE, make_bundle, model_bytes, model_values
 
@@ -72,13 +72,13 @@ def test_staleness_discounts_by_its_root() -> None:
 
 def test_changes_count_by_samples_and_staleness(tmp_path: Path) -> None:
     """Parameters 3 + (10·1·(5 - 3) + 30·½·(9 - 1))/40, statistics 8 + (10·1·(6 - 8) + 30·½·(2 - 8))/40."""
-    result = buffered_round(tmp_path, server_rule=Mean(weighting="samples"))
+    result = buffered_round(tmp_path, server_rule=MeanRule(weighting="samples"))
     np.testing.assert_allclose(result, vector(3 + 140 / 40, 8 - 110 / 40), rtol=1e-6)
 
 
 def test_with_uniform_weights_it_is_the_papers_mean_over_the_buffer(tmp_path: Path) -> None:
     """Parameters 3 + (2 + ½·8)/2, statistics 8 + (-2 + ½·(-6))/2."""
-    result = buffered_round(tmp_path, server_rule=Mean(weighting="uniform"))
+    result = buffered_round(tmp_path, server_rule=MeanRule(weighting="uniform"))
     np.testing.assert_allclose(result, vector(6.0, 5.5), rtol=1e-6)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from moonfed.errors import AlreadyExists, InvalidInput, TooLate, WrongState
 from moonfed.server_rules.fednova import FedNova
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.coordinator.test_server import Programs, programs  # noqa: F401 - a fixture
@@ -20,7 +20,7 @@ from tests.support import coordinator
 from tests.support.coordinator import SCAFFOLD, SPECS, Attending, Device, ask, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
-UNIFORM: dict[str, Any] = {"server_rule": Mean(weighting="uniform")}
+UNIFORM: dict[str, Any] = {"server_rule": MeanRule(weighting="uniform")}
 PARAMETERS = sum(spec.size for spec in SPECS if spec.kind == "parameter")
 
 

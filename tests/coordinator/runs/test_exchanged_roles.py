@@ -12,7 +12,7 @@ import pytest
 from moonfed.blobs import ref_of_bytes
 from moonfed.errors import InvalidInput, SchemaMismatch
 from moonfed.server_rules.fedavgm import FedAvgM
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
 from moonfed.training_spec import TrainingSpec
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
@@ -239,7 +239,7 @@ def test_a_cohort_is_drawn_by_the_samples_that_devices_tell(fleet: Fleet) -> Non
         cohort=control_pb2.Amount(count=1),
         quorum=control_pb2.Amount(count=1),
         sampling=control_pb2.SAMPLING_SAMPLES,
-        bundle=make_bundle(server_rule=Mean(weighting="uniform")),
+        bundle=make_bundle(server_rule=MeanRule(weighting="uniform")),
     )
     assert run.settings.sampling == control_pb2.SAMPLING_SAMPLES
     small.attend(samples=1)

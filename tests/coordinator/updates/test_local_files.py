@@ -23,10 +23,10 @@ from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import AlreadyExists, Corrupt, NotFound, SchemaMismatch, WrongState
-from moonfed.server_rules.base import ServerRule
 from moonfed.server_rules.fedadam import FedAdam
 from moonfed.server_rules.fedavgm import FedAvgM
-from moonfed.server_rules.mean import Mean
+from moonfed.server_rules.mean import MeanRule
+from moonfed.server_rules.server_rule import ServerRule
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, WAIT, make_bundle, model_bytes, model_values
 
@@ -119,7 +119,7 @@ async def course(state: Path, directory: Path, rule: ServerRule, stop_requests: 
         return {role: coordinator.storage.blobs.read(ref) for role, ref in newest.blobs.items()}
 
 
-@pytest.mark.parametrize("rule", [FedAvgM(server_momentum=0.7), FedAdam(), Mean(weighting="uniform")])
+@pytest.mark.parametrize("rule", [FedAvgM(server_momentum=0.7), FedAdam(), MeanRule(weighting="uniform")])
 def test_the_global_state_goes_on_over_restarts_to_the_very_bit(tmp_path: Path, rule: ServerRule) -> None:
     found: list[dict[str, bytes]] = []
 

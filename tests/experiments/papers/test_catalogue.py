@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 from moonfed.errors import InvalidInput
 from moonfed.experiments.cli import app
 from moonfed.experiments.papers.catalogue import RECIPES, find_recipe
-from moonfed.experiments.papers.options import Options, choose
 from moonfed.experiments.papers.presets import DATA
 from moonfed.experiments.papers.recipe import Cell, PaperValue
+from moonfed.experiments.papers.reproduce_options import Options, choose
 from moonfed.experiments.papers.to_simulation import simulation_of
 
 # Read column by column, while the catalogue is written row by row: recipe; data set and column; numbers, deviations.

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from moonfed.errors import InvalidInput
 from moonfed.experiments.cli import app
-from moonfed.experiments.fleet.results import PartyResult, RoundResult, SimulationResult
+from moonfed.experiments.fleet.results import PartyResult, SimulatedRound, SimulationResult
 from moonfed.experiments.papers.catalogue import RECIPES
-from moonfed.experiments.papers.options import Options
+from moonfed.experiments.papers.reproduce_options import Options
 from moonfed.experiments.papers.runner import Workshop, count_trials
 from moonfed.experiments.papers.runner import reproduce as run_recipe
 from moonfed.experiments.simulation import Simulation
@@ -131,7 +131,9 @@ def hand_made(accuracy: dict[tuple[float, int], float], seen: list[Simulation]) 
                 for number, sign in ((1, -1), (2, 1))
             )
             return SimulationResult(simulation=simulation, output=output, parties=parties)
-        rounds = tuple(RoundResult(round=t, accuracy=value * t / 2, loss=1.0, seconds=2.0, metrics={}) for t in (1, 2))
+        rounds = tuple(
+            SimulatedRound(round=t, accuracy=value * t / 2, loss=1.0, seconds=2.0, metrics={}) for t in (1, 2)
+        )
         return SimulationResult(simulation=simulation, output=output, rounds=rounds)
 
     options = Options(output=Path(), data=Path("unused"), dataset="cifar10", rounds=2, seeds=2, tune=True)

@@ -9,9 +9,9 @@ import pytest
 from moonfed.experiments.papers import charts
 from moonfed.experiments.papers.catalogue import RECIPES
 from moonfed.experiments.papers.deviations import Condition, conditions, untuned
-from moonfed.experiments.papers.options import Options, choose
 from moonfed.experiments.papers.recipe import Chart, Column, Panel, Recipe, Row, cross
 from moonfed.experiments.papers.report import Circumstances, render
+from moonfed.experiments.papers.reproduce_options import Options, choose
 from moonfed.experiments.papers.results import (
     CellResult,
     PanelResult,

@@ -8,7 +8,7 @@ import torch
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.methods import METHODS
-from moonfed.export.methods.base import ExchangeShapes, Method
+from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.manifest import FILES, Manifest, PlanSpec
 from moonfed.training_spec import TrainingSpec
 from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters

@@ -12,7 +12,7 @@ import torch
 
 from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
-from moonfed.export.methods.base import ExchangeShapes, Method
+from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.manifest import DEVICE_STATE, DOWNLINK, UPLINK

@@ -5,7 +5,7 @@ import torch
 
 from moonfed.errors import TrainingFailed
 from moonfed.export.methods import METHODS
-from moonfed.export.methods.base import ExchangeShapes
+from moonfed.export.methods.method import ExchangeShapes
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, tensor_specs
 from tests.export.conftest import FEATURES, SMALL_IMAGE, NewPlan, batches, hyperparameters

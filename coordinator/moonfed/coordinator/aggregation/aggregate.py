@@ -23,7 +23,7 @@ from moonfed.coordinator.aggregation.robust.pipeline import reduce_robustly
 from moonfed.errors import InvalidInput
 from moonfed.manifest import MODEL, PROTOTYPES, VARIATE
 from moonfed.server_rules import SERVER_RULES
-from moonfed.server_rules.base import Float64Array, ServerRule
+from moonfed.server_rules.server_rule import Float64Array, ServerRule
 from moonfed.tensors import model_size
 
 RESERVED = frozenset({MODEL, VARIATE, PROTOTYPES})  # roles that no server rule may use for its memory

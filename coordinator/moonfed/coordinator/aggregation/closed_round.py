@@ -8,7 +8,7 @@ from pathlib import Path
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.manifest import MODEL, Manifest
-from moonfed.server_rules.base import Weighting
+from moonfed.server_rules.server_rule import Weighting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

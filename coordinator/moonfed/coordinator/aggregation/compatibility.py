@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moonfed.coordinator.aggregation.prototypes import COUNTS, MEANS, PRESENT
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
-from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
+from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 from moonfed.errors import InvalidInput
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, VARIATE, VARIATE_CHANGE, Manifest
 from moonfed.schema import TensorSpec

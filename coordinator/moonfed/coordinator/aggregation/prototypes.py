@@ -20,7 +20,7 @@ from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, most_severe
 from moonfed.coordinator.aggregation.robust.vectors import length_bound, reduce_vectors
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 from moonfed.tensors import Vector, model_size, open_model, split
 
 COUNTS, MEANS, PRESENT = "counts", "means", "present"  # the tensors' names; `prototypes` is the fourth

@@ -38,7 +38,7 @@ class Runs(Protocol):
 
     @property
     def driven(self) -> Collection[str]:
-        """Those that are driven here, the suspended among them."""
+        """Runs driven by this replica, suspended ones included."""
 
     async def drive(self, run: str) -> None:
         """Drive a run whose lease is ours, unless it is driven already or has ended."""

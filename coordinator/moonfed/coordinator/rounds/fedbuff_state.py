@@ -33,7 +33,7 @@ class FedBuffState(State):
 
     @property
     def number(self) -> int:
-        """Of the open round, or of the next one to open."""
+        """Number of the open round, or of the next one to open."""
         return self.committed + 1
 
 

@@ -23,7 +23,7 @@ MAX_OVER_SELECTION = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How many of a set of devices: a fixed number, or a fraction of the set rounded up."""
+    """A share of a set of devices: a fixed number, or a fraction of the set rounded up."""
 
     count: int | None = None
     fraction: float | None = None
@@ -111,7 +111,7 @@ class RunSettings:
 
     @property
     def devices_needed(self) -> int:
-        """How many devices must attend before a round opens, so that its cohort could reach the quorum."""
+        """Number of devices that must be online before a round opens, so that its cohort can reach the quorum."""
         needed = self.minimum_devices
         if self.asynchronous:
             return max(needed, self.asynchronous.buffer)  # each has one update for each model
@@ -123,12 +123,12 @@ class RunSettings:
 
     @property
     def models_needed(self) -> int:
-        """How many of the newest global models the open round's devices may ask for."""
+        """Number of newest global models that the open round's devices may request."""
         return 1 + self.asynchronous.max_staleness if self.asynchronous else 1
 
     @property
     def states_needed(self) -> int:
-        """How many of the newest global states must stay whole; if the newest is damaged, that before it is used."""
+        """Number of newest global states that must stay intact; if the newest is damaged, that before it is used."""
         return max(2, self.models_needed)
 
     def cohort_size(self, attending: int) -> int:

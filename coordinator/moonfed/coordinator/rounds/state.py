@@ -33,7 +33,7 @@ class OpenRound:
 
     @property
     def waits(self) -> bool:
-        """Whether there are such devices."""
+        """True if there are such devices."""
         return len(self.reported) + len(self.refused) + len(self.declined) + len(self.lost) < len(self.cohort)
 
     @property

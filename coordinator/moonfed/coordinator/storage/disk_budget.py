@@ -29,7 +29,7 @@ class DiskBudget:
 
     @property
     def limited(self) -> bool:
-        """Whether there is a bound at all."""
+        """True if a bound is set."""
         return self._limit is not None
 
     def require(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What a source of samples is, and the split of its samples into training and holdout."""
+"""The interface of a data source, and the split of its samples into training and holdout."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ print(resident_memory())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """What `moonfed-client profile` is asked; InvalidInput names the option."""
+    """Options of `moonfed-client profile`; InvalidInput names a wrong one."""
 
     bundle: Path
     accelerator: str = "cpu"
@@ -87,7 +87,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What was asked, found and measured."""
+    """Options, findings and measurements of a profile."""
 
     manifest: Manifest
     platform: dict[str, str]
@@ -105,12 +105,12 @@ class Profile:
 
     @property
     def steps(self) -> int:
-        """Of the round that was asked for."""
+        """Steps in the requested round."""
         return self.epochs * steps_per_epoch(self.samples, self.batch_size)
 
     @property
     def round_seconds(self) -> float | None:
-        """Of local training with all previous models at hand: steps, references, one evaluation of as many samples."""
+        """Seconds of a round with all previous models available: steps, references, one evaluation of all samples."""
         if self.times is None:
             return None
         batches = -(-self.samples // self.batch_size)

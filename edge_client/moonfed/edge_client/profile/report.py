@@ -1,4 +1,4 @@
-"""What `moonfed-client profile` prints: a table for people, or JSON for scripts."""
+"""Output of `moonfed-client profile`: a table for people, JSON for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory this process can still have: the machine's, its control group's, its accelerator's."""
+"""Memory still available to this process: the machine's, its control group's, its accelerator's."""
 
 from __future__ import annotations
 

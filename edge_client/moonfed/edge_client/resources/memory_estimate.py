@@ -1,4 +1,4 @@
-"""How much memory a round of local training takes, and whether this device has it: sizes only, nothing is allocated.
+"""Estimates the memory of a round of local training against what the device has: sizes only, nothing is allocated.
 
 A round that would not fit is declined before it begins; `moonfed-client profile` asks the same beforehand. What is
 counted follows from the manifest, the samples and the settings. The factors were measured: see docs/devices.md.
@@ -51,7 +51,7 @@ class Need:
 
     @property
     def total(self) -> int:
-        """Both together."""
+        """Sum of both."""
         return self.host_bytes + self.accelerator_bytes
 
     def parts(self) -> dict[str, int]:

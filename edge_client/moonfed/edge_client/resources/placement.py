@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 
 class Placement(Enum):
-    """Where something lies; STEP: nowhere, since the step computes it."""
+    """Location of data; STEP: nowhere, because the step computes it."""
 
     ACCELERATOR = auto()
     HOST = auto()
@@ -16,7 +16,7 @@ class Placement(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What is free for a round's data, in bytes."""
+    """Memory available for a round's data, in bytes."""
 
     host: int | None  # None: unknown
     accelerator: int | None = None  # None: there is none, the CPU computes

@@ -1,4 +1,4 @@
-"""What a device can say of itself from files alone: nothing is started, and torch is not imported.
+"""Platform information read from files alone: starts no process and does not import torch.
 
 Sources: proc(5); NVIDIA driver README, "Using the /proc File System Interface" (`gpus/*/information`, `version`);
 `/etc/nv_tegra_release` and the package nvidia-jetpack of NVIDIA's Jetson Linux; deb-status of dpkg, dpkg(1).

@@ -1,4 +1,4 @@
-"""What a device removes from its disk: runs that have ended, and what was used longest ago.
+"""Garbage collection on the device's disk: finished runs, and least recently used files.
 
 This module is used by the light parent process, so it imports neither torch nor numpy.
 """

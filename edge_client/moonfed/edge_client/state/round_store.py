@@ -1,4 +1,4 @@
-"""What a device keeps of its rounds: STATE/runs/RUN/ROUND-ATTEMPT/ with ROLE.safetensors and update.json.
+"""A device's files of its rounds: STATE/runs/RUN/ROUND-ATTEMPT/ with ROLE.safetensors and update.json.
 
 A directory appears whole or not at all. It serves thrice: an update that was not acknowledged is submitted again
 without training; the newest models are the previous models of later rounds, whether they were counted or not; and
@@ -68,7 +68,7 @@ class StoredRound:
 
     @property
     def outgoing(self) -> dict[str, tuple[BlobRef, Path]]:
-        """What is handed in, by role: in the model's role the encoded one, where there is one."""
+        """Files to submit, by role: for the model the encoded file, if there is one."""
         blobs = self.update.blobs
         return {MODEL if role == ENCODED_MODEL else role: (ref, self.file(role)) for role, ref in blobs.items()}
 
@@ -79,7 +79,7 @@ class StoredRound:
 
 
 class RunState:
-    """What one run left on this device. What another run of the same name left is never used."""
+    """One run's files on this device. Files of another run of the same name are never used."""
 
     def __init__(self, root: Path, run: str, *, manifest: str, seed: int) -> None:
         """`root`: STATE/runs; `manifest`: its sha256. Raise InvalidInput for a run id that is not a plain file name."""

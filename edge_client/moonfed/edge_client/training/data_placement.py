@@ -30,7 +30,7 @@ class Samples:
 
     @property
     def device(self) -> torch.device:
-        """Where the samples are."""
+        """Location of the samples."""
         return self.labels.device
 
     def bytes_on(self, device: torch.device) -> int:

@@ -57,7 +57,7 @@ def digest_of(directory: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartySamples:
     """Samples, mapped from the disk."""
 
     inputs: Inputs
@@ -70,13 +70,13 @@ class Parts:
     def __init__(self, directory: Path) -> None:
         self._inputs, self._labels = (_map(directory / f"train-{name}.npy") for name in ("inputs", "labels"))
         self._ends = np.cumsum(read_counts(directory).sum(axis=1))
-        self.test = Part(_map(directory / "test-inputs.npy"), _map(directory / "test-labels.npy"))
+        self.test = PartySamples(_map(directory / "test-inputs.npy"), _map(directory / "test-labels.npy"))
 
-    def of(self, party: int) -> Part:
+    def of(self, party: int) -> PartySamples:
         """Return the samples of a party, counted from 1."""
         end = int(self._ends[party - 1])
         start = int(self._ends[party - 2]) if party > 1 else 0
-        return Part(self._inputs[start:end], self._labels[start:end])
+        return PartySamples(self._inputs[start:end], self._labels[start:end])
 
 
 def _map(path: Path) -> Any:  # noqa: ANN401 - an array of the dtype that was written

@@ -16,7 +16,7 @@ from moonfed.coordinator.storage.opening import Storage
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import RUN, Layout
-from moonfed.experiments.fleet.results import RoundResult, write_rows
+from moonfed.experiments.fleet.results import SimulatedRound, write_rows
 from moonfed.experiments.simulation import Simulation
 
 SCORES = ("accuracy", "loss", "seconds", "party_seconds")  # what we add to a round's metrics
@@ -77,16 +77,16 @@ class Scorer:
         directory: Storage,
         federation: Coordinator,
         engine: Engine,
-        scored: Callable[[RoundResult], None],
+        scored: Callable[[SimulatedRound], None],
     ) -> None:
         self._simulation, self._layout = simulation, layout
         self._directory, self._federation, self._engine = directory, federation, engine
         self._scored = scored
-        self._results: dict[int, RoundResult] = {}
+        self._results: dict[int, SimulatedRound] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     @property
-    def results(self) -> tuple[RoundResult, ...]:
+    def results(self) -> tuple[SimulatedRound, ...]:
         """The scored rounds', in order."""
         return tuple(self._results[round_] for round_ in sorted(self._results))
 
@@ -101,7 +101,7 @@ class Scorer:
         if "accuracy" in record.metrics:  # the model itself may be gone
             scores = {name: record.metrics[name] for name in SCORES if name in record.metrics}
             metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
-            self._results[record.id.round] = RoundResult(round=record.id.round, metrics=metrics, **scores)
+            self._results[record.id.round] = SimulatedRound(round=record.id.round, metrics=metrics, **scores)
         elif record.model:
             self.score(record.id.round, record.model, RoundTimes(seconds=record.seconds))
 
@@ -116,7 +116,7 @@ class Scorer:
         metrics = {name: value for name, value in known.items() if name not in SCORES}
         scores = {"accuracy": score["accuracy"], "loss": score["loss"], **asdict(times)}
         await self._federation.operators.record_metrics(RUN, round_, scores)
-        result = RoundResult(round=round_, metrics=metrics, **scores)
+        result = SimulatedRound(round=round_, metrics=metrics, **scores)
         self._results[round_] = result
         self._write()
         self._scored(result)

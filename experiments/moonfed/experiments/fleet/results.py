@@ -17,7 +17,7 @@ from moonfed.files import write_durably
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundResult:
+class SimulatedRound:
     """One round's global model on the whole test set; `seconds`: the round's wall time.
 
     `party_seconds`: of its parties' training together; 0 in results of before it was measured.
@@ -48,7 +48,7 @@ class SimulationResult:
 
     simulation: Simulation
     output: Path
-    rounds: tuple[RoundResult, ...] = ()
+    rounds: tuple[SimulatedRound, ...] = ()
     parties: tuple[PartyResult, ...] = ()
 
     @property
@@ -89,7 +89,7 @@ class SimulationResult:
         return sum(entry.seconds for entry in self.rounds) + sum(entry.seconds for entry in self.parties)
 
 
-def write_rows(simulation: Simulation, layout: Layout, results: Sequence[RoundResult | PartyResult]) -> None:
+def write_rows(simulation: Simulation, layout: Layout, results: Sequence[SimulatedRound | PartyResult]) -> None:
     """Replace results.jsonl: after a crash it holds the old lines or the new ones."""
     common = {
         "recipe": simulation.name,
@@ -101,7 +101,7 @@ def write_rows(simulation: Simulation, layout: Layout, results: Sequence[RoundRe
     write_durably(layout.results, "".join(lines).encode())
 
 
-def read_rows(layout: Layout) -> tuple[tuple[RoundResult, ...], tuple[PartyResult, ...]]:
+def read_rows(layout: Layout) -> tuple[tuple[SimulatedRound, ...], tuple[PartyResult, ...]]:
     """Read results.jsonl; nothing if there is none."""
     if not layout.results.is_file():
         return (), ()
@@ -113,10 +113,10 @@ def read_rows(layout: Layout) -> tuple[tuple[RoundResult, ...], tuple[PartyResul
         raise Corrupt(f"{layout.results} cannot be read; name a new output directory") from error
 
 
-def _round(row: Mapping[str, Any]) -> RoundResult:
+def _round(row: Mapping[str, Any]) -> SimulatedRound:
     metrics = {str(name): float(value) for name, value in row["metrics"].items()}
     party_seconds = float(row.get("party_seconds", 0.0))
-    return RoundResult(round=row["round"], metrics=metrics, party_seconds=party_seconds, **_measured(row))
+    return SimulatedRound(round=row["round"], metrics=metrics, party_seconds=party_seconds, **_measured(row))
 
 
 def _measured(row: Mapping[str, Any]) -> dict[str, float]:

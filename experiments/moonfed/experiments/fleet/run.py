@@ -31,7 +31,7 @@ from moonfed.experiments.fleet.follow_run import Clock, Scorer, follow
 from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.parties import Fleet, Party
 from moonfed.experiments.fleet.preparation import prepare, require_ours
-from moonfed.experiments.fleet.results import PartyResult, RoundResult, SimulationResult, finish, finished
+from moonfed.experiments.fleet.results import PartyResult, SimulatedRound, SimulationResult, finish, finished
 from moonfed.experiments.fleet.solo import simulate_solo
 from moonfed.experiments.simulation import SOLO, Simulation
 from moonfed.files import sync_directory, sync_file
@@ -108,7 +108,7 @@ def party_model(output: Path, party: str) -> Path:
     return max(found, key=lambda path: tuple(int(number) for number in path.parent.name.split("-")))
 
 
-class ProgressReporter:
+class SimulationReporter:
     """Turns events into progress."""
 
     def __init__(self, report: ReportProgress, rounds: int = 1) -> None:
@@ -145,7 +145,7 @@ def _parties(layout: Layout) -> list[Party]:
 async def _solo(
     simulation: Simulation, layout: Layout, settings: EngineSettings, progress: ReportProgress
 ) -> tuple[PartyResult, ...]:
-    reporter = ProgressReporter(progress)
+    reporter = SimulationReporter(progress)
     parties = _parties(layout)
     reporter.opened(1, len(parties))
     async with open_engine(settings, layout.root, len(parties)) as engine:
@@ -154,14 +154,14 @@ async def _solo(
 
 async def _federated(
     simulation: Simulation, layout: Layout, directory: Storage, settings: EngineSettings, progress: ReportProgress
-) -> tuple[RoundResult, ...]:
-    federation, reporter, clock = Coordinator(directory), ProgressReporter(progress, simulation.rounds), Clock(layout)
+) -> tuple[SimulatedRound, ...]:
+    federation, reporter, clock = Coordinator(directory), SimulationReporter(progress, simulation.rounds), Clock(layout)
 
     def delivered(seconds: float) -> None:
         clock.keep(seconds)
         reporter.delivered()
 
-    def scored(result: RoundResult) -> None:
+    def scored(result: SimulatedRound) -> None:
         reporter.scored(result.accuracy)
 
     async with open_engine(settings, layout.root, simulation.trained_parties) as engine:

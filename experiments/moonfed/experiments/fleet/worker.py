@@ -27,7 +27,7 @@ from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with
 from moonfed.edge_client.worker.messages import Job
 from moonfed.edge_client.worker.trainer import require_accelerator
 from moonfed.errors import MoonfedError
-from moonfed.experiments.fleet.data import Part, Parts
+from moonfed.experiments.fleet.data import Parts, PartySamples
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.manifest import Manifest
 from moonfed.plan import load_plan
@@ -72,7 +72,7 @@ class Worker:
         score = evaluate(self._plan, self._samples(self._parts.test), EVALUATION_BATCH)
         return {"accuracy": score.accuracy, "loss": score.loss}
 
-    def _samples(self, part: Part) -> Samples:
+    def _samples(self, part: PartySamples) -> Samples:
         inputs, labels = torch.from_numpy(part.inputs), torch.from_numpy(part.labels)
         return Samples(inputs=inputs, labels=labels).to(self._accelerator)
 

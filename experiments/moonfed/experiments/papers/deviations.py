@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moonfed.experiments.papers.options import PAPER_SEEDS, Options
 from moonfed.experiments.papers.presets import AUGMENTATION, DATA, EPOCHS, OUR_CHOICE, TRIALS
 from moonfed.experiments.papers.recipe import Cell, Recipe
+from moonfed.experiments.papers.reproduce_options import PAPER_SEEDS, Options
 from moonfed.experiments.papers.to_simulation import simulation_of
 from moonfed.experiments.simulation import SOLO, Simulation
 

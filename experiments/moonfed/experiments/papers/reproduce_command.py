@@ -19,8 +19,8 @@ from moonfed.validate import require_whole
 if TYPE_CHECKING:
     from moonfed.experiments.fleet.engine import EngineSettings
     from moonfed.experiments.fleet.results import SimulationResult
-    from moonfed.experiments.papers.options import Options
     from moonfed.experiments.papers.progress import TrialsBar
+    from moonfed.experiments.papers.reproduce_options import Options
     from moonfed.experiments.papers.runner import Workshop
     from moonfed.experiments.simulation import Simulation
 
@@ -58,7 +58,7 @@ def reproduce_command(
     Example: moonfed-experiments reproduce moon-table-1 --dataset cifar10 --data data --rounds 20 --output results
     """
     from moonfed.experiments.papers.catalogue import RECIPES, find_recipe
-    from moonfed.experiments.papers.options import Options
+    from moonfed.experiments.papers.reproduce_options import Options
 
     if list_recipes:
         _list(list(RECIPES.values()), as_json)
@@ -114,8 +114,8 @@ def _reproduce(
     recipes: Sequence[Recipe], options: Options, engine: str, workers: int | None, device: str, as_json: bool
 ) -> None:
     """Run the recipes; of several, skip those that do not fit the options, and say so."""
-    from moonfed.experiments.papers.options import choose
     from moonfed.experiments.papers.progress import trials_bar
+    from moonfed.experiments.papers.reproduce_options import choose
     from moonfed.experiments.papers.runner import count_trials, reproduce
 
     settings = _engine_settings(engine, workers, device)

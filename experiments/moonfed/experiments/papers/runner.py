@@ -20,10 +20,10 @@ from moonfed.experiments.fleet.results import SimulationResult
 from moonfed.experiments.papers.charts import draw_recipe
 from moonfed.experiments.papers.deviations import conditions, untuned
 from moonfed.experiments.papers.labels import column_label
-from moonfed.experiments.papers.options import Options, choose
 from moonfed.experiments.papers.presets import DATA
 from moonfed.experiments.papers.recipe import Cell, Panel, Recipe
 from moonfed.experiments.papers.report import Circumstances, render
+from moonfed.experiments.papers.reproduce_options import Options, choose
 from moonfed.experiments.papers.results import CellResult, PanelResult, Trial, best_trials, final_accuracies
 from moonfed.experiments.papers.to_simulation import simulation_of
 from moonfed.experiments.partition import class_counts, partition

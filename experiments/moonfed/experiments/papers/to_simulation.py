@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moonfed.experiments.papers.options import Options
 from moonfed.experiments.papers.presets import AUTHORS_SPLIT, DATA, paper_rounds
 from moonfed.experiments.papers.recipe import Cell
+from moonfed.experiments.papers.reproduce_options import Options
 from moonfed.experiments.simulation import POOLED, SOLO, Simulation, Value, from_document
 
 DEFAULTS: Mapping[str, Value] = {

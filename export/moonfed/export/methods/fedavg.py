@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from moonfed.export.methods.base import Method, Objective
+from moonfed.export.methods.method import Method, Objective
 
 
 class CrossEntropy(Objective):

@@ -25,8 +25,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from moonfed.errors import InvalidInput
-from moonfed.export.methods.base import Method, Objective
 from moonfed.export.methods.fedavg import CrossEntropy
+from moonfed.export.methods.method import Method, Objective
 from moonfed.export.script_utils import difference, squared_norm
 from moonfed.validate import require_at_least, require_whole
 
@@ -123,7 +123,7 @@ class FedProx(Method):
             raise InvalidInput(f"measure_inexactness is {self.measure_inexactness}; it must be 0 or 1")
 
     def coefficients(self) -> dict[str, float]:
-        """Both."""
+        """Return both settings as numbers."""
         return {"mu": self.mu, "measure_inexactness": float(self.measure_inexactness)}
 
     def objective(self) -> Objective:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from moonfed.export.methods.base import Objective
 from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
+from moonfed.export.methods.method import Objective
 from moonfed.validate import require_at_least
 
 

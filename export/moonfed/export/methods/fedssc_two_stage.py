@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from moonfed.export.methods.base import Objective
 from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
+from moonfed.export.methods.method import Objective
 from moonfed.manifest import Schedule
 from moonfed.validate import require_whole
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from moonfed.export.methods.base import Method, Objective
+from moonfed.export.methods.method import Method, Objective
 from moonfed.validate import require_at_least
 
 

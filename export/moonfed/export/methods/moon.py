@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from moonfed.export.methods.base import Method, Objective
+from moonfed.export.methods.method import Method, Objective
 from moonfed.validate import require_at_least, require_positive, require_whole
 
 MOST_PREVIOUS_MODELS = 1000  # each is a frozen encoder in the plan; the paper tries up to 100

@@ -16,7 +16,7 @@ Legend: B samples, C classes, P classes with a prototype, D width of a represent
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from moonfed.export.methods.base import ExchangeShapes
+from moonfed.export.methods.method import ExchangeShapes
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Roles
 from moonfed.tensors import TensorSpec
 
@@ -40,7 +40,7 @@ class Prototypes(torch.nn.Module):
             )
 
     def any(self) -> bool:
-        """Whether any class has a prototype."""
+        """Return True if any class has a prototype."""
         return self.directions_PD.numel() > 0
 
     def forward(self, z_BD: torch.Tensor, labels_B: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803

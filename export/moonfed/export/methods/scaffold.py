@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import torch
 
-from moonfed.export.methods.base import ExchangeShapes, Method, Objective
 from moonfed.export.methods.fedavg import CrossEntropy
+from moonfed.export.methods.method import ExchangeShapes, Method, Objective
 from moonfed.export.script_utils import difference
 from moonfed.manifest import DEVICE_VARIATE, VARIATE, VARIATE_CHANGE, Roles
 

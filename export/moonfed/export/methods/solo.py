@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from moonfed.export.methods.base import Method, Objective
 from moonfed.export.methods.fedavg import CrossEntropy
+from moonfed.export.methods.method import Method, Objective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

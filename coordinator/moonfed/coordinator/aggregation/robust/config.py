@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
-from moonfed.coordinator.aggregation.robust.reducers.base import CoordinatewiseReducer, Reducer, WeightingReducer
-from moonfed.coordinator.aggregation.robust.reducers.mean import Mean
+from moonfed.coordinator.aggregation.robust.reducers.mean import MeanReducer
+from moonfed.coordinator.aggregation.robust.reducers.reducer import CoordinatewiseReducer, Reducer, WeightingReducer
 from moonfed.errors import InvalidInput
 from moonfed.registry import Selection, Value, read_value
 
@@ -46,18 +46,18 @@ class RobustSettings:
 
     @property
     def clips(self) -> bool:
-        """Whether changes that are too large are scaled down."""
+        """True if changes longer than the bound are scaled down."""
         return bool(self.clip_norm or self.clip_factor)
 
     @property
     def is_mean(self) -> bool:
-        """Whether updates are averaged, after the weight cap and the norm clip."""
-        return self.reducer.name == Mean.name
+        """True if updates are averaged after the weight cap and the norm clip."""
+        return self.reducer.name == MeanReducer.name
 
     def build_reducer(self) -> Reducer:
         """Construct the reducer; InvalidInput for one that does not exist, does not fit or is not allowed so."""
         reducer = REDUCERS.build(self.reducer)
-        if not isinstance(reducer, CoordinatewiseReducer | WeightingReducer | Mean):
+        if not isinstance(reducer, CoordinatewiseReducer | WeightingReducer | MeanReducer):
             raise InvalidInput(
                 f"reducer is {reducer.name!r}; its class must derive from CoordinatewiseReducer or WeightingReducer"
             )

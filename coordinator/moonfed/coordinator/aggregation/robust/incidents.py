@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.outliers import Outlier
-from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
+from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 
 MAX_INCIDENTS = 100  # of a round's models, and of its class means: a tight clip names half of a large cohort
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from moonfed.coordinator.aggregation.model_files import indices_by_kind, ranges, read_elements
 from moonfed.schema import Kind
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 from moonfed.tensors import TensorSpec, model_size
 
 PerKind = Mapping[Kind, Float64Array]  # for parameters and statistics, those that the model has

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 
 def bound(norms: Float64Array, *, clip_norm: float = 0.0, clip_factor: float) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 FAR = 3.0  # times as far from the reducer's result as the median device
 

@@ -14,12 +14,12 @@ from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.robust import norm_clip
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, clip_incident, outlier_incident
 from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, PerKind
-from moonfed.coordinator.aggregation.robust.reducers.base import WeightingReducer
+from moonfed.coordinator.aggregation.robust.reducers.reducer import WeightingReducer
 from moonfed.coordinator.aggregation.robust.reduction import PARTS, RobustReduction
 from moonfed.coordinator.aggregation.robust.weight_cap import cap_weights
 from moonfed.manifest import MODEL
 from moonfed.schema import Kind
-from moonfed.server_rules.base import Float64Array, Weighting
+from moonfed.server_rules.server_rule import Float64Array, Weighting
 
 
 def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: int) -> RobustReduction:

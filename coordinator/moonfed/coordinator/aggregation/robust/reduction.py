@@ -16,9 +16,9 @@ from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, most_severe, outlier_incident
 from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, PerKind
 from moonfed.coordinator.aggregation.robust.outliers import far_outliers
-from moonfed.coordinator.aggregation.robust.reducers.base import CoordinatewiseReducer, Reducer
+from moonfed.coordinator.aggregation.robust.reducers.reducer import CoordinatewiseReducer, Reducer
 from moonfed.schema import Kind
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 PARTS: Mapping[Kind, str] = {"parameter": "parameters", "statistic": "statistics"}
 Indices = Sequence[tuple[Kind, ElementIndex]]  # the elements of a slice, by kind

@@ -12,13 +12,13 @@ import numpy as np
 
 from moonfed.coordinator.aggregation.robust import norm_clip
 from moonfed.coordinator.aggregation.robust.outliers import Outlier
-from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
-from moonfed.server_rules.base import Float64Array
+from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
+from moonfed.server_rules.server_rule import Float64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedVectors:
-    """What takes the place of the vectors' mean, [D], the positions of the clipped ones, and the outliers."""
+    """Reduce vectors to one [D]; also return the positions of clipped vectors and of outliers."""
 
     result: Float64Array
     clipped: Sequence[int]

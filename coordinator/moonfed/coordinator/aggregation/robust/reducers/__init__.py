@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from moonfed.registry import Registry, Selection
 
 if TYPE_CHECKING:
-    from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
+    from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 
 _PACKAGE = "moonfed.coordinator.aggregation.robust.reducers"
 REDUCERS: Registry[Reducer] = Registry(
@@ -18,7 +18,7 @@ REDUCERS: Registry[Reducer] = Registry(
     "moonfed.reducers",
     f"{_PACKAGE}.base:Reducer",
     {
-        "mean": f"{_PACKAGE}.mean:Mean",
+        "mean": f"{_PACKAGE}.mean:MeanReducer",
         "median": f"{_PACKAGE}.median:Median",
         "trimmed_mean": f"{_PACKAGE}.trimmed_mean:TrimmedMean",
         "multi_krum": f"{_PACKAGE}.multi_krum:MultiKrum",

@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 
 from moonfed.coordinator.aggregation.robust.outliers import Outlier, far_outliers
-from moonfed.coordinator.aggregation.robust.reducers.base import WeightingReducer, majority, require_byzantine
+from moonfed.coordinator.aggregation.robust.reducers.reducer import WeightingReducer, majority, require_byzantine
 from moonfed.errors import InvalidInput
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 MAX_ITERATIONS = 1_000_000
 TOLERANCE = 1e-6  # relative: the share of an update that is 10^30 away must end at 10^-30 of the others'

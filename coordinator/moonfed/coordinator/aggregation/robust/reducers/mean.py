@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from moonfed.coordinator.aggregation.robust.outliers import Outlier
-from moonfed.coordinator.aggregation.robust.reducers.base import Reducer
-from moonfed.server_rules.base import Float64Array
+from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
+from moonfed.server_rules.server_rule import Float64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(Reducer):
+class MeanReducer(Reducer):
     """The weighted mean: not robust by itself."""
 
     name: ClassVar[str] = "mean"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from moonfed.coordinator.aggregation.robust.reducers.base import CoordinatewiseReducer, majority, require_byzantine
+from moonfed.coordinator.aggregation.robust.reducers.reducer import CoordinatewiseReducer, majority, require_byzantine
 from moonfed.coordinator.aggregation.robust.reducers.trimmed_mean import trim
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from moonfed.coordinator.aggregation.robust.reducers.base import CoordinatewiseReducer, majority, require_byzantine
+from moonfed.coordinator.aggregation.robust.reducers.reducer import CoordinatewiseReducer, majority, require_byzantine
 from moonfed.errors import InvalidInput
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

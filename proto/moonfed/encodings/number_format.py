@@ -23,7 +23,7 @@ DTYPES: Mapping[str, npt.DTypeLike] = {FLOAT32: "<f4", BFLOAT16: "<u2", INT8: "i
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TensorPart:
     """One of a tensor's tensors in an encoded file, called by the prefix and the tensor's own name."""
 
     prefix: str
@@ -40,7 +40,7 @@ class NumberFormat(ABC):
     """A format of a model's parameters; statistics are bfloat16 wherever parameters are not float32."""
 
     name: ClassVar[str]  # in the registry, on command lines and in the contract; `+zstd` may follow it
-    parts: ClassVar[tuple[Part, ...]]
+    parts: ClassVar[tuple[TensorPart, ...]]
 
     @abstractmethod
     def encode(self, values: Floats) -> tuple[Numbers, ...]:

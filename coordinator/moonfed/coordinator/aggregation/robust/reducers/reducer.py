@@ -17,7 +17,7 @@ import numpy as np
 
 from moonfed.coordinator.aggregation.robust.outliers import Outlier, far_outliers
 from moonfed.errors import InvalidInput
-from moonfed.server_rules.base import Float64Array
+from moonfed.server_rules.server_rule import Float64Array
 
 MAX_BYZANTINE = 1_000_000
 
@@ -36,7 +36,7 @@ class Reducer(ABC):
 
     @property
     def finding(self) -> str:
-        """What the reducer found about some devices' updates, as a predicate: `its means of class x …`."""
+        """The reducer's finding about some devices' updates, as a predicate: `its means of class x …`."""
         return f"are far from the {self.name.replace('_', ' ')}"
 
     def describe(self, outlier: Outlier) -> str:
@@ -49,7 +49,7 @@ class Reducer(ABC):
 
     @property
     def requirement(self) -> str:
-        """How many updates the reducer needs, in words."""
+        """State the number of updates that the reducer needs, in words."""
         changed = {item.name: value for item, value in zip(fields(self), asdict(self).values(), strict=True)
                    if value != item.default}  # fmt: skip
         settings = ", ".join(f"{name}={value:g}" for name, value in changed.items())
