@@ -10,7 +10,6 @@ from PIL import Image
 
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.experiments.datasets import augmentation, load_dataset, preprocessing
-from moonfed.experiments.subsets import subset
 
 GENERATOR = np.random.default_rng(0)
 
@@ -117,22 +116,3 @@ def test_images_have_the_authors_preprocessing_and_augmentation() -> None:
     assert [augmentation(name) for name in ("cifar10", "cifar100", "tiny-imagenet")] == [
         "crop-flip", "crop-flip-rotate", "none",
     ]  # fmt: skip
-
-
-def test_a_subset_keeps_the_classes_shares() -> None:
-    data = load_dataset("breast-cancer", None)
-    small = subset(data, train_samples=100, test_samples=10, seed=1)
-    counts, shares = np.bincount(small.train_labels), np.bincount(data.train_labels) / len(data.train_labels)
-    assert (len(small.train_labels), len(small.test_labels)) == (100, 10)
-    assert np.abs(counts - 100 * shares).max() < 1
-    again, other = (subset(data, train_samples=100, test_samples=10, seed=seed) for seed in (1, 2))
-    assert np.array_equal(small.train_inputs, again.train_inputs)
-    assert not np.array_equal(small.train_inputs, other.train_inputs)
-    rows = {row.tobytes() for row in data.train_inputs}
-    assert len({row.tobytes() for row in small.train_inputs} & rows) == 100
-    assert subset(data, train_samples=0, test_samples=0, seed=1).train_inputs.shape == data.train_inputs.shape
-
-
-def test_a_subset_larger_than_the_data_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="train_samples is 456; the data set has 455"):
-        subset(load_dataset("breast-cancer", None), train_samples=456, test_samples=0, seed=0)

@@ -1,6 +1,4 @@
-"""The catalogue against the papers, whose numbers stand here a second time, and against what can be simulated."""
-
-from pathlib import Path
+"""The catalogue against the papers, whose numbers stand here a second time."""
 
 import pytest
 from typer.testing import CliRunner
@@ -8,10 +6,9 @@ from typer.testing import CliRunner
 from moonfed.errors import InvalidInput
 from moonfed.experiments.cli import app
 from moonfed.experiments.papers.catalogue import RECIPES, find_recipe
-from moonfed.experiments.papers.presets import DATA
 from moonfed.experiments.papers.recipe import Cell, PaperValue
-from moonfed.experiments.papers.reproduce_options import Options, choose
 from moonfed.experiments.papers.to_simulation import simulation_of
+from tests.support.paper_recipes import EVERY_TABLE_AND_FIGURE, OF_OUR_OWN, PAPER, THREE, cell
 
 # Read column by column, while the catalogue is written row by row: recipe; data set and column; numbers, deviations.
 PRINTED = {
@@ -127,16 +124,8 @@ PRINTED = {
         ("cifar100", "beta 5"): "MOON 66.3; FedAvg 64.9; FedProx 64.3",
     },
 }
-# Every table and figure of an experiment in the three papers; figures 1, 3 and 4 of MOON's, and 1 to 5 of Shi's, show
-# the idea.
-THREE = ("cifar10", "cifar100", "tiny-imagenet")
-EVERY_TABLE_AND_FIGURE = {
-    *(f"moon-table-{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)),
-    *(f"moon-figure-{number}" for number in (2, 5, 6, 7, 8, 9, 10, 11)),
-    *("fedssc-table-1", "fedssc-figure-1", "fedssc-figure-2"),
-    *("shi-table-1", "shi-table-2", "shi-table-3", "shi-figure-6", "shi-figure-7"),
-}
-OF_OUR_OWN = {"tabular", "views"}
+
+
 ROWS = {  # of figures, panel by panel, for each panel's data set
     "moon-figure-2": [("cifar10", "pooled data; SOLO; FedAvg")],
     "moon-figure-6": [(dataset, "MOON; FedAvg; FedProx; FedProx, mu 1; SCAFFOLD") for dataset in THREE],
@@ -151,6 +140,8 @@ ROWS = {  # of figures, panel by panel, for each panel's data set
     "shi-figure-7": [(dataset, "MOON; FedAvg; FedProx") for dataset in THREE],
     **{f"moon-figure-{number}": [(dataset, "samples per party") for dataset in THREE] for number in (5, 9, 10)},
 }
+
+
 TUNED = {  # what a paper tuned for the very cells of a table or figure: method and grid
     "moon-table-1": {("MOON", "mu", (0.1, 1, 5, 10)), ("FedProx", "mu", (0.001, 0.01, 0.1, 1))},
     "moon-table-5": {("L2", "mu", (0.001, 0.01, 0.1, 1, 5, 10))},
@@ -161,13 +152,6 @@ TUNED = {  # what a paper tuned for the very cells of a table or figure: method 
     "moon-table-12": {(f"k = {k}", "mu", (0.1, 1, 5, 10)) for k in (1, 2, 5, 100)},
     "shi-table-1": {("MOON", "mu", (0.01, 0.1, 1, 5, 10)), ("FedProx", "mu", (0.001, 0.01, 0.1, 1))},
 }
-PAPER = Options(output=Path("unused"), data=Path("unused"))
-QUICK = Options(output=Path("unused"), quick=True)
-
-
-def cell(recipe: str, row: str, dataset: str = "cifar10", column: str = "") -> Cell:
-    place = (row, dataset, column)
-    return next(cell for cell in RECIPES[recipe].cells if (cell.row, cell.dataset, cell.column) == place)
 
 
 def text_of(cell: Cell) -> str:
@@ -209,12 +193,6 @@ def test_the_values_of_fedssc_and_of_many_parties_are_the_papers() -> None:
     assert [entry.keys.get("beta") for entry in RECIPES["moon-figure-10"].cells] == [5.0] * 3
 
 
-def test_the_papers_parties_are_the_same_in_every_trial() -> None:
-    splits = [simulation_of(cell("moon-table-1", "MOON"), PAPER, seed=seed).partition_settings for seed in (0, 1, 2)]
-    assert {(split.kind, split.seed) for split in splits} == {("dirichlet-moon", 0)}
-    assert simulation_of(cell("moon-table-8", "FedAvg", column="IID"), PAPER, seed=0).partition == "iid"
-
-
 @pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE | OF_OUR_OWN))
 def test_the_papers_numbers_stand_at_the_right_row_column_and_data_set(name: str) -> None:
     found: dict[tuple[str, str], list[str]] = {}
@@ -234,128 +212,6 @@ def test_what_a_paper_did_not_reach_is_no_number() -> None:
     assert (rounds.measure, rounds.target, rounds.cells[0].paper) == ("rounds", 0.68, PaperValue(text=">100"))
 
 
-def test_a_papers_number_is_read_with_deviation_thousands_and_minutes() -> None:
-    assert PaperValue.read("69.1 ± 0.4") == PaperValue(text="69.1 ± 0.4", value=69.1, deviation=0.4)
-    assert PaperValue.read("5,000") == PaperValue(text="5,000", value=5000.0)
-    assert PaperValue.read("20 min") == PaperValue(text="20 min", value=1200.0)
-    assert PaperValue.read("") is None
-
-
-@pytest.mark.parametrize("options", [PAPER, QUICK], ids=["paper", "quick"])
-@pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE | {"tabular"}))
-def test_every_cell_can_be_simulated(name: str, options: Options) -> None:
-    chosen = choose(RECIPES[name], options)
-    assert chosen.panels
-    for entry in chosen.cells:
-        for tuned in (None, *entry.grid):
-            simulation = simulation_of(entry, options, seed=2, tuned=tuned)
-            assert (simulation.method, simulation.seed) == (entry.method, 2)
-
-
-def test_the_views_can_be_simulated_where_there_is_augmentation() -> None:
-    simulations = [simulation_of(entry, PAPER, seed=0) for entry in RECIPES["views"].cells]
-    assert [simulation.method_settings.training.views for simulation in simulations] == [1, 2, 3, 5, 0]
-    assert {simulation.augmentation_name for simulation in simulations} == {"crop-flip"}
-    with pytest.raises(InvalidInput, match="data is not given; views compares augmentations, and the digits have none"):
-        choose(RECIPES["views"], QUICK)
-    with pytest.raises(InvalidInput, match="augmentation is off"):
-        choose(RECIPES["views"], Options(output=Path("unused"), data=Path("unused"), augmentation=False))
-
-
-@pytest.mark.parametrize(
-    ("dataset", "mu", "proximal", "rounds", "model"),
-    [
-        ("cifar10", 5.0, 0.01, 100, "cnn"),
-        ("cifar100", 1.0, 0.001, 100, "resnet50"),
-        ("tiny-imagenet", 1.0, 0.001, 20, "resnet50"),
-    ],
-)
-def test_the_first_table_has_the_papers_settings(
-    dataset: str, mu: float, proximal: float, rounds: int, model: str
-) -> None:
-    moon, prox = (simulation_of(cell("moon-table-1", row, dataset), PAPER, seed=0) for row in ("MOON", "FedProx"))
-    assert (moon.settings["mu"], prox.settings["mu"]) == (mu, proximal)
-    for simulation in (moon, prox):
-        training = simulation.method_settings.training
-        assert (simulation.rounds, simulation.model, simulation.parties, simulation.beta) == (rounds, model, 10, 0.5)
-        assert (training.epochs, training.batch_size, simulation.projection) == (10, 64, 256)
-    solo = simulation_of(cell("moon-table-1", "SOLO", dataset), PAPER, seed=0)
-    assert solo.method_settings.training.epochs == 300
-
-
-def test_tables_share_the_simulations_that_they_have_in_common() -> None:
-    def digest(recipe: str, row: str, dataset: str = "cifar10", column: str = "") -> str:
-        return simulation_of(cell(recipe, row, dataset, column), PAPER, seed=1).digest
-
-    first = digest("moon-table-1", "MOON")
-    assert first == digest("moon-table-2", "MOON") == digest("moon-table-9", "MOON, mu 5")
-    assert first == digest("moon-table-12", "k = 1") == digest("moon-figure-7", "MOON", column="10")
-    assert first == digest("moon-figure-11", "MOON", column="0.5") == digest("moon-figure-11", "MOON", column="256")
-    assert digest("moon-table-1", "SOLO", "cifar100") == digest("moon-table-4", "SOLO", "cifar100", "beta 0.5")
-    assert digest("moon-table-1", "FedAvg", "cifar100") == digest("moon-table-9", "mu 0", "cifar100")
-    assert digest("moon-table-1", "SCAFFOLD") == digest("moon-table-7", "SCAFFOLD", column="CIFAR-10, with")
-    assert first != digest("fedssc-table-1", "MOON") != digest("moon-table-8", "MOON, mu 5", column="IID")
-
-
-def test_what_depends_on_the_number_of_rounds_follows_it() -> None:
-    two_stage = cell("fedssc-figure-2", "two-stage")
-    few = Options(output=Path("unused"), data=Path("unused"), rounds=20)
-    settings = simulation_of(two_stage, few, seed=0).settings
-    assert (settings["decay_end"], settings["first_stage_rounds"]) == (20, 18)
-    assert not simulation_of(two_stage, PAPER, seed=0).settings  # a hundred rounds are the method's own defaults
-    solo = simulation_of(cell("moon-table-1", "SOLO"), few, seed=0)
-    assert solo.method_settings.training.epochs == 200
-    for rounds in (1, 2, 3):
-        assert simulation_of(two_stage, Options(output=Path("unused"), rounds=rounds), seed=0).rounds == rounds
-
-
-def test_a_quick_look_at_the_first_tables_is_at_drifting_models() -> None:
-    for name in ("moon-table-1", "fedssc-table-1"):
-        for entry in choose(RECIPES[name], QUICK).cells:
-            found = simulation_of(entry, QUICK, seed=0)
-            assert (found.dataset, found.parties, found.beta) == ("digits", 4, 0.1)
-            if entry.method != "solo":
-                assert (found.rounds, found.method_settings.training.epochs) == (10, 20)
-    other = simulation_of(next(choose(RECIPES["moon-table-9"], QUICK).cells), QUICK, seed=0)
-    assert (other.rounds, other.beta, other.method_settings.training.epochs) == (5, 0.5, 5)
-
-
-def test_options_choose_among_a_recipes_cells() -> None:
-    recipe = find_recipe("moon-table-1")
-    chosen = choose(
-        recipe, Options(output=Path("unused"), data=Path("d"), dataset="cifar100", methods=("moon", "solo"))
-    )
-    assert [(entry.row, entry.dataset) for entry in chosen.cells] == [("MOON", "cifar100"), ("SOLO", "cifar100")]
-    rounds = choose(find_recipe("moon-table-2"), Options(output=Path("unused"), data=Path("d"), methods=("moon",)))
-    assert {entry.row for entry in rounds.cells} == {"MOON", "FedAvg"}  # whose accuracy is to be reached
-    quick = choose(recipe, QUICK)
-    assert {entry.dataset for entry in quick.cells} == {"cifar10"}
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        (
-            "moon-table-1",
-            {"dataset": "digits"},
-            "dataset is 'digits'; moon-table-1 has cifar10, cifar100, tiny-imagenet",
-        ),
-        ("moon-table-8", {"methods": ("fedsgd",)}, "methods has 'fedsgd'; moon-table-8 has moon, fedavg"),
-        ("moon-table-8", {}, "data is not given; moon-table-8 needs the folder that holds cifar10"),
-    ],
-)
-def test_what_a_recipe_does_not_have_is_refused(name: str, options: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        choose(find_recipe(name), Options(output=Path("unused"), **options))  # type: ignore[arg-type]
-
-
 def test_an_unknown_recipe_lists_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="recipe is 'moon-table-13'; it must be one of moon-table-1, moon-table-2"):
         find_recipe("moon-table-13")
-
-
-def test_splits_and_tables_of_numbers_need_no_folder() -> None:
-    for name in ("moon-table-6", "moon-figure-5", "moon-figure-9", "moon-figure-10", "tabular"):
-        assert choose(find_recipe(name), Options(output=Path("unused"))).panels
-    assert DATA["cifar10"].classes * DATA["cifar10"].samples_by_class == 50_000
-    assert DATA["tiny-imagenet"].classes * DATA["tiny-imagenet"].samples_by_class == 100_000

@@ -1,7 +1,6 @@
-"""Recipes run to their ends on real data: what they leave behind, and that finished work is not done again."""
+"""Recipes run to their ends on real data; finished work is not done again."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,24 +8,8 @@ from typer.testing import CliRunner
 
 from moonfed.errors import InvalidInput
 from moonfed.experiments.cli import app
-from moonfed.experiments.fleet.results import PartyResult, SimulatedRound, SimulationResult
 from moonfed.experiments.papers.catalogue import RECIPES
-from moonfed.experiments.papers.reproduce_options import Options
-from moonfed.experiments.papers.runner import Workshop, count_trials
-from moonfed.experiments.papers.runner import reproduce as run_recipe
-from moonfed.experiments.simulation import Simulation
-
-PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def reproduce(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["reproduce", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.stdout
-
-
-def rows_of(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tests.support.reproduce import PNG, reproduce, rows_of
 
 
 def test_a_quick_recipe_runs_to_its_end_and_another_takes_its_simulations(
@@ -64,15 +47,6 @@ def test_a_quick_recipe_runs_to_its_end_and_another_takes_its_simulations(
     again = rows_of(output / "moon-table-9.jsonl")
     assert [row["accuracy"] for row in again] == [row["accuracy"] for row in rows]
     assert {row["simulation"] for row in again} == {row["simulation"] for row in rows}
-
-
-def test_hidden_vectors_are_drawn_of_the_global_and_the_local_models(tmp_path: Path) -> None:
-    reproduce(
-        "moon-figure-2", "--quick", "--methods", "fedavg", "--rounds", "1", "--workers", "1", "--output", str(tmp_path)
-    )
-    assert (tmp_path / "moon-figure-2.png").read_bytes().startswith(PNG)
-    (row,) = rows_of(tmp_path / "moon-figure-2.jsonl")
-    assert f"| FedAvg | {100 * float(str(row['accuracy'])):.1f} |" in (tmp_path / "moon-figure-2.md").read_text()
 
 
 def test_splits_are_drawn_without_any_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,61 +91,3 @@ def test_wrong_use_is_refused_before_any_work(arguments: list[str], message: str
     with pytest.raises(InvalidInput, match=message):
         CliRunner().invoke(app, ["reproduce", *arguments, "--output", str(output)], catch_exceptions=False)
     assert not output.exists()
-
-
-def hand_made(accuracy: dict[tuple[float, int], float], seen: list[Simulation]) -> Workshop:
-    """Simulations that end with the accuracy that stands for their mu and seed; SOLO's two parties around it."""
-
-    def run(simulation: Simulation, output: Path) -> SimulationResult:
-        seen.append(simulation)
-        value = accuracy[float(simulation.settings.get("mu", 0)), simulation.seed]
-        if simulation.method == "solo":
-            parties = tuple(
-                PartyResult(party=f"party-{number}", accuracy=value + 0.1 * sign, loss=1.0, seconds=1.0)
-                for number, sign in ((1, -1), (2, 1))
-            )
-            return SimulationResult(simulation=simulation, output=output, parties=parties)
-        rounds = tuple(
-            SimulatedRound(round=t, accuracy=value * t / 2, loss=1.0, seconds=2.0, metrics={}) for t in (1, 2)
-        )
-        return SimulationResult(simulation=simulation, output=output, rounds=rounds)
-
-    options = Options(output=Path(), data=Path("unused"), dataset="cifar10", rounds=2, seeds=2, tune=True)
-    return Workshop(options=options, run=run, hardware="a processor", say=lambda _: None)
-
-
-def test_tuning_tries_the_papers_grid_and_reports_the_best_value(tmp_path: Path) -> None:
-    seen: list[Simulation] = []
-    accuracy = {(mu, seed): 0.3 for mu in (0.1, 1.0, 5.0, 10.0) for seed in (0, 1)}
-    accuracy |= {(1.0, 0): 0.7, (1.0, 1): 0.5, (10.0, 0): 0.65, (10.0, 1): 0.45}
-    workshop = hand_made(accuracy, seen)
-    workshop = replace(workshop, options=replace(workshop.options, output=tmp_path, methods=("moon",)))
-    recipe = RECIPES["moon-table-1"]
-    assert count_trials(recipe, workshop.options) == 8
-    files = run_recipe(recipe, workshop)
-    assert [(simulation.settings["mu"], simulation.seed) for simulation in seen] == [
-        (mu, seed) for mu in (0.1, 1.0, 5.0, 10.0) for seed in (0, 1)
-    ]
-    report = files.report.read_text()
-    assert "| MOON | 60.0 ± 14.1 (69.1 ± 0.4) |" in report
-    assert "- MOON, CIFAR-10: mu 1 of 0.1, 1, 5, 10" in report
-    rows = rows_of(files.rows)
-    assert len(rows) == 16
-    assert [(row["mu"], row["seed"], row["round"], row["accuracy"]) for row in rows[4:6]] == [
-        (1.0, 0, 1, 0.35),
-        (1.0, 0, 2, 0.7),
-    ]
-
-
-def test_parties_that_train_alone_have_a_line_each(tmp_path: Path) -> None:
-    workshop = hand_made({(0.0, 0): 0.5, (0.0, 1): 0.5}, [])
-    workshop = replace(workshop, options=replace(workshop.options, output=tmp_path, methods=("solo",)))
-    files = run_recipe(RECIPES["moon-table-1"], workshop)
-    rows = rows_of(files.rows)
-    assert [(row["party"], row["seed"], row["accuracy"]) for row in rows] == [
-        ("party-1", 0, 0.4),
-        ("party-2", 0, 0.6),
-        ("party-1", 1, 0.4),
-        ("party-2", 1, 0.6),
-    ]
-    assert "| SOLO | 50.0 ± 11.5 (46.3 ± 5.1) |" in files.report.read_text()  # √(4 · 0.1² / 3) of four parties

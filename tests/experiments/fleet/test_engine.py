@@ -1,0 +1,63 @@
+"""The engine dispatches the largest party first, and refuses wrong settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moonfed.coordinator.records import AttemptId
+from moonfed.edge_client.worker.messages import Job
+from moonfed.errors import InvalidInput
+from moonfed.experiments.fleet.engine import EngineSettings, Pool
+from moonfed.training_spec import TrainingSpec
+
+
+class Recorder:
+    """A worker that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.parties: list[int] = []
+
+    async def do(self, kind: str, fields: Mapping[str, Any]) -> Mapping[str, float]:
+        self.parties.append(fields["party"] if kind == "train" else 0)
+        await asyncio.sleep(0)
+        return {"seconds": 1.0}
+
+
+def test_the_largest_party_goes_first_and_scoring_last() -> None:
+    job = Job(
+        id=AttemptId(run="r", round=1, attempt=1),
+        training=TrainingSpec(epochs=1, batch_size=1),
+        seed=0,
+        digest="",
+        manifest_file="",
+        plan_file="",
+        files={},
+    )
+
+    async def order() -> list[int]:
+        worker = Recorder()
+        pool = Pool([worker])
+        jobs = [pool.train(party, job, size) for party, size in ((1, 30), (2, 50), (3, 40), (4, 50))]
+        await asyncio.gather(pool.evaluate(Path("model")), *jobs)
+        await pool.close()
+        return worker.parties
+
+    assert asyncio.run(order()) == [2, 4, 3, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"kind": "slurm"}, "engine is 'slurm'; it must be 'processes' or 'ray'"),
+        ({"workers": 0}, "workers is 0"),
+        ({"device": "tpu"}, "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+    ],
+)
+def test_a_wrong_engine_is_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        EngineSettings(**keys)

@@ -1,0 +1,100 @@
+"""Training without any exchange: each party alone, and all samples in one place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from moonfed.bundle import read_bundle
+from moonfed.edge_client.training.local_training import RoundSettings, Samples, evaluate, train_round
+from moonfed.experiments.datasets import load_dataset
+from moonfed.experiments.fleet.engine import EngineSettings
+from moonfed.experiments.fleet.plot import draw_result
+from moonfed.experiments.fleet.run import party_model, run_simulation
+from moonfed.experiments.partition import partition
+from moonfed.experiments.simulation import Simulation
+from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
+from moonfed.plan import load_plan
+from moonfed.tensors import open_model, split
+
+QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties": 3, "rounds": 2, "seed": 1}
+
+
+TWO = EngineSettings(workers=2)
+
+
+def rows(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / "results.jsonl").read_text().splitlines()]
+
+
+def test_solo_is_what_each_party_reaches_alone(tmp_path: Path) -> None:
+    keys = QUICK | {"settings": {"epochs": 12, "batch_size": 16, "learning_rate": 0.005}}
+    simulation = Simulation(dataset="digits", method="solo", **keys)
+    result = run_simulation(simulation, tmp_path / "a", engine=TWO)
+    assert result.model is None
+    assert [entry.party for entry in result.parties] == ["party-1", "party-2", "party-3"]
+    accuracies = [alone(result.bundle, simulation, number) for number in (1, 2, 3)]
+    assert [entry.accuracy for entry in result.parties] == pytest.approx(accuracies)
+    assert result.accuracy == pytest.approx(float(np.mean(accuracies)))
+    assert result.spread == pytest.approx(float(np.std(accuracies)))
+    assert [row["party"] for row in rows(tmp_path / "a")] == ["party-1", "party-2", "party-3"]
+    draw_result(result)
+
+    # As if it had been killed before the third party was scored, and while the second one trained.
+    lines = (tmp_path / "a" / "results.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "a" / "results.jsonl").write_text(lines[0])
+    (tmp_path / "a" / "summary.json").unlink()
+    second, third = (party_model(tmp_path / "a", name) for name in ("party-2", "party-3"))
+    second.unlink()
+    trained = third.stat().st_mtime_ns
+    again = run_simulation(simulation, tmp_path / "a", engine=TWO)
+    assert [entry.accuracy for entry in again.parties] == [entry.accuracy for entry in result.parties]
+    assert third.stat().st_mtime_ns == trained
+    assert second.is_file()
+
+
+def test_pooled_samples_are_trained_as_one_partys(tmp_path: Path) -> None:
+    keys = QUICK | {"settings": {"epochs": 3, "batch_size": 16, "learning_rate": 0.005}, "rounds": 1}
+    simulation = Simulation(dataset="digits", method="pooled", **keys)
+    result = run_simulation(simulation, tmp_path / "a", engine=TWO)
+    assert len(result.counts) == 1
+    assert result.counts.sum() == len(load_dataset("digits", None).train_labels)
+    assert [row["round"] for row in rows(tmp_path / "a")] == [1]
+    assert {row["method"] for row in rows(tmp_path / "a")} == {"pooled"}
+    assert result.accuracy == pytest.approx(alone(result.bundle, simulation, 1))
+    single = Simulation(dataset="digits", method="fedavg", partition="iid", **(keys | {"parties": 1}))
+    other = run_simulation(single, tmp_path / "b", engine=TWO)
+    assert result.model is not None
+    assert other.model is not None
+    assert result.model.read_bytes() == other.model.read_bytes()
+
+
+def alone(bundle: Path, simulation: Simulation, number: int) -> float:
+    """The party's accuracy, trained here and now from its part of the data."""
+    torch.set_num_threads(1)
+    data = load_dataset("digits", None)
+    part = partition(data.train_labels, simulation.partition_settings)[number - 1]
+    manifest = read_bundle(bundle).manifest
+    weights = split(np.array(open_model(bundle / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
+    plan = load_plan(bundle / PLAN_FILE, "cpu")
+    train_round(
+        plan,
+        Samples(inputs=torch.from_numpy(data.train_inputs[part]), labels=torch.from_numpy(data.train_labels[part])),
+        model=[torch.from_numpy(weights[spec.name]) for spec in manifest.tensors],
+        previous_models=[],
+        received={},
+        settings=RoundSettings(
+            training=replace(manifest.training, epochs=simulation.method_settings.training.epochs, batch_size=16),
+            seed=simulation.seed,
+            round=1,
+            device=f"party-{number}",
+        ),
+    )
+    test = Samples(inputs=torch.from_numpy(data.test_inputs), labels=torch.from_numpy(data.test_labels))
+    return evaluate(plan, test, 64).accuracy

@@ -1,0 +1,10 @@
+"""Numbers as a paper prints them."""
+
+from moonfed.experiments.papers.recipe import PaperValue
+
+
+def test_a_papers_number_is_read_with_deviation_thousands_and_minutes() -> None:
+    assert PaperValue.read("69.1 ± 0.4") == PaperValue(text="69.1 ± 0.4", value=69.1, deviation=0.4)
+    assert PaperValue.read("5,000") == PaperValue(text="5,000", value=5000.0)
+    assert PaperValue.read("20 min") == PaperValue(text="20 min", value=1200.0)
+    assert PaperValue.read("") is None
