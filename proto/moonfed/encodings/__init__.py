@@ -1,9 +1,9 @@
 """Encodings: a model's file on the wire. A number format, then perhaps the whole file compressed by Zstandard.
 
-A number format is one module of this package and one line of `NUMBER_FORMATS`; `base` says what it consists of, and
-moonfed.encoded_models writes and reads the files. An encoded file is a safetensors file, too. Statistics (BatchNorm's)
-are bfloat16 where parameters are not float32: they are few, and a rounded variance stays positive. A device's light
-process uses this module, so it imports no numpy.
+A number format is one module of this package and one line of `NUMBER_FORMATS`; `number_format` defines its interface,
+and moonfed.encoded_models writes and reads the files. An encoded file is a safetensors file, too. Statistics
+(BatchNorm's) are bfloat16 where parameters are not float32: they are few, and a rounded variance stays positive. A
+device's light process uses this module, so it imports no numpy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Server rules: how the coordinator turns a round's updates into the next global model.
 
-A rule is one module of this package and one line of `SERVER_RULES`; `base` says what it consists of. `export` writes a
-rule's name and settings into a bundle, the coordinator runs it, and devices pass it on without importing it.
+A rule is one module of this package and one line of `SERVER_RULES`; `server_rule` defines its interface. `export`
+writes a rule's name and settings into a bundle, the coordinator runs it, and devices pass it on without importing it.
 """
 
 from __future__ import annotations

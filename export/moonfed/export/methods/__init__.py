@@ -1,4 +1,4 @@
-"""The local objectives, which a plan compiles: one module and one line of `METHODS` each; see `base`."""
+"""The local objectives, which a plan compiles: one module and one line of `METHODS` each; see `method`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PACKAGE = "moonfed.export.methods"
 METHODS: Registry[Any] = Registry(  # of methods; mypy cannot know the settings that each takes
     "method",
     "moonfed.methods",
-    f"{_PACKAGE}.base:Method",
+    f"{_PACKAGE}.method:Method",
     {
         "fedavg": f"{_PACKAGE}.fedavg:FedAvg",
         "fedprox": f"{_PACKAGE}.fedprox:FedProx",

@@ -1,6 +1,6 @@
 """The interface of a learning method: settings, and an objective that TorchScript can compile.
 
-A method is one module of this folder plus one line of the registry in `export.methods`. Its objective is an `Objective`
+A method is one module of this package and one line of `METHODS`. Its objective is an `Objective`
 that overrides the hooks it needs; those of this base do nothing, and cost nothing once TorchScript has inlined them.
 Legend: B samples, C classes, D width of a representation, R references: the global model's and the previous ones'.
 """

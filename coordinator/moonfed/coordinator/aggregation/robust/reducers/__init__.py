@@ -1,6 +1,6 @@
 """Reducers: what takes the place of the weighted mean of a round's updates.
 
-A reducer is one module of this package and one line of `REDUCERS`; `base` says what it consists of.
+A reducer is one module of this package and one line of `REDUCERS`; `reducer` defines its interface.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PACKAGE = "moonfed.coordinator.aggregation.robust.reducers"
 REDUCERS: Registry[Reducer] = Registry(
     "reducer",
     "moonfed.reducers",
-    f"{_PACKAGE}.base:Reducer",
+    f"{_PACKAGE}.reducer:Reducer",
     {
         "mean": f"{_PACKAGE}.mean:MeanReducer",
         "median": f"{_PACKAGE}.median:Median",
