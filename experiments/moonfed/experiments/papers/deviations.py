@@ -74,6 +74,18 @@ def _samples(simulation: Simulation) -> str:
     return f"{train or 'all'} for training, {test or 'all'} for testing"
 
 
+def _split(simulation: Simulation) -> str:
+    return (
+        simulation.partition if simulation.partition == "iid" else f"{simulation.partition}, beta {simulation.beta:g}"
+    )
+
+
+def _hyperparameter(simulation: Simulation, name: str) -> str:
+    """Name the method and its value; nothing for a method without it."""
+    value = simulation.method_settings.hyperparameters.get(name)
+    return "" if value is None else f"{value:g} ({simulation.method})"
+
+
 DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
     "data set": lambda simulation: DATA[simulation.dataset].title,
     "samples": _samples,
@@ -84,6 +96,9 @@ DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
         str(simulation.method_settings.training.epochs) if simulation.method == SOLO else ""
     ),
     "batch size": lambda simulation: str(simulation.method_settings.training.batch_size),
+    "split": lambda simulation: _split(simulation),
+    "mu": lambda simulation: _hyperparameter(simulation, "mu"),
+    "mu_moon": lambda simulation: _hyperparameter(simulation, "mu_moon"),
     "parties": lambda simulation: str(simulation.parties),
     "parties in a round": lambda simulation: _federated(simulation, simulation.cohort),
     AUGMENTATION: lambda simulation: simulation.augmentation_name,

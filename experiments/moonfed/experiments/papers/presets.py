@@ -64,7 +64,13 @@ DRIFT = QuickSize(
     epochs=20,
     parties=4,
     beta=0.1,
-    settings={"moon": {"mu": 0.1}, "fedssc": {"mu_moon": 0.1}},  # chosen on another seed than the trials'
+    settings={"moon": {"mu": 0.1}, "fedssc": {"mu_moon": 0.1}},  # chosen on other seeds than the trials'
+    note=(
+        "The small experiment has the problem that MOON addresses: very uneven parties whose models drift apart in many"
+        " local epochs. But digits are so easy that averaging makes up for the drift within ten rounds, and the methods"
+        " end close together. On two other seeds MOON with mu 0.1 ended half a point before FedAvg, and with mu 1"
+        " behind it."
+    ),
 )
 
 

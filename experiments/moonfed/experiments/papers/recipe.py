@@ -72,6 +72,7 @@ class QuickSize:
     """The small experiment that `--quick` runs in place of the paper's.
 
     `beta`: 0 for the paper's. `settings`: by method, in place of those that the paper tuned for its own experiment.
+    `note`: what to know about the outcome.
     """
 
     rounds: int = 5
@@ -79,6 +80,7 @@ class QuickSize:
     parties: int = 4
     beta: float = 0.0
     settings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

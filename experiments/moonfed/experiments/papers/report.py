@@ -84,7 +84,8 @@ def _findings(results: Sequence[PanelResult], data: str) -> list[str]:
     return [
         f"**What this shows:** the recipe runs from end to end, and every method learns. {verdict} With {count} on a"
         " small data set, a lead of a few points may be chance. What a hundred rounds on the paper's data come to, it"
-        " does not show."
+        " does not show.",
+        *([note] if (note := result.cells[0].cell.size.note) else []),
     ]
 
 
