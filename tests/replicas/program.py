@@ -11,7 +11,7 @@ def main() -> None:
     from moonfed.coordinator.runs import persistence
 
     monitor.LEASE_SECONDS = LEASE_SECONDS
-    persistence.TROUBLE_SECONDS = 0.1
+    persistence.RETRY_SECONDS = 0.1
     run()
 
 

@@ -1,4 +1,4 @@
-"""Presence of devices shared between replicas, and void once its replica is dead."""
+"""Online devices shared between replicas; they expire with their replica."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ Two = tuple[OnlineDevices, OnlineDevices]
 def two(replica: Callable[[], Store]) -> Two:
     first, second = replica().online_devices, replica().online_devices
     for one in (first, second):
-        assert not one.heartbeat(30.0), "it has said nothing yet"
+        assert not one.heartbeat(30.0), "it has sent none before"
     return first, second
 
 
 def where(online_devices: OnlineDevices) -> dict[str, str]:
-    return {device: place.replica for device, place in online_devices.all().items()}
+    return {device: online.replica for device, online in online_devices.all().items()}
 
 
-def test_a_device_attends_where_it_came_last(two: Two) -> None:
+def test_a_device_is_online_at_the_replica_it_connected_to_last(two: Two) -> None:
     first, second = two
     begun = first.publish({"a": {"samples": 1}, "b": {"samples": 2}}, {})
-    assert second.all()["a"].introduction == {"samples": 1}
+    assert second.all()["a"].info == {"samples": 1}
     assert len(set(where(second).values())) == 1
     stamp = first.version()
     second.publish({"a": {"samples": 3}}, {})
     assert second.version() != stamp
-    assert first.all()["a"].introduction == {"samples": 3}
+    assert first.all()["a"].info == {"samples": 3}
     assert where(first)["a"] != where(first)["b"]
     stamp = first.version()
-    first.publish({}, begun)  # both leave the first, which changes nothing of the one that is elsewhere by now
+    first.publish({}, begun)  # both leave the first; the one that is online elsewhere stays so
     assert list(where(second)) == ["a"]
     assert first.version() != stamp
 
 
-def test_signs_of_progress_travel_and_do_not_return(two: Two) -> None:
+def test_heartbeats_are_read_by_the_other_replicas_only(two: Two) -> None:
     first, second = two
     first.publish({"a": {}, "b": {}}, {})
     second.publish({"c": {}}, {})
-    first.record_heartbeats({"a", "c"})  # c attends elsewhere by now: its own replica knows better
-    signed, heard = second.heartbeats_after(0.0)
-    assert signed == {"a"}
-    assert second.heartbeats_after(heard) == (set(), heard)
+    first.record_heartbeats({"a", "c"})  # c is online elsewhere by now, and its own replica records its heartbeats
+    active, newest = second.heartbeats_after(0.0)
+    assert active == {"a"}
+    assert second.heartbeats_after(newest) == (set(), newest)
     assert first.heartbeats_after(0.0) == (set(), 0.0)
     first.record_heartbeats({"a", "b"})
-    assert second.heartbeats_after(heard)[0] == {"a", "b"}
+    assert second.heartbeats_after(newest)[0] == {"a", "b"}
 
 
-def test_what_a_dead_replica_said_is_void_and_it_hears_so_when_it_wakes(two: Two) -> None:
+def test_a_paused_replica_expires_and_learns_so_from_its_next_heartbeat(two: Two) -> None:
     first, second = two
     first.heartbeat(0.2)
     first.publish({"a": {}}, {})
@@ -68,7 +68,7 @@ def test_what_a_dead_replica_said_is_void_and_it_hears_so_when_it_wakes(two: Two
     assert sorted(where(second)) == ["a", "b"]
 
 
-def test_who_stops_leaves_nothing_behind(two: Two) -> None:
+def test_a_stopping_replica_withdraws_its_devices(two: Two) -> None:
     first, second = two
     first.publish({"a": {}}, {})
     first.withdraw()

@@ -87,7 +87,7 @@ def test_the_holder_is_killed_in_mid_round(pair: Pair, undisturbed: bytes) -> No
     pair.middle_of_round("holder-killed", 6)
     holder.serve()
     ended_as(pair, "holder-killed", undisturbed)
-    assert "run 'holder-killed' is driven here from now on" in follower.log
+    assert "run 'holder-killed' is now driven by this coordinator" in follower.log
 
 
 def test_the_follower_is_killed_in_mid_round(pair: Pair, undisturbed: bytes) -> None:
@@ -98,7 +98,7 @@ def test_the_follower_is_killed_in_mid_round(pair: Pair, undisturbed: bytes) -> 
     pair.middle_of_round("follower-killed", 6)
     follower.serve()
     ended_as(pair, "follower-killed", undisturbed)
-    assert "run 'follower-killed' is driven here" not in follower.log
+    assert "run 'follower-killed' is now driven" not in follower.log
 
 
 def test_the_holder_is_paused_beyond_its_lease(pair: Pair, undisturbed: bytes) -> None:
@@ -106,10 +106,10 @@ def test_the_holder_is_paused_beyond_its_lease(pair: Pair, undisturbed: bytes) -
     pair.middle_of_round("paused", 4)
     holder, follower = pair.of("paused")
     pause(holder)
-    until(lambda: "run 'paused' is driven here from now on" in follower.log)
+    until(lambda: "run 'paused' is now driven by this coordinator" in follower.log)
     go_on(holder)
     ended_as(pair, "paused", undisturbed)
-    until(lambda: "run 'paused' is driven by another coordinator, and followed here" in holder.log)
+    until(lambda: "run 'paused' is driven by another coordinator and followed by this one" in holder.log)
 
 
 def test_a_run_is_stopped_at_any_replica(pair: Pair) -> None:

@@ -107,7 +107,7 @@ def test_what_another_coordinator_drives_is_served_and_not_changed(
         with pytest.raises(Unavailable, match="'run' is changing hands between coordinators; watch again"):
             list(with_our_errors(log))
         attending = fleet.device("cam-1").attend()
-        time.sleep(3 * monitor.LOOK_SECONDS)
+        time.sleep(3 * monitor.POLL_SECONDS)
         assert attending.replies.empty()
         assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
         first.leases.release()  # the other one has ended

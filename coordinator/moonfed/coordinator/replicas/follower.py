@@ -1,6 +1,6 @@
 """A follower of a run that another replica drives: it offers work to local devices and records their reports.
 
-What it knows comes from the database, a moment late; what it takes, it takes in a transaction that sees the round open.
+It reads the run's state from the database, slightly late, and records reports in transactions that see the round open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunEvent, RunRecord, RunView, attempt_id
-from moonfed.coordinator.replicas.snapshot import RunSnapshot, events_between, look
+from moonfed.coordinator.replicas.snapshot import RunSnapshot, events_between, read_snapshot
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.runs.admission import Admission, Admissions, needed_attempts, rejection_reason
@@ -34,7 +34,7 @@ from moonfed.coordinator.updates.validation import largest_files
 from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
 from moonfed.manifest import MODEL, Manifest
 
-STOP_SECONDS = 10.0  # for which an operator waits until the run's holder has stopped it
+STOP_SECONDS = 10.0  # that an operator's stop waits for the run's holder
 
 
 class RunFollower:
@@ -56,16 +56,14 @@ class RunFollower:
         self._liveness, self._protocol = liveness, round_protocol(record.settings)
         self._lock = asyncio.Lock()
         self._seen: RunSnapshot | None = None
-        self._standing: GlobalState | None = None
-        self._standing_after = -1  # that so many committed rounds led to
-        self._standing_attempt = 0  # the one that it was loaded for: the one before may have found it damaged
+        self._global_state: GlobalState | None = None
+        self._global_state_round = -1  # the committed round that it belongs to
+        self._global_state_attempt = 0  # for which it was loaded; the previous attempt may have found it damaged
         self._subscribers, self._eta = Subscribers(), RoundEta()
         largest_update = sum(largest_files(manifest, record.settings.encodings.up).values())
-        self._admissions = Admissions(self._rejection_here, ByteQuota(largest_update))
-        self._fractions: dict[str, float] = {}  # the largest that each device has reported in the open round
+        self._admissions = Admissions(self._local_rejection, ByteQuota(largest_update))
+        self._fractions: dict[str, float] = {}  # each device's largest reported progress in the open round
         self._ended = asyncio.Event()
-
-    # What happens to the run
 
     async def start(self) -> None:
         """Start following."""
@@ -82,25 +80,25 @@ class RunFollower:
             if self.state.status != "running":
                 return
             try:
-                seen = await in_thread(look, self._store, self.record.run, self._seen)
-            except NotFound:  # stopped and deleted since we looked last
+                seen = await in_thread(read_snapshot, self._store, self.record.run, self._seen)
+            except NotFound:  # stopped and deleted since the last snapshot
                 await self._end(replace(self.record, status="stopped"))
                 return
-            await self._stand(seen.state)
-            await self._show(seen)
+            await self._load_global_state(seen.state)
+            await self._apply(seen)
 
-    async def _stand(self, state: State) -> None:
+    async def _load_global_state(self, state: State) -> None:
         """Load the global state that the open round's devices begin with."""
         if state.open is None or self._protocol.holder_only:
             return
-        if (self._standing_after, self._standing_attempt) != (state.committed, state.open.attempt):
-            self._standing = await in_thread(
-                _standing_after, self._store, self._blobs, self.record, self.manifest, state.committed
+        if (self._global_state_round, self._global_state_attempt) != (state.committed, state.open.attempt):
+            self._global_state = await in_thread(
+                _load_committed, self._store, self._blobs, self.record, self.manifest, state.committed
             )
-            self._standing_after = state.committed if self._standing else -1
-            self._standing_attempt = state.open.attempt
+            self._global_state_round = state.committed if self._global_state else -1
+            self._global_state_attempt = state.open.attempt
 
-    async def _show(self, seen: RunSnapshot) -> None:
+    async def _apply(self, seen: RunSnapshot) -> None:
         before, self._seen = self._seen, seen
         if seen.record.status != "running":
             await self._end(seen.record, before)
@@ -110,16 +108,16 @@ class RunFollower:
         self.state = seen.state
         self._eta.observe(self.state.open)
         self._admissions.review()
-        self._tell(before, seen)
+        self._publish(before, seen)
         self._offer(self.state.open.outstanding if self.state.open else ())
 
-    def _tell(self, before: RunSnapshot | None, seen: RunSnapshot) -> None:
+    def _publish(self, before: RunSnapshot | None, seen: RunSnapshot) -> None:
         for event in events_between(before, seen) if before else ():
             self._subscribers.publish(event)
 
     async def _end(self, record: RunRecord, before: RunSnapshot | None = None) -> None:
         if before and self._seen:
-            self._tell(before, self._seen)
+            self._publish(before, self._seen)
         self.record, self.state = record, replace(self.state, open=None, status=record.status)
         self._admissions.review()
         self._ended.set()
@@ -134,20 +132,20 @@ class RunFollower:
         return current is not None and (past is None or (past.round, past.attempt) != (current.round, current.attempt))
 
     def _offer(self, devices: tuple[str, ...] | list[str]) -> None:
-        current, here = self.state.open, self._sessions.local()
+        current, local = self.state.open, self._sessions.local()
         if (
             current is None
             or current.overdue
             or self._protocol.holder_only
-            or self._standing is None
-            or self._standing_after != current.round - 1
+            or self._global_state is None
+            or self._global_state_round != current.round - 1
         ):
             return
         id_ = attempt_id(self.record.run, current)
         for device in devices:
-            session = here.get(device)
+            session = local.get(device)
             if session and device in current.outstanding and self._ineligibility(session) is None:
-                session.assign(build_assignment(id_, device, self.record, self.manifest, self._standing))
+                session.assign(build_assignment(id_, device, self.record, self.manifest, self._global_state))
 
     def admit(self, attempt: AttemptId, device: str) -> Admission:
         """Admit a device's update; other coordinators may have recorded its receipt."""
@@ -204,20 +202,18 @@ class RunFollower:
     async def stop(self) -> None:
         """Ask the run's holder to stop it, and wait up to STOP_SECONDS."""
         await asyncio.to_thread(self._store.run_summaries.request_stop, self.record.run)
-        with suppress(asyncio.TimeoutError):  # it will, or whoever takes the run over
+        with suppress(asyncio.TimeoutError):  # the holder will stop it, or its successor will
             await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
 
     def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics to subscribers."""
         self._subscribers.publish(RunEvent(kind="metrics", round=round_, metrics=metrics))
 
-    # What others ask
-
     def base_model(self, attempt: AttemptId) -> BlobRef:
         """Return the global model that the open attempt's devices were given."""
-        if self._standing is None or self._standing_after != attempt.round - 1:
-            raise WrongState(f"{attempt} is not open any more")
-        return self._standing.blobs[MODEL]
+        if self._global_state is None or self._global_state_round != attempt.round - 1:
+            raise WrongState(f"{attempt} is no longer open")
+        return self._global_state.blobs[MODEL]
 
     def _ineligibility(self, session: DeviceSession) -> str | None:
         return ineligibility(session.info, self.manifest, self.record.settings)
@@ -225,28 +221,28 @@ class RunFollower:
     def _rejection_reason(self, attempt: AttemptId, device: str) -> WrongState | None:
         return rejection_reason(self.record, self.state, self._eta, attempt, device)
 
-    def _rejection_here(self, attempt: AttemptId, device: str) -> MoonfedError | None:
+    def _local_rejection(self, attempt: AttemptId, device: str) -> MoonfedError | None:
         """Return why this coordinator does not count a device's update at present, or None."""
         if self._protocol.holder_only:
             return Unavailable(
-                f"run {self.record.run!r} is asynchronous: only the coordinator that drives it takes updates"
+                f"run {self.record.run!r} is asynchronous: only the coordinator that drives it accepts updates"
             )
         return self._rejection_reason(attempt, device)
 
     def _require_admissible(self, report: DeviceReport) -> None:
-        if problem := self._rejection_here(report.id, report.device):
+        if problem := self._local_rejection(report.id, report.device):
             raise problem
 
     def needs(self, attempt: AttemptId) -> bool:
-        """Return whether updates of that attempt may still arrive, or wait to be reduced."""
+        """Return True if updates of that attempt may still arrive, or wait to be reduced."""
         return attempt in needed_attempts(self.record, self.state)
 
     async def view(self) -> RunView:
         """Return the operator's view of the run."""
         problems = {session.device: self._ineligibility(session) for session in self._sessions.all()}
-        attending = frozenset(device for device, problem in problems.items() if problem is None)
+        online = frozenset(device for device, problem in problems.items() if problem is None)
         ineligible = {device: problem for device, problem in problems.items() if problem}
-        state = replace(self.state, attending=attending)
+        state = replace(self.state, online=online)
         return await asyncio.to_thread(run_view, self._store, self.record, state, ineligible)
 
     async def watch(self) -> tuple[RunView, Subscriber]:
@@ -262,15 +258,15 @@ class RunFollower:
         self._subscribers.remove(subscriber)
 
     def close(self, reason: MoonfedError) -> None:
-        """Stop following: the coordinator stops, or drives the run from now on."""
+        """Stop following: the coordinator stops, or now drives the run."""
         self._subscribers.close(reason)
         self._ended.set()
 
 
-def _standing_after(
+def _load_committed(
     store: Store, blobs: BlobStore, record: RunRecord, manifest: Manifest, committed: int
 ) -> GlobalState | None:
     """Load the global state after `committed` rounds; None if another round was committed meanwhile. Blocking."""
-    standing = load_global_state(store, blobs, record, manifest)
+    global_state = load_global_state(store, blobs, record, manifest)
     newest = store.latest_round(record.run, "committed")
-    return standing if (newest.id.round if newest else 0) == committed else None
+    return global_state if (newest.id.round if newest else 0) == committed else None

@@ -1,7 +1,7 @@
 """The replica monitor: heartbeats, leases, and polling for what other replicas did.
 
-Everything between replicas goes through the database, by looking at it a few times a second. A run is driven by the
-holder of its lease and followed by the others; whoever sees a lease free takes it and goes on as after a restart.
+Replicas communicate through the database only, which they poll a few times a second. A run is driven by its lease's
+holder and followed by the others; a replica that finds a lease free acquires it and resumes as after a restart.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from moonfed.coordinator.support.error_log import log_error
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import MoonfedError
 
-BEATS = 5  # in the time of a lease, so that one or two may fail
-LOOK_SECONDS = 0.25
-RETRY_SECONDS = 2.0  # before the next try, while the database is away
-HEARTBEAT_EXCHANGE_SECONDS = 2.0  # between two tellings of who makes progress
+HEARTBEATS = 5  # per lease duration, so that one or two may fail
+POLL_SECONDS = 0.25
+RETRY_SECONDS = 2.0  # between attempts while the database is unavailable
+HEARTBEAT_EXCHANGE_SECONDS = 2.0  # between two exchanges of device heartbeats
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +58,13 @@ class ReplicaMonitor:
         self._heartbeats_due = 0.0
         self._reported_problems: dict[str, str] = {}
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         """Send a heartbeat and renew this replica's leases."""
         if not await in_thread(self._online_devices.heartbeat, LEASE_SECONDS):
             self._presence.republish()
         await in_thread(self._leases.renew, LEASE_SECONDS)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll the database and act on what the other replicas did."""
         changed = await self._presence.exchange()
         for device in changed:
@@ -73,10 +73,10 @@ class ReplicaMonitor:
         run_summaries = await in_thread(self._run_summaries.load)
         for run, summary in run_summaries.items():
             if not await self._handled(run, summary):
-                run_summaries[run] = RunSummary(holder="", stopping=False)  # so that it is looked at again
+                run_summaries[run] = RunSummary(holder="", stopping=False)  # so that the next poll handles it again
         for run, served in list(self._runs.served.items()):
             if run not in run_summaries and run not in self._runs.driven:
-                await served.catch_up()  # and sees that it has ended
+                await served.catch_up()  # which finds that it has ended
         self._seen = run_summaries
         if asyncio.get_running_loop().time() >= self._heartbeats_due:
             await self._presence.exchange_heartbeats()
@@ -88,23 +88,23 @@ class ReplicaMonitor:
             await self._handle(run, summary)
         except (MoonfedError, OSError) as error:
             if self._reported_problems.get(run) != str(error):
-                _log.warning("run %r cannot be followed here at present: %s", run, error)
+                _log.warning("run %r cannot be followed at present: %s", run, error)
             self._reported_problems[run] = str(error)
             return False
         self._reported_problems.pop(run, None)
         return True
 
-    async def keep_beating(self) -> None:
-        """Send heartbeats forever. While the database is away leases expire, but nothing can be committed either."""
+    async def run_heartbeats(self) -> None:
+        """Send heartbeats forever; while the database is unavailable, leases expire, and nothing can be committed."""
         while True:
-            await _retrying(self.beat(), "this replica cannot publish its heartbeat")
-            await asyncio.sleep(LEASE_SECONDS / BEATS)
+            await _retrying(self.heartbeat(), "this replica cannot publish its heartbeat")
+            await asyncio.sleep(LEASE_SECONDS / HEARTBEATS)
 
-    async def keep_looking(self) -> None:
+    async def run_polling(self) -> None:
         """Poll forever."""
         while True:
-            await _retrying(self.look(), "this replica cannot read the state of the others")
-            await asyncio.sleep(LOOK_SECONDS)
+            await _retrying(self.poll(), "this replica cannot read the state of the others")
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _handle(self, run: str, summary: RunSummary) -> None:
         ours = summary.holder == self._leases.holder
@@ -121,9 +121,9 @@ class ReplicaMonitor:
                 await served.stop()
 
 
-async def _retrying(work: Coroutine[Any, Any, None], trouble: str) -> None:
+async def _retrying(work: Coroutine[Any, Any, None], problem: str) -> None:
     try:
         await work
     except Exception as error:
-        log_error(_log, f"{trouble}; trying again in {RETRY_SECONDS:g} s", error)
+        log_error(_log, f"{problem}; retrying in {RETRY_SECONDS:g} s", error)
         await asyncio.sleep(RETRY_SECONDS)

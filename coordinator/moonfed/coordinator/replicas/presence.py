@@ -1,6 +1,6 @@
 """Presence: exchange of online devices and their heartbeats between replicas.
 
-Signs of progress travel the same way, since a run's holder counts the patience with all of its devices.
+Heartbeats travel the same way, since a run's lease holder applies its timeout to all devices.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ class Presence:
     def __init__(self, store: OnlineDevices, replica: str, sessions: Sessions, liveness: Liveness) -> None:
         self._store, self._replica = store, replica
         self._sessions, self._liveness = sessions, liveness
-        self._published: dict[
-            str, tuple[DeviceSession, int]
-        ] = {}  # what the others know of us, by device, and since when
-        self._version: tuple[int, int] | None = None  # of what we know of them
+        self._published: dict[str, tuple[DeviceSession, int]] = {}  # our sessions in the database, and their `since`
+        self._version: tuple[int, int] | None = None  # of the other replicas' sessions
         self._known: OnlineByDevice = {}
         self._sent_until, self._received_until = -float("inf"), 0.0  # by the loop's clock; by the database's
 
@@ -36,7 +34,7 @@ class Presence:
 
     async def exchange(self) -> set[str]:
         """Publish our sessions and read the others'; return the devices that changed at other replicas."""
-        await self._tell()
+        await self._publish()
         stamp = await in_thread(self._store.version)
         if stamp == self._version:
             return set()
@@ -55,10 +53,10 @@ class Presence:
         for device in devices:
             self._liveness.heartbeat(device)
 
-    async def _tell(self) -> None:
-        here = self._sessions.local()
-        arrived = {name: session for name, session in here.items() if self._published_session(name) is not session}
-        left = {name: since for name, (_, since) in self._published.items() if name not in here}
+    async def _publish(self) -> None:
+        local = self._sessions.local()
+        arrived = {name: session for name, session in local.items() if self._published_session(name) is not session}
+        left = {name: since for name, (_, since) in self._published.items() if name not in local}
         if arrived or left:
             documents = {name: to_document(session.info) for name, session in arrived.items()}
             since = await in_thread(self._store.publish, documents, left)
@@ -67,32 +65,32 @@ class Presence:
             self._published |= {name: (session, since[name]) for name, session in arrived.items()}
 
     def _published_session(self, device: str) -> DeviceSession | None:
-        told = self._published.get(device)
-        return told[0] if told else None
+        published = self._published.get(device)
+        return published[0] if published else None
 
     def _apply(self, online: OnlineByDevice) -> set[str]:
-        elsewhere = {name: place for name, place in online.items() if place.replica != self._replica}
-        for name, place in elsewhere.items():
-            self._close_superseded(name, place)
-        for name in self._published.keys() - online.keys():  # somebody took us for dead
+        remote = {name: device for name, device in online.items() if device.replica != self._replica}
+        for name, device in remote.items():
+            self._close_superseded(name, device)
+        for name in self._published.keys() - online.keys():  # our sessions expired
             del self._published[name]
-        changed = {name for name in {*elsewhere, *self._known} if elsewhere.get(name) != self._known.get(name)}
-        self._known = elsewhere
-        self._sessions.set_remote({name: _session(name, place) for name, place in elsewhere.items()})
+        changed = {name for name in {*remote, *self._known} if remote.get(name) != self._known.get(name)}
+        self._known = remote
+        self._sessions.set_remote({name: _session(name, device) for name, device in remote.items()})
         return changed
 
-    def _close_superseded(self, device: str, place: OnlineDevice) -> None:
-        """Close a session here that a newer one at another replica has replaced."""
-        told = self._published.get(device)
-        if told and told[1] < place.since:
-            told[0].close(WrongState(f"device {device!r} has connected again; this session ends"))
-            self._sessions.discard(told[0])
+    def _close_superseded(self, device: str, newer: OnlineDevice) -> None:
+        """Close a local session that a newer one at another replica has replaced."""
+        session, since = self._published.get(device, (None, 0))
+        if session and since < newer.since:
+            session.close(WrongState(f"device {device!r} has connected again; this session ends"))
+            self._sessions.discard(session)
             del self._published[device]
 
 
-def to_document(introduction: DeviceInfo) -> dict[str, Any]:
+def to_document(info: DeviceInfo) -> dict[str, Any]:
     """Return what other replicas need to know of a device as JSON values; the registry has the platform."""
-    document = asdict(introduction)
+    document = asdict(info)
     del document["device"], document["platform"]
     return document
 
@@ -103,5 +101,5 @@ def from_document(device: str, document: Mapping[str, Any]) -> DeviceInfo:
     return DeviceInfo(device=device, platform={}, **{**document, **lists})
 
 
-def _session(device: str, place: OnlineDevice) -> RemoteSession:
-    return RemoteSession(from_document(device, place.introduction))
+def _session(name: str, device: OnlineDevice) -> RemoteSession:
+    return RemoteSession(from_document(name, device.info))

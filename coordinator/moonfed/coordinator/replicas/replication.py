@@ -15,10 +15,10 @@ class Replication(Protocol):
     """Decides which of the running runs this coordinator drives."""
 
     async def start(self) -> None:
-        """Take up the running runs."""
+        """Start serving the running runs."""
 
     async def stop(self) -> None:
-        """Give them up, so that other replicas need not wait for the leases to expire."""
+        """Release them, so that other replicas need not wait for the leases to expire."""
 
 
 class ResumableRuns(Runs, Protocol):
@@ -39,7 +39,7 @@ class Standalone:
         await self._runs.resume_all()
 
     async def stop(self) -> None:
-        """Do nothing: nobody else could take the runs over."""
+        """Do nothing: no other coordinator can drive the runs."""
 
 
 class Replicated:
@@ -50,11 +50,11 @@ class Replicated:
         self._monitor = ReplicaMonitor(store, runs, presence)
 
     async def start(self) -> None:
-        """Register this replica, take up free runs, and go on polling the database."""
-        await self._monitor.beat()
-        await self._monitor.look()
-        self._background.spawn(self._monitor.keep_beating())
-        self._background.spawn(self._monitor.keep_looking())
+        """Register this replica, acquire free runs, and start polling the database."""
+        await self._monitor.heartbeat()
+        await self._monitor.poll()
+        self._background.spawn(self._monitor.run_heartbeats())
+        self._background.spawn(self._monitor.run_polling())
 
     async def stop(self) -> None:
         """Release the leases and withdraw this replica's online devices."""

@@ -12,7 +12,7 @@ from moonfed.coordinator.storage.rounds import UNDER_WAY
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates.receipts import KINDS
 
-PAST_AT_ONCE = 100  # rounds that are told of when a follower was away for long
+PAST_AT_ONCE = 100  # rounds published at once after a follower was disconnected for long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +26,10 @@ class RunSnapshot:
     newest_past: AttemptId | None = None
 
 
-def look(store: Store, run: str, before: RunSnapshot | None) -> RunSnapshot:
+def read_snapshot(store: Store, run: str, before: RunSnapshot | None) -> RunSnapshot:
     """Read the run's current state; raises NotFound if it was deleted. Blocking.
 
-    The reads are one after the other: what changes in between is seen the next time.
+    The reads are not one transaction: the next snapshot shows what changes in between.
     """
     if before is None:
         newest_past, past = _newest_past(store, run), list[RoundRecord]()
@@ -54,7 +54,7 @@ def events_between(before: RunSnapshot, after: RunSnapshot) -> Iterator[RunEvent
     current = after.state.open
     if current is None:
         return
-    opens = before.state.open is None or _place(before.state.open) != _place(current)
+    opens = before.state.open is None or _attempt(before.state.open) != _attempt(current)
     if opens:
         yield RunEvent(kind="round_opened", round=current.round, attempt=current.attempt, devices=current.cohort)
     known = {} if opens else before.reports
@@ -93,5 +93,5 @@ def _newest_past(store: Store, run: str) -> AttemptId | None:
     return AttemptId(run=run, round=last.id.round, attempt=last.id.attempt - 1)
 
 
-def _place(current: OpenRound) -> tuple[int, int]:
+def _attempt(current: OpenRound) -> tuple[int, int]:
     return current.round, current.attempt

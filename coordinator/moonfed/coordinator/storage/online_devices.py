@@ -1,6 +1,6 @@
 """Replica heartbeats, and which devices are online at which replica.
 
-A replica that stops beating is dead, and so is what it has said.
+When a replica's heartbeat expires, its entries expire with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OnlineDevice:
 
     replica: str
     since: int
-    introduction: Mapping[str, Any]  # as JSON values
+    info: Mapping[str, Any]  # as JSON values
 
 
 class OnlineDevices:
@@ -42,29 +42,29 @@ class OnlineDevices:
             dead = sql.select(_replicas.replica).where(_replicas.expires <= NOW, _replicas.replica != self._replica)
             connection.execute(sql.delete(tables.replicas).where(_replicas.replica.in_(dead)))
             alive = sql.select(_replicas.replica)
-            stood = connection.execute(alive.where(_replicas.replica == self._replica)).first() is not None
+            had_not_expired = connection.execute(alive.where(_replicas.replica == self._replica)).first() is not None
             row = {"replica": self._replica, "expires": connection.execute(sql.select(NOW + seconds)).scalar_one()}
             insert_or_replace(connection, tables.replicas, [row])
             connection.execute(sql.delete(tables.online_devices).where(_columns.replica.not_in(alive)))
-        return stood
+        return had_not_expired
 
     def publish(self, arrived: Mapping[str, Mapping[str, Any]], left: Mapping[str, int]) -> dict[str, int]:
         """Publish devices that came online here and remove those that went offline; return the new `since`.
 
-        The newest attendance of a device stands, wherever it is.
+        A device's newest session wins, at whichever replica it is.
         """
         with self._transactions.write() as connection:
             since = connection.execute(sql.select(_MICROSECONDS)).scalar_one()
-            for device in sorted(left):  # all in one order, so that no two replicas wait for each other
+            for device in sorted(left):  # in one order, so that replicas do not deadlock
                 which = sql.and_(_columns.device == device, _columns.since == left[device])
                 connection.execute(sql.delete(tables.online_devices).where(which, _columns.replica == self._replica))
             rows = [
                 {
                     "device": device,
                     "replica": self._replica,
-                    "introduction": arrived[device],
+                    "info": arrived[device],
                     "since": since,
-                    "signed": 0.0,
+                    "last_heartbeat": 0.0,
                 }
                 for device in sorted(arrived)
             ]
@@ -82,35 +82,32 @@ class OnlineDevices:
         """Return all online devices."""
         with self._transactions.read() as connection:
             found = connection.execute(sql.select(tables.online_devices))
-            return {
-                row.device: OnlineDevice(replica=row.replica, since=row.since, introduction=row.introduction)
-                for row in found
-            }
+            return {row.device: OnlineDevice(replica=row.replica, since=row.since, info=row.info) for row in found}
 
     def record_heartbeats(self, devices: Collection[str]) -> None:
         """Record heartbeats of devices that are online here."""
-        here = sql.and_(_columns.replica == self._replica, _columns.device.in_(sorted(devices)))
+        local = sql.and_(_columns.replica == self._replica, _columns.device.in_(sorted(devices)))
         with self._transactions.write() as connection:
-            locked = sql.select(_columns.device).where(here).order_by(_columns.device).with_for_update()
+            locked = sql.select(_columns.device).where(local).order_by(_columns.device).with_for_update()
             connection.execute(locked)
-            connection.execute(sql.update(tables.online_devices).where(here).values(signed=NOW))
+            connection.execute(sql.update(tables.online_devices).where(local).values(last_heartbeat=NOW))
 
     def heartbeats_after(self, moment: float) -> tuple[set[str], float]:
         """Return the devices online elsewhere with heartbeats after `moment`, and the newest heartbeat's time."""
-        query = sql.select(_columns.device, _columns.signed).where(
-            _columns.replica != self._replica, _columns.signed > moment
+        query = sql.select(_columns.device, _columns.last_heartbeat).where(
+            _columns.replica != self._replica, _columns.last_heartbeat > moment
         )
         with self._transactions.read() as connection:
             found = connection.execute(query).all()
-        return {row.device for row in found}, max((row.signed for row in found), default=moment)
+        return {row.device for row in found}, max((row.last_heartbeat for row in found), default=moment)
 
     def withdraw(self) -> None:
         """Delete this replica's entries when it stops."""
         with self._transactions.write() as connection:
-            forget_in(connection, self._replica or "")
+            delete_entries(connection, self._replica or "")
 
 
-def forget_in(connection: sql.Connection, replica: str) -> None:
+def delete_entries(connection: sql.Connection, replica: str) -> None:
     """Delete what a replica that has ended published, within the caller's transaction."""
     connection.execute(sql.delete(tables.online_devices).where(_columns.replica == replica))
     connection.execute(sql.delete(tables.replicas).where(_replicas.replica == replica))

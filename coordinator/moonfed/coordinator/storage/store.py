@@ -58,7 +58,7 @@ class Store:
         """Take over the leases of a coordinator that has ended, and delete its online devices."""
         with self._transactions.write() as connection:
             self.leases.inherit_in(connection, holder)
-            online_devices.forget_in(connection, holder)
+            online_devices.delete_entries(connection, holder)
 
     # Runs
 

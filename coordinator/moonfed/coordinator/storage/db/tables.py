@@ -103,15 +103,15 @@ replicas = Table(
     Column("expires", Double, nullable=False),
 )
 
-# Which device attends at which replica; void once that has expired.
+# The replica at which each device is online; void once the replica's entry has expired.
 online_devices = Table(
     "online_devices",
     metadata,
     Column("device", name(), primary_key=True),
     Column("replica", String(NAME), nullable=False, index=True),
-    Column("introduction", JSON, nullable=False),
+    Column("info", JSON, nullable=False),
     Column("since", BigInteger, nullable=False),  # microseconds of the epoch
-    Column("signed", Double, nullable=False),  # its latest sign of progress; 0: none yet
+    Column("last_heartbeat", Double, nullable=False),  # 0: none yet
 )
 
 # The authority whose certificates all replicas show and trust; one row.
