@@ -109,7 +109,7 @@ class CoordinatorProcess:
             minimum_devices=devices,
             quorum=everybody,
             deadline_seconds=TIMEOUT,
-            patience_seconds=TIMEOUT,
+            heartbeat_timeout_seconds=TIMEOUT,
         )
         request = control_pb2.StartRunRequest(name=name, manifest=bundle.ref.sha256, settings=settings)
         transport.call(self.console.control.StartRun, request, timeout=TIMEOUT)

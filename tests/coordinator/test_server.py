@@ -208,7 +208,7 @@ def test_it_stops_cleanly_with_devices_attending(programs: Programs, number: int
     programs.serve()
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")
     attending = programs.device("cam-1").attend()
-    programs.command("run", "start", str(bundle), "--name", "r", "--patience", "600")
+    programs.command("run", "start", str(bundle), "--name", "r", "--heartbeat-timeout", "600")
     attending.assignment()
     assert programs.signal(number) == 0
     assert "Traceback" not in programs.log

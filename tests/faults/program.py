@@ -108,7 +108,7 @@ def main() -> None:
     from moonfed.coordinator.replicas import monitor
     from moonfed.coordinator.runs import persistence
 
-    persistence.TROUBLE_SECONDS = 0.1
+    persistence.RETRY_SECONDS = 0.1
     monitor.LEASE_SECONDS = LEASE_SECONDS
     for told in json.loads(os.environ.get(VARIABLE, "[]")):
         Fault(**told).install()

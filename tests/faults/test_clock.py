@@ -14,7 +14,7 @@ from tests.faults.program import Clock
 from tests.support.coordinator import Device
 
 BUNDLE = bundle_of(50)
-SECONDS = 1.0  # of a deadline, or of a patience
+SECONDS = 1.0  # of a deadline, or of a heartbeat timeout
 
 
 def test_rounds_go_their_way_and_no_round_took_less_than_no_time(coordinators: Coordinators) -> None:
@@ -31,7 +31,7 @@ def test_rounds_go_their_way_and_no_round_took_less_than_no_time(coordinators: C
 
 
 @pytest.mark.parametrize("clock", ["racing", "falling"])
-@pytest.mark.parametrize("field", ["deadline_seconds", "patience_seconds"])
+@pytest.mark.parametrize("field", ["deadline_seconds", "heartbeat_timeout_seconds"])
 def test_a_round_waits_for_as_long_as_it_was_told(coordinators: Coordinators, field: str, clock: Clock) -> None:
     coordinators.serve(clock=clock)
     coordinators.start_run("r", BUNDLE, 1, 1, **{field: SECONDS})

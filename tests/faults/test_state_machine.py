@@ -43,8 +43,10 @@ from tests.support.coordinator import make_bundle, model_values
 
 P = ParamSpec("P")
 LIVES = int(os.environ.get("MOONFED_LIVES", "0"))  # `make search` asks for many, others each time
-DEADLINE, PATIENCE = 100.0, 20.0
-COMMON = RunSettings(rounds=3, minimum_devices=2, deadline_seconds=DEADLINE, patience_seconds=PATIENCE, seed=5)
+DEADLINE, HEARTBEAT_TIMEOUT = 100.0, 20.0
+COMMON = RunSettings(
+    rounds=3, minimum_devices=2, deadline_seconds=DEADLINE, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT, seed=5
+)
 KINDS = (
     replace(COMMON, rounds=4, retention=Retention(last=1, every=3)),
     replace(COMMON, cohort=Amount(fraction=0.5), over_selection=0.5, retention=Retention(last=2, every=0)),
@@ -149,7 +151,7 @@ class Life(RuleBasedStateMachine):
 
     # The world
 
-    @rule(seconds=strategies.sampled_from([1.0, PATIENCE + 1, DEADLINE + 1]))
+    @rule(seconds=strategies.sampled_from([1.0, HEARTBEAT_TIMEOUT + 1, DEADLINE + 1]))
     def time_passes(self, seconds: float) -> None:
         self.coordinator.loop.advance(seconds)
         self.go_on()

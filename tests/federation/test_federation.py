@@ -104,7 +104,7 @@ def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
     federation.until_attending(3)
     # More rounds than are played: a device drops its models when the run ends.
     rounds = ("--rounds", "10000", "--keep-last", "10000")
-    settings = ("--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--patience", "10")
+    settings = ("--minimum-devices", "2", "--quorum", "2", "--cohort", "all", "--heartbeat-timeout", "10")
     federation.start_run(bundle, "r", *rounds, *settings)
     federation.until("r", lambda seen: seen.open_round.round == 2)
     federation.kill("cam-3")

@@ -19,7 +19,7 @@ from .conftest import Federation
 def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_other(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
-    """A round of one run takes longer than the other run's patience, which its devices must not lose by it."""
+    """A round of one run takes longer than the other run's heartbeat timeout, which must not cost it its devices."""
     federation.serve()
     federation.enrol("cam-1", "cam-2")
     for name in ("cam-1", "cam-2"):
@@ -29,7 +29,9 @@ def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_ot
     federation.start_run(make_bundle("fedavg", epochs=15000), "long", "--rounds", "1", *options)
     for name in ("cam-1", "cam-2"):  # torch is there by then, whose import is no progress
         federation.until_log(name, ": epoch ")
-    federation.start_run(make_bundle("fedavg", epochs=1), "short", "--rounds", "2", "--patience", "7", *options)
+    federation.start_run(
+        make_bundle("fedavg", epochs=1), "short", "--rounds", "2", "--heartbeat-timeout", "7", *options
+    )
     for name in ("long", "short"):
         federation.until_finished(name)
         assert all(list(entry.counted) == ["cam-1", "cam-2"] for entry in federation.rounds(name))

@@ -70,7 +70,7 @@ def test_a_device_that_was_away_when_its_run_ended_hears_of_it_when_it_is_back(
     for name in DEVICES[:2]:
         federation.attend(name)
     federation.until_attending(2)
-    settings = ("--minimum-devices", "1", "--quorum", "1", "--cohort", "all", "--patience", "5")
+    settings = ("--minimum-devices", "1", "--quorum", "1", "--cohort", "all", "--heartbeat-timeout", "5")
     federation.start_run(bundle, "digits", "--rounds", "30", *settings)
     federation.until("digits", lambda _: (federation.directory / "cam-2" / "runs" / "digits").exists())
     federation.until("digits", lambda seen: seen.round >= 1)

@@ -338,7 +338,7 @@ def settings(rounds: int = 1, **fields: Any) -> control_pb2.RunSettings:  # noqa
         "minimum_devices": 1,
         "quorum": control_pb2.Amount(fraction=0.5),
         "deadline_seconds": 600.0,
-        "patience_seconds": 600.0,
+        "heartbeat_timeout_seconds": 600.0,
         "seed": 7,
         "sampling": control_pb2.SAMPLING_UNIFORM,
     }

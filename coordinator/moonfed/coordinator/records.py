@@ -14,7 +14,7 @@ from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, Status
 from moonfed.manifest import MODEL
 
-MAX_REASON = 1000  # characters kept of what a device is told or tells
+MAX_REASON = 1000  # characters kept of a reason that a device gives or receives
 MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
 Outcome = Literal["accepted", "refused", "declined"]
 EventKind = Literal[
@@ -109,8 +109,8 @@ class DeviceRecord:
     last_seen: float
     certificate_expires: float
     platform: Mapping[str, str]
-    attending: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)  # of one that attends
+    online: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)  # of one that is online
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -287,7 +287,7 @@ class RunSettings(_message.Message):
     MINIMUM_DEVICES_FIELD_NUMBER: _builtins.int
     QUORUM_FIELD_NUMBER: _builtins.int
     DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
-    PATIENCE_SECONDS_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     OVER_SELECTION_FIELD_NUMBER: _builtins.int
@@ -302,7 +302,7 @@ class RunSettings(_message.Message):
     """online devices needed to open a round"""
     deadline_seconds: _builtins.float
     """of one round"""
-    patience_seconds: _builtins.float
+    heartbeat_timeout_seconds: _builtins.float
     """without a heartbeat until a device of the cohort counts as lost"""
     seed: _builtins.int
     sampling: Global___Sampling.ValueType
@@ -345,7 +345,7 @@ class RunSettings(_message.Message):
         minimum_devices: _builtins.int = ...,
         quorum: Global___Amount | None = ...,
         deadline_seconds: _builtins.float = ...,
-        patience_seconds: _builtins.float = ...,
+        heartbeat_timeout_seconds: _builtins.float = ...,
         seed: _builtins.int = ...,
         sampling: Global___Sampling.ValueType = ...,
         over_selection: _builtins.float = ...,
@@ -358,7 +358,7 @@ class RunSettings(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "quorum", b"quorum", "retention", b"retention", "robust", b"robust"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "downlink_encoding", b"downlink_encoding", "labels", b"labels", "minimum_devices", b"minimum_devices", "over_selection", b"over_selection", "patience_seconds", b"patience_seconds", "quorum", b"quorum", "retention", b"retention", "robust", b"robust", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "downlink_encoding", b"downlink_encoding", "heartbeat_timeout_seconds", b"heartbeat_timeout_seconds", "labels", b"labels", "minimum_devices", b"minimum_devices", "over_selection", b"over_selection", "quorum", b"quorum", "retention", b"retention", "robust", b"robust", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

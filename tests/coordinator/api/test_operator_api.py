@@ -201,7 +201,7 @@ def test_watching_shows_a_whole_run_in_order(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     fleet.start(rounds=1)
     watching = fleet.operator.watch("run")
-    assert next(watching).run.waiting == "waiting for 1 more device: 0 attend, 1 is needed"
+    assert next(watching).run.waiting == "waiting for 1 more device: 0 online, 1 needed"
     attending = device.attend()
     device.submit(attending.assignment(), model_bytes(1.0))
     kinds = [control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower() for event in watching]

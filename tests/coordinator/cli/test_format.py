@@ -15,7 +15,7 @@ def shown(settings: RunSettings, *rounds: control_pb2.Round) -> list[str]:
 
 
 def test_whom_a_round_asks_and_how_long_it_waits_are_shown() -> None:
-    assert "settings: cohort 100%, minimum devices 1, quorum 50%, deadline 3600 s, patience 120 s" in shown(
+    assert "settings: cohort 100%, minimum devices 1, quorum 50%, deadline 3600 s, heartbeat timeout 120 s" in shown(
         RunSettings(rounds=1)
     )
     chosen = RunSettings(
@@ -24,13 +24,13 @@ def test_whom_a_round_asks_and_how_long_it_waits_are_shown() -> None:
         quorum=Amount(count=2),
         minimum_devices=3,
         deadline_seconds=90,
-        patience_seconds=12.5,
+        heartbeat_timeout_seconds=12.5,
         over_selection=0.3,
         labels={"site": "berlin", "camera": "hd"},
         sampling="samples",
     )
     assert (
-        "settings: cohort 4, minimum devices 3, quorum 2, deadline 90 s, patience 12.5 s, over-selection 30%, "
+        "settings: cohort 4, minimum devices 3, quorum 2, deadline 90 s, heartbeat timeout 12.5 s, over-selection 30%, "
         "label camera=hd, site=berlin, sampling samples"
     ) in shown(chosen)
     (line,) = (

@@ -26,7 +26,7 @@ from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
-PATIENCE = 4.0  # seconds; far more than a loaded machine takes from one sign to the next
+TIMEOUT = 4.0  # seconds; far more than a loaded machine takes from one sign to the next
 OFTEN = 0.2  # seconds between two signs of progress
 
 
@@ -61,14 +61,14 @@ def lost(fleet: Fleet, run: str = "run") -> list[str]:
 
 def test_a_device_that_is_stuck_is_lost_and_one_that_trains_slowly_is_not(fleet: Fleet, until: Until) -> None:
     slow, stuck = fleet.device("cam-1"), fleet.device("cam-2")
-    fleet.start(minimum_devices=2, patience_seconds=PATIENCE)
+    fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     attending = [slow.attend(), stuck.attend()]
     work = [one.assignment() for one in attending]
     began = time.monotonic()
     with again_and_again(lambda count: (slow.report(work[0], count / 1000), stuck.report(work[1], 0.25))):
         until(lambda: bool(lost(fleet)))
-        assert time.monotonic() - began >= PATIENCE
-        time.sleep(PATIENCE)
+        assert time.monotonic() - began >= TIMEOUT
+        time.sleep(TIMEOUT)
         assert lost(fleet) == ["cam-2"], "it attends, and says the same over and over"
         slow.submit(work[0], model_bytes(2.0))
     assert list(fleet.operator.watch("run"))[-1].run.round == 1
@@ -98,7 +98,7 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
     monkeypatch.setattr("moonfed.coordinator.rpc.fleet_service.FlowControl", closed)
     with fleet_in(tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
         waiting, stuck = fleet.device("cam-1"), fleet.device("cam-2")
-        fleet.start(minimum_devices=2, patience_seconds=PATIENCE)
+        fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
         attending = [waiting.attend(), stuck.attend()]
         work = [one.assignment() for one in attending]
 
@@ -122,7 +122,7 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
 
 def test_a_lost_device_that_comes_back_in_time_counts(fleet: Fleet, until: Until) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-    fleet.start(minimum_devices=2, patience_seconds=PATIENCE)
+    fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     attending = [device.attend() for device in devices]
     work = [one.assignment() for one in attending]
     with again_and_again(lambda count: devices[0].report(work[0], count / 1000)):
@@ -138,7 +138,7 @@ def test_a_lost_device_that_comes_back_in_time_counts(fleet: Fleet, until: Until
 
 def test_a_lost_device_that_makes_progress_again_is_waited_for(fleet: Fleet, until: Until) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-    fleet.start(minimum_devices=2, patience_seconds=PATIENCE)
+    fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     attending = [device.attend() for device in devices]
     work = [one.assignment() for one in attending]
     with again_and_again(lambda count: devices[0].report(work[0], count / 1000)):
@@ -150,7 +150,7 @@ def test_a_lost_device_that_makes_progress_again_is_waited_for(fleet: Fleet, unt
 
 def test_to_fetch_and_to_send_are_signs_of_progress(fleet: Fleet) -> None:
     down, up = fleet.device("cam-1"), fleet.device("cam-2")
-    fleet.start(minimum_devices=2, patience_seconds=PATIENCE)
+    fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     work = [one.assignment() for one in [down.attend(), up.attend()]]
     content, sent = model_bytes(1.0), []
 
@@ -165,7 +165,7 @@ def test_to_fetch_and_to_send_are_signs_of_progress(fleet: Fleet) -> None:
             part = blob_pb2.Part(sha256=sha256, offset=offset, data=content[offset : offset + step])
             yield fleet_pb2.SubmitRequest(part=part)
             sent.append(offset)
-            time.sleep(2 * PATIENCE * step / len(content))
+            time.sleep(2 * TIMEOUT * step / len(content))
         yield fleet_pb2.SubmitRequest(commit=blob_pb2.Commit())
 
     with again_and_again(fetch):
@@ -180,12 +180,12 @@ def test_to_fetch_and_to_send_are_signs_of_progress(fleet: Fleet) -> None:
 def test_work_for_one_run_is_progress_in_all_runs(fleet: Fleet, until: Until) -> None:
     busy, idle = fleet.device("cam-1"), fleet.device("cam-2")
     for run in ("one", "two"):
-        fleet.start(run, minimum_devices=2, patience_seconds=PATIENCE)
+        fleet.start(run, minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     attending = [busy.attend(), idle.attend()]
     work = {reply.run: reply for reply in (attending[0].assignment(), attending[0].assignment())}
     with again_and_again(lambda count: busy.report(work["one"], count / 1000)):
         until(lambda: bool(lost(fleet, "one") and lost(fleet, "two")))
-        time.sleep(PATIENCE)
+        time.sleep(TIMEOUT)
         assert (lost(fleet, "one"), lost(fleet, "two")) == (["cam-2"], ["cam-2"])
         busy.submit(work["one"], model_bytes(1.0))
         busy.submit(work["two"], model_bytes(2.0))
@@ -197,14 +197,14 @@ def test_work_for_one_run_is_progress_in_all_runs(fleet: Fleet, until: Until) ->
 def test_after_a_restart_devices_have_time_to_find_the_coordinator_again(fleet: Fleet) -> None:
     assert RECONNECT_SECONDS > 60, "that long they wait between two tries"
     fleet.device("cam-1").attend()
-    fleet.start(patience_seconds=0.3)
+    fleet.start(heartbeat_timeout_seconds=0.3)
     directory = fleet.tmp
     fleet.stack.close()
     with fleet_in(directory) as again:
         assert again.operator.run("run").open_round.cohort == ["cam-1"]
         time.sleep(1.0)
         assert not lost(again)
-        assert again.operator.run("run").waiting == "round 1 waits for 1 of 1 devices: cam-1 (away)"
+        assert again.operator.run("run").waiting == "round 1 waits for 1 of 1 devices: cam-1 (offline)"
 
 
 def three_for_two(fleet: Fleet, rounds: int) -> tuple[list[Device], list[fleet_pb2.Assignment]]:
@@ -281,8 +281,8 @@ def test_a_run_draws_devices_with_its_labels_only_and_says_whom_it_leaves_out(fl
     fleet.start(minimum_devices=2, labels={"site": "berlin", "camera": "hd"})
     inside = devices["cam-1"].attend(labels={"site": "berlin", "camera": "hd", "floor": "3"})
     elsewhere = devices["cam-2"].attend(labels={"site": "hamburg", "camera": "hd"})
-    lacking = "left out: cam-2 (without the label site=berlin)"
-    told = f"waiting for 1 more device: 1 attends, 2 are needed; {lacking}"
+    lacking = "not eligible: cam-2 (without the label site=berlin)"
+    told = f"waiting for 1 more device: 1 online, 2 needed; {lacking}"
     until(lambda: fleet.operator.run("run").waiting == told)
     late = devices["cam-3"].attend(labels={"site": "berlin", "camera": "hd"})
     works = {"cam-1": inside.assignment(), "cam-3": late.assignment()}

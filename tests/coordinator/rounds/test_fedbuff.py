@@ -78,7 +78,7 @@ def rejection_reason(state: State, round_: int, device: str, attempt: int = 1) -
 def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
     state, commands = after(*attended("a", "b"))
     assert not commands
-    assert FEDBUFF.waiting(TWO, state) == "waiting for 1 more device: 2 attend, 3 are needed"
+    assert FEDBUFF.waiting(TWO, state) == "waiting for 1 more device: 2 online, 3 needed"
     _, commands = after(*attended("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
     assert assigned(commands) == [("a", 1), ("b", 1), ("c", 1)]
@@ -88,10 +88,10 @@ def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
 def test_k_updates_make_a_model_and_the_slow_device_goes_on_with_its_own() -> None:
     state, commands = after(*attended("a", "b", "c"), accepted("b"))
     assert not only(commands, Reduce)
-    assert FEDBUFF.waiting(TWO, state) == "round 1 has 1 of 2 updates; at work: a, c"
+    assert FEDBUFF.waiting(TWO, state) == "round 1 has 1 of 2 updates; training: a, c"
     assert (
         rejection_reason(state, 1, "b")
-        == "device 'b' has no update of round 1 to hand in; the run is at round 1, attempt 1"
+        == "device 'b' has no pending update for round 1; the run is at round 1, attempt 1"
     )
     state, commands = after(accepted("a"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"), bases={"a": 1, "b": 1})]
@@ -160,7 +160,7 @@ def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
 def test_a_device_that_comes_back_goes_on_with_what_it_had_begun() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
     state, commands = after(DeviceOffline(device="c"), Stalled(round=2, attempt=1, device="c"), state=state)
-    assert FEDBUFF.waiting(TWO, state) == "round 2 has 0 of 2 updates; at work: a, b"
+    assert FEDBUFF.waiting(TWO, state) == "round 2 has 0 of 2 updates; training: a, b"
     state, commands = after(DeviceOnline(device="c"), state=state)
     assert assigned(commands) == [("c", 1)]
     assert rejection_reason(state, 1, "c") is None
@@ -195,9 +195,7 @@ def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
     state, commands = after(ReductionFailed(round=1, attempt=1, reason="the disk is full"), state=state)
     retry = RetryDue(round=1, attempt=1)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
-    assert FEDBUFF.waiting(TWO, state) == (
-        "round 1 cannot be reduced and is tried again within a minute: the disk is full"
-    )
+    assert FEDBUFF.waiting(TWO, state) == ("round 1 cannot be reduced; retrying within a minute: the disk is full")
     state, commands = after(accepted("c"), state=state)
     assert not commands
     state, commands = after(retry, state=state)
@@ -251,7 +249,7 @@ def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> N
 def test_after_a_restart_those_at_work_are_assigned_what_they_had_begun() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1), accepted("a", 2))
     held = FedBuffState(committed=1, open=state.open, tasks=state.tasks, buffer=state.buffer)
-    state, commands = after(Resumed(attending=dict.fromkeys("abc", 0)), state=held)
+    state, commands = after(Resumed(online=dict.fromkeys("abc", 0)), state=held)
     assert StartTimer(seconds=100, event=DeadlinePassed(round=2, attempt=1)) in commands
     assert assigned(commands) == [("b", 2), ("c", 1)]
     _, commands = after(accepted("c", 1), state=state)

@@ -184,7 +184,7 @@ class Runs(Play):
                 break
             if self.reducing:
                 self.reduction_ends(works=True)
-            elif now.trouble:
+            elif now.reduction_error:
                 self.send(RetryDue(round=now.number, attempt=1))
             elif now.working:
                 device = min(now.working)

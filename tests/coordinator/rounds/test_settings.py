@@ -23,7 +23,7 @@ from moonfed.errors import InvalidInput
         ({"quorum": Amount(count=3), "cohort": Amount(count=2)}, "quorum is 3"),
         ({"deadline_seconds": 0.0}, "deadline_seconds is 0"),
         ({"deadline_seconds": float("inf")}, "deadline_seconds is inf"),
-        ({"patience_seconds": 0.0}, "patience_seconds is 0"),
+        ({"heartbeat_timeout_seconds": 0.0}, "heartbeat_timeout_seconds is 0"),
         ({"over_selection": -0.1}, r"over_selection is -0.1; it must be from 0 to 10"),
         ({"over_selection": float("nan")}, "over_selection is nan"),
         ({"labels": {"": "berlin"}}, "label is '=berlin'"),

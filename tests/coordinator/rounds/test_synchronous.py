@@ -37,7 +37,7 @@ from moonfed.coordinator.rounds.synchronous import retry_seconds
 from tests.support.state_machine_fleet import after, attended, only
 
 THREE = RunSettings(
-    rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, patience_seconds=10, seed=1
+    rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, heartbeat_timeout_seconds=10, seed=1
 )
 
 
@@ -57,11 +57,11 @@ def timer(commands: list[Command], kind: type[Event]) -> Event:
 def test_a_round_opens_when_enough_devices_attend() -> None:
     state, commands = after(THREE, *attended("a", "b"))
     assert not commands
-    assert waiting(THREE, state) == "waiting for 1 more device: 2 attend, 3 are needed"
+    assert waiting(THREE, state) == "waiting for 1 more device: 2 online, 3 needed"
     lacks = {"f": "without the encoding int8", "e": "without the encoding int8", "d": "without a label"}
     assert waiting(THREE, state, lacks) == (
-        "waiting for 1 more device: 2 attend, 3 are needed; "
-        "left out: d (without a label); left out: e, f (without the encoding int8)"
+        "waiting for 1 more device: 2 online, 3 needed; "
+        "not eligible: d (without a label); not eligible: e, f (without the encoding int8)"
     )
     state, commands = after(THREE, *attended("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
@@ -126,7 +126,7 @@ def test_a_round_rests_longer_after_each_attempt_that_was_abandoned() -> None:
 
 def test_a_lost_device_that_comes_back_gets_its_assignment_again_and_counts() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), DeviceOffline(device="c"))
-    assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (away)"
+    assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (offline)"
     state, commands = after(THREE, stalled("c"), state=state)
     assert commands == [Lose(round=1, attempt=1, device="c")]
     assert state.open
@@ -157,8 +157,8 @@ def test_a_round_whose_devices_are_all_lost_closes_early() -> None:
 def test_who_is_silent_for_long_is_told() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), DeviceOffline(device="c"))
     told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
-    away = "c (away, no sign of progress for 60 s)"
-    assert told == f"round 1 waits for 3 of 3 devices: a, b (no sign of progress for 42 s), {away}"
+    away = "c (offline, no heartbeat for 60 s)"
+    assert told == f"round 1 waits for 3 of 3 devices: a, b (no heartbeat for 42 s), {away}"
 
 
 FOUR = RunSettings(rounds=2, cohort=Amount(count=3), minimum_devices=4, quorum=Amount(count=2), over_selection=0.3)
@@ -176,7 +176,7 @@ def test_an_over_selected_round_closes_with_the_cohorts_number_of_updates() -> N
 
 def test_the_quorum_is_of_the_cohort_and_not_of_all_who_were_drawn() -> None:
     half = RunSettings(rounds=1, cohort=Amount(count=4), quorum=Amount(fraction=0.5), over_selection=1.0)
-    state, commands = after(half, Resumed(attending=dict.fromkeys("abcdefgh", 0)))
+    state, commands = after(half, Resumed(online=dict.fromkeys("abcdefgh", 0)))
     assert len(only(commands, Assign)) == 8
     _, commands = after(half, accepted("a"), accepted("b"), DeadlinePassed(round=1, attempt=1), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
@@ -236,11 +236,11 @@ def test_a_failed_reduction_abandons_the_round() -> None:
 
 def test_a_reduction_that_a_passing_trouble_kept_is_tried_again_with_all_that_was_acknowledged() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
-    failed = ReductionFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    failed = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
     retry = RetryDue(round=1, attempt=1)
     state, commands = after(THREE, failed, state=state)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
-    assert waiting(THREE, state) == "round 1 cannot be reduced and is tried again within a minute: the disk is full"
+    assert waiting(THREE, state) == "round 1 cannot be reduced; retrying within a minute: the disk is full"
     assert rejection_reason(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
     state, commands = after(THREE, accepted("a"), DeadlinePassed(round=1, attempt=1), state=state)
     assert not commands, "it is never given up"
@@ -251,12 +251,12 @@ def test_a_reduction_that_a_passing_trouble_kept_is_tried_again_with_all_that_wa
     state, commands = after(THREE, failed, state=state)
     assert commands == [StartTimer(seconds=1.0, event=retry)], "growing"
     state, _ = after(THREE, retry, Reduced(round=1, attempt=1), state=state)
-    assert (state.committed, state.attempt, state.failures, state.trouble) == (1, 1, 0, "")
+    assert (state.committed, state.attempt, state.failures, state.reduction_error) == (1, 1, 0, "")
 
 
 def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
-    trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
     state, commands = after(THREE, trouble, StopRequested(), state=state)
     assert commands[1:] == [
         Abandon(round=1, attempt=1, missing=(), reason="the run was stopped"),
@@ -275,7 +275,7 @@ def test_a_run_that_is_stopped_while_its_round_is_reduced_says_what_it_waits_for
 
 def test_a_run_that_is_being_stopped_does_not_wait_for_a_trouble_to_pass() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
-    trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", passing=True)
+    trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
     _, commands = after(THREE, trouble, state=state)
     assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="the disk is full")
     assert commands[-1] == End(status="stopped")
@@ -286,7 +286,7 @@ def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("b",)), state=state)
     assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a",)), state=state)
-    reason = "1 of the 2 updates needed when the last device had answered; refused: a, b"
+    reason = "1 of the 2 updates needed once every device had answered; refused: a, b"
     assert commands[:2] == [
         Discard(round=1, attempt=1, device="a"),
         Abandon(round=1, attempt=1, missing=("a", "b"), reason=reason),
@@ -306,13 +306,13 @@ def test_after_a_restart_the_open_round_goes_on() -> None:
 
 def test_a_run_that_starts_draws_its_cohort_from_all_who_are_there() -> None:
     settings = RunSettings(rounds=1, minimum_devices=2)
-    _, commands = after(settings, Resumed(attending=dict.fromkeys("abc", 0)))
+    _, commands = after(settings, Resumed(online=dict.fromkeys("abc", 0)))
     assert only(commands, Open) == [Open(round=1, attempt=1, cohort=("a", "b", "c"))]
 
 
 def test_after_a_restart_those_of_the_cohort_who_are_there_are_assigned_again() -> None:
     held = OpenRound(round=1, attempt=1, cohort=("a", "b", "c"), reported=frozenset("a"))
-    _, commands = after(THREE, Resumed(attending=dict.fromkeys("ab", 0)), state=State(open=held))
+    _, commands = after(THREE, Resumed(online=dict.fromkeys("ab", 0)), state=State(open=held))
     assert only(commands, Assign) == [Assign(round=1, attempt=1, device="b")]
 
 

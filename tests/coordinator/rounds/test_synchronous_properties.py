@@ -115,16 +115,16 @@ class Runs(Play):
         self.send(data.draw(strategies.sampled_from(self.timers)))
 
     @precondition(lambda self: self.reducing is not None)
-    @rule(works=strategies.booleans(), passing=strategies.booleans())
-    def reduction_ends(self, works: bool, passing: bool) -> None:
+    @rule(works=strategies.booleans(), transient=strategies.booleans())
+    def reduction_ends(self, works: bool, transient: bool) -> None:
         assert self.reducing
         done, self.reducing = self.reducing, None
         if works:
             self.committed.append(done.devices)
             self.send(Reduced(round=done.round, attempt=done.attempt))
         else:
-            self.send(ReductionFailed(round=done.round, attempt=done.attempt, reason="because", passing=passing))
-            if passing and not self.stopping:
+            self.send(ReductionFailed(round=done.round, attempt=done.attempt, reason="because", transient=transient))
+            if transient and not self.stopping:
                 assert self.state.open, "what was acknowledged stays"
 
     @precondition(lambda self: self.reducing is not None)
@@ -151,7 +151,7 @@ class Runs(Play):
         )
         self.here, self.timers, self.reducing, self.stopping = set(devices), [], None, False
         self.state = State(committed=self.state.committed, attempt=self.state.attempt, open=kept)
-        self.send(Resumed(attending=dict.fromkeys(devices, 0)))
+        self.send(Resumed(online=dict.fromkeys(devices, 0)))
 
     @invariant()
     def a_stop_waits_for_a_reduction_alone(self) -> None:
@@ -174,8 +174,8 @@ class Runs(Play):
             if self.state.status != "running":
                 break
             if self.reducing:
-                self.reduction_ends(works=True, passing=False)
-            elif self.state.trouble:
+                self.reduction_ends(works=True, transient=False)
+            elif self.state.reduction_error:
                 self.send(RetryDue(round=self.state.committed + 1, attempt=self.state.attempt))
             elif self.state.open:
                 for device in self.state.open.outstanding:

@@ -174,7 +174,7 @@ def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(
     with pytest.raises(VersionMismatch, match="torchscript/0"):
         old.attend(interface="torchscript/0")
     # The run learns a moment later that the device has left.
-    waiting = "waiting for 1 more device: 0 attend, 1 is needed"
+    waiting = "waiting for 1 more device: 0 online, 1 needed"
     until(lambda: fleet.operator.run("run").waiting == waiting)
     current.attend().assignment()
     assert fleet.operator.run("run").open_round.cohort == ["cam-2"]

@@ -94,16 +94,16 @@ def test_a_device_that_comes_back_goes_on_with_what_it_had_begun(fleet: Fleet, u
         devices[number].submit(work[number], model_bytes(2.0))
     attending[0].assignment()
     attending[2].leave()
-    until(lambda: "cam-3 (away" in fleet.operator.run("run").waiting)
+    until(lambda: "cam-3 (offline" in fleet.operator.run("run").waiting)
     waiting = fleet.operator.run("run").waiting
-    assert waiting == "round 2 has 0 of 2 updates; at work: cam-1, cam-2, cam-3 (away)"
+    assert waiting == "round 2 has 0 of 2 updates; training: cam-1, cam-2, cam-3 (offline)"
     assert devices[2].attend().assignment() == work[2]
 
 
 def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fleet: Fleet, until: Until) -> None:
     """Its silence counts from the first work that it got; lost, it gets no other until it shows a sign."""
     kind = asynchronous(2, max_staleness=1)
-    devices, attending, work = three(fleet, rounds=100_000, asynchronous=kind, patience_seconds=2.0)
+    devices, attending, work = three(fleet, rounds=100_000, asynchronous=kind, heartbeat_timeout_seconds=2.0)
     current = work[:2]
 
     def next_round() -> None:

@@ -152,7 +152,7 @@ def test_killed_between_the_abandonment_and_the_end_of_its_spool(state: Path) ->
         with calls.channel:
             run = calls.run("r")
             assert not run.HasField("open_round")
-            assert run.waiting == "waiting for 2 more devices: 0 attend, 2 are needed"
+            assert run.waiting == "waiting for 2 more devices: 0 online, 2 needed"
             assert [entry.reason for entry in calls.rounds("r")] == ["because"]
     assert not list((state / "spool").glob("*/*"))
     with open_storage(state) as storage:
@@ -205,7 +205,7 @@ def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
             (abandoned,) = calls.rounds("r")
             assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
             assert abandoned.reason == (
-                "1 of the 2 updates needed when the last device had answered; refused: cam-2; "
+                "1 of the 2 updates needed once every device had answered; refused: cam-2; "
                 "cam-2: the coordinator's copy of it is damaged or gone"
             )
             assert calls.run("r").round == 0
@@ -237,7 +237,7 @@ def test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on(
         assert reason.startswith("suspended: the stored blob")
         assert "start the coordinator again" in reason
         assert any(record.levelname == "CRITICAL" and reason in record.message for record in caplog.records)
-        assert calls.run("o").waiting == "waiting for 2 more devices: 0 attend, 2 are needed"
+        assert calls.run("o").waiting == "waiting for 2 more devices: 0 online, 2 needed"
         watching = calls.watch("r")
         assert next(watching).run.waiting == reason
         with pytest.raises(WrongState, match="run 'r' is suspended"):

@@ -59,7 +59,7 @@ def deliver(fleet: Fleet, trouble: Trouble) -> None:
 
 
 def waits(fleet: Fleet, until: Until, reason: str) -> None:
-    told = f"round 1 cannot be reduced and is tried again within a minute: {reason}"
+    told = f"round 1 cannot be reduced; retrying within a minute: {reason}"
     until(lambda: fleet.operator.run("run").waiting == told)
 
 
@@ -136,14 +136,14 @@ def test_a_commit_whose_confirmation_was_lost_counts_once(
 def test_a_run_whose_files_cannot_be_had_at_the_start_goes_on_once_they_can(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moonfed.coordinator.runs.manager.TROUBLE_SECONDS", 0.05)
+    monkeypatch.setattr("moonfed.coordinator.runs.manager.RETRY_SECONDS", 0.05)
     with fleet_in(tmp_path) as fleet:
         fleet.start("run", minimum_devices=2)
     trouble = Trouble(monkeypatch, BlobDirectory, "verified_path", AWAY)
     trouble.lasts.set()
     with fleet_in(tmp_path) as fleet:
         (listed,) = ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
-        assert listed.waiting == "run 'run' cannot go on at present; try again"
+        assert listed.waiting == "run 'run' cannot resume at present; try again"
         assert listed.status == control_pb2.RUN_STATUS_RUNNING
         trouble.lasts.clear()
         until(lambda: fleet.operator.run("run").waiting.startswith("waiting for 2 more devices"))

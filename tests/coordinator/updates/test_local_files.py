@@ -31,7 +31,7 @@ from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, WAIT, make_bundle, model_bytes, model_values
 
 NAMES = ("party-0", "party-1", "party-2")
-ALL = RunSettings(rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), patience_seconds=1e6, seed=11)
+ALL = RunSettings(rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), heartbeat_timeout_seconds=1e6, seed=11)
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:

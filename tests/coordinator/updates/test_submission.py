@@ -304,7 +304,7 @@ def test_a_run_in_trouble_does_not_hold_up_the_updates_of_another(
         abandon(self, attempt, reason)
 
     monkeypatch.setattr(Store, "abandon_round", full)
-    monkeypatch.setattr("moonfed.coordinator.runs.persistence.TROUBLE_SECONDS", 0.05)
+    monkeypatch.setattr("moonfed.coordinator.runs.persistence.RETRY_SECONDS", 0.05)
     devices = [fleet.device(f"cam-{number}") for number in range(CHECKED_AT_ONCE + 1)]
     fleet.start("one", minimum_devices=len(devices), quorum=ALL, deadline_seconds=0.2)
     attending = [device.attend() for device in devices]

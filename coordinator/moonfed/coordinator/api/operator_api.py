@@ -137,4 +137,4 @@ class OperatorApi:
 
     def _with_presence(self, device: DeviceRecord) -> DeviceRecord:
         session = self._sessions.find(device.device)
-        return replace(device, attending=True, labels=session.info.labels) if session else device
+        return replace(device, online=True, labels=session.info.labels) if session else device

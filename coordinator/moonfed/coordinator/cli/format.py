@@ -102,7 +102,7 @@ def _settings_line(settings: control_pb2.RunSettings) -> str:
     """Format the settings of cohorts and timeouts, without defaults that were not chosen."""
     told = [f"cohort {_amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
     told += [f"quorum {_amount_text(settings.quorum)}"]
-    told += [f"deadline {settings.deadline_seconds:g} s", f"patience {settings.patience_seconds:g} s"]
+    told += [f"deadline {settings.deadline_seconds:g} s", f"heartbeat timeout {settings.heartbeat_timeout_seconds:g} s"]
     told += [f"over-selection {100 * settings.over_selection:g}%"] if settings.over_selection else []
     told += [f"label {write_labels(settings.labels)}"] if settings.labels else []
     told += ["sampling samples"] if settings.sampling == control_pb2.SAMPLING_SAMPLES else []
@@ -218,7 +218,7 @@ def _settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "minimum_devices": settings.minimum_devices,
         "quorum": _amount_text(settings.quorum),
         "deadline_seconds": settings.deadline_seconds,
-        "patience_seconds": settings.patience_seconds,
+        "heartbeat_timeout_seconds": settings.heartbeat_timeout_seconds,
         "seed": settings.seed,
         "sampling": control_pb2.Sampling.Name(settings.sampling).removeprefix("SAMPLING_").lower(),
         "downlink_encoding": settings.downlink_encoding,

@@ -20,7 +20,9 @@ def start(
     minimum_devices: Annotated[int, typer.Option(help="Devices that must be online before a round opens.")] = 1,
     quorum: Annotated[str, typer.Option(help="Updates required per round: 3, 50% of the cohort, or all.")] = "50%",
     deadline: Annotated[float, typer.Option(help="Maximum duration of a round in seconds.")] = 3600.0,
-    patience: Annotated[float, typer.Option(help="Seconds without a heartbeat after which a device is lost.")] = 120.0,
+    heartbeat_timeout: Annotated[
+        float, typer.Option(help="Seconds without a heartbeat after which a device is lost.")
+    ] = 120.0,
     over_selection: Annotated[
         str, typer.Option(help="Additional devices to select, as a share of the cohort; stragglers are dropped.")
     ] = "0%",
@@ -106,7 +108,7 @@ def start(
         minimum_devices=minimum_devices,
         quorum=parse_amount("quorum", quorum),
         deadline_seconds=deadline,
-        patience_seconds=patience,
+        heartbeat_timeout_seconds=heartbeat_timeout,
         over_selection=parse_fraction("over_selection", over_selection),
         labels=parse_labels(label or ()),
         asynchronous=parse_asynchronous(asynchronous, max_staleness),

@@ -102,7 +102,7 @@ def watch(
 
     last = ""
     with connect(identity, insecure=insecure, address=coordinator) as console:
-        for event in console.follow(run, lambda problem: typer.echo(f"{problem}; trying again", err=True)):
+        for event in console.follow(run, lambda problem: typer.echo(f"{problem}; retrying", err=True)):
             if json:
                 print_json(event_document(event))
             elif event.kind != control_pb2.EVENT_KIND_PROGRESS and (line := event_line(event)) != last:

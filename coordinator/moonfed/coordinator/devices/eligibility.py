@@ -35,11 +35,11 @@ def incompatibility(info: DeviceInfo, interfaces: Collection[str]) -> VersionMis
 
 
 class EligibleDevices:
-    """The online devices that are eligible for a run that is driven here."""
+    """The online devices that are eligible for a run that this coordinator drives."""
 
     def __init__(self, sessions: Sessions, manifest: Manifest, settings: RunSettings) -> None:
         self._sessions, self._manifest, self._settings = sessions, manifest, settings
-        self.ineligible: dict[str, str] = {}  # what each other device lacked when it was last looked up
+        self.ineligible: dict[str, str] = {}  # what each ineligible device lacked when it was last looked up
 
     def sessions(self) -> list[DeviceSession]:
         """Return the sessions of all eligible devices."""
@@ -56,5 +56,5 @@ class EligibleDevices:
 
     def _ineligibility(self, session: DeviceSession) -> str | None:
         if round_protocol(self._settings).holder_only and isinstance(session, RemoteSession):
-            return "at another coordinator, whose devices have no part in asynchronous rounds"
+            return "at another coordinator, whose devices cannot take part in asynchronous rounds"
         return ineligibility(session.info, self._manifest, self._settings)

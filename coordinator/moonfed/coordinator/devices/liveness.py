@@ -1,8 +1,8 @@
 """Liveness of devices: heartbeats, and detection of devices that a round waits for and that have stalled.
 
-A device has a heartbeat when it connects, fetches or sends bytes, or reports a larger fraction. A heartbeat for one run
-counts in all of them: a device works on one assignment after the other. While the device waits for the coordinator,
-for a slot to transfer or for its receipt, it is not silent. All times are the event loop's monotonic clock.
+Connecting, fetching or sending bytes, and reporting a larger fraction are heartbeats. A heartbeat for one run counts in
+all of them: a device works on one assignment after the other. While the device waits for the coordinator, for a
+transfer slot or for its receipt, it is not silent. All times are by the event loop's monotonic clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from moonfed.coordinator.rounds.events import Progressed, Stalled
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound
 
-RECONNECT_SECONDS = 90.0  # devices wait up to a minute between their attempts to reach a restarted coordinator
+RECONNECT_SECONDS = 90.0  # devices wait up to a minute between connection attempts
 SHORTEST_CHECK_SECONDS = 0.05  # between two checks of a round's devices
 
 
@@ -28,7 +28,7 @@ class Liveness:
         self._detectors: set[StallDetector] = set()
 
     def heartbeat(self, device: str) -> None:
-        """Note that a device makes progress."""
+        """Record a device's heartbeat."""
         self._heartbeats[device] = _now()
         for detector in self._detectors:
             detector.on_heartbeat(device)
@@ -50,27 +50,27 @@ class Liveness:
         return self._heartbeats.get(device, -float("inf"))
 
     def subscribe(self, detector: StallDetector) -> None:
-        """Pass heartbeats on to a run's detector."""
+        """Pass heartbeats to a run's detector."""
         self._detectors.add(detector)
 
     def unsubscribe(self, detector: StallDetector) -> None:
-        """Stop passing heartbeats on to a run's detector."""
+        """Stop passing heartbeats to a run's detector."""
         self._detectors.discard(detector)
 
 
 class StallDetector:
     """Detects the devices that one run's open round waits for and that have been silent for `seconds`.
 
-    `deliver` gets a Stalled for each of them, and a Progressed for each lost device that has a heartbeat again.
+    `deliver` receives a Stalled for each of them, and a Progressed for each lost device that sends a heartbeat again.
     """
 
     def __init__(self, liveness: Liveness, seconds: float, deliver: Callable[[Stalled | Progressed], object]) -> None:
         self._liveness, self._seconds, self._deliver = liveness, seconds, deliver
         self._round: OpenRound | None = None
-        self._since = 0.0  # no silence counts from before, by the loop's clock
-        self._assigned: dict[str, float] = {}  # when each device got the assignment that its silence counts from
-        self._fractions: dict[str, float] = {}  # the largest that each device has reported
-        self._recovered: set[str] = set()  # lost devices of whose progress the run is about to learn
+        self._since = 0.0  # silence before it does not count; by the loop's clock
+        self._assigned: dict[str, float] = {}  # time of the assignment from which each device's silence counts
+        self._fractions: dict[str, float] = {}  # the largest reported by each device
+        self._recovered: set[str] = set()  # lost devices whose Progressed has been delivered
         self._timer: asyncio.TimerHandle | None = None
         liveness.subscribe(self)
 
@@ -80,7 +80,9 @@ class StallDetector:
         self._round = current
         self._recovered.clear()
         for device in current.lost - lost_before if current else ():
-            if self._liveness.last_heartbeat(device) + self._seconds > _now():  # just before it counted as lost
+            if (
+                self._liveness.last_heartbeat(device) + self._seconds > _now()
+            ):  # its heartbeat came just before it was declared lost
                 self.on_heartbeat(device)
         if resumed and current:
             self._since = _now() + max(0.0, RECONNECT_SECONDS - self._seconds)
@@ -88,19 +90,19 @@ class StallDetector:
             self._check_at(max(self._since, _now()) + self._seconds)
 
     def assigned(self, device: str) -> None:
-        """Note that a device gets an assignment; one without a heartbeat since its last one gets no more time."""
+        """Record an assignment; a device without a heartbeat since its previous one gets no more time."""
         if self._liveness.last_heartbeat(device) >= self._assigned.get(device, -float("inf")):
             self._assigned[device] = _now()
         self._fractions.pop(device, None)
 
     def progressed(self, device: str, fraction: float) -> None:
-        """Note a device's reported fraction, which is a heartbeat if it is larger than before."""
+        """Record a device's reported fraction, which is a heartbeat if it is larger than before."""
         if fraction > self._fractions.get(device, -1.0):
             self._fractions[device] = fraction
             self._liveness.heartbeat(device)
 
     def released(self, device: str) -> None:
-        """Note that a device was told to stop its work, and is about to begin something else."""
+        """Record that a device was told to stop its work and is about to begin another assignment."""
         self._liveness.heartbeat(device)
 
     def on_heartbeat(self, device: str) -> None:
@@ -136,7 +138,7 @@ class StallDetector:
             return
         ends = {device: self._silent_since(device) + self._seconds for device in current.outstanding}
         for device in [device for device, end in ends.items() if end <= now]:
-            self._assigned.pop(device, None)  # assigned again later, it has all its time
+            self._assigned.pop(device, None)  # a later assignment gets the full timeout
             self._deliver(Stalled(round=current.round, attempt=current.attempt, device=device))
         later = min((end for end in ends.values() if end > now), default=now + self._seconds)
         self._check_at(max(later, now + SHORTEST_CHECK_SECONDS))

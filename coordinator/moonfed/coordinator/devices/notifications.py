@@ -1,4 +1,4 @@
-"""Notifies the devices that took part in a run of its end."""
+"""Notifications to the devices that took part in a run when it ends."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class DeviceInfo:
     contract_version: str
     plan_interfaces: tuple[str, ...]
     platform: Mapping[str, str]
-    samples: int = 0  # in its training data; 0: not known yet
-    runs: tuple[str, ...] = ()  # whose state it keeps, not knowing of their end
+    samples: int = 0  # training samples; 0: unknown
+    runs: tuple[str, ...] = ()  # runs whose state it keeps, because it has not learnt of their end
     labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
     encodings: tuple[str, ...] = ()  # of models that it supports, besides float32
 
@@ -117,7 +117,7 @@ class Sessions:
         return session
 
     def discard(self, session: DeviceSession) -> None:
-        """Forget a session that is over, unless a newer one has replaced it."""
+        """Remove a session that is over, unless a newer one has replaced it."""
         if self._local.get(session.device) is session:
             del self._local[session.device]
 

@@ -10,23 +10,23 @@ from moonfed.coordinator.rounds.settings import RunSettings
 
 
 def draw_cohort(
-    settings: RunSettings, round_: int, attempt: int, attending: Collection[str], samples: Mapping[str, int]
+    settings: RunSettings, round_: int, attempt: int, online: Collection[str], samples: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Draw a round's cohort, sorted by name; a function of seed, round, attempt, devices and samples.
 
-    By samples: without replacement, each time with probability by the samples of those left (Efraimidis and Spirakis
-    2006: the smallest keys -ln(u)/weight). A device whose samples are not known weighs as the mean of the others.
+    Sampling by samples is weighted and without replacement (Efraimidis and Spirakis 2006: the smallest keys
+    -ln(u)/weight). A device whose samples are unknown has the mean weight of the others.
     """
-    known = [samples[device] for device in attending if device in samples]
-    usual = sum(known) / len(known) if known else 1.0
+    known = [samples[device] for device in online if device in samples]
+    mean_weight = sum(known) / len(known) if known else 1.0
 
     def rank(device: str) -> tuple[float, bytes]:
         digest = _digest(settings, round_, attempt, device)
         if settings.sampling == "uniform":
             return 0.0, digest
-        return -math.log(_unit(digest)) / samples.get(device, usual), digest
+        return -math.log(_unit(digest)) / samples.get(device, mean_weight), digest
 
-    return tuple(sorted(sorted(attending, key=rank)[: settings.drawn(len(attending))]))
+    return tuple(sorted(sorted(online, key=rank)[: settings.drawn(len(online))]))
 
 
 def ranked(settings: RunSettings, round_: int, attempt: int, devices: Collection[str]) -> list[str]:

@@ -12,7 +12,7 @@ class DeviceOnline:
     """A device came online, or reconnected."""
 
     device: str
-    samples: int = 0  # that it trains on; 0: not known
+    samples: int = 0  # training samples; 0: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class DeviceOffline:
 class Resumed:
     """The run starts, or resumes after a restart, with the devices that are online then."""
 
-    attending: Mapping[str, int] = field(default_factory=dict)  # device to samples, 0: not known
+    online: Mapping[str, int] = field(default_factory=dict)  # device to samples, 0: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class UpdateAccepted(InAttempt):
     """A device's update was checked and is durable."""
 
     device: str
-    samples: int = 0  # that it was trained on; 0: not known
+    samples: int = 0  # it was trained on; 0: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class DeadlinePassed(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled(InAttempt):
-    """A device has sent no heartbeat for the run's patience."""
+    """A device has sent no heartbeat within the run's timeout."""
 
     device: str
 
@@ -102,10 +102,10 @@ class Damaged(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReductionFailed(InAttempt):
-    """The updates could not be reduced. `passing`: the reason is transient, such as a full disk."""
+    """The updates could not be reduced. `transient`: retrying may succeed, for example after a full disk."""
 
     reason: str
-    passing: bool = False
+    transient: bool = False
 
 
 Event = (
@@ -135,7 +135,7 @@ class Open(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(InAttempt):
-    """Record that a device begins with the open round's model, too."""
+    """Record that another device begins with the open round's model."""
 
     device: str
 
@@ -167,7 +167,7 @@ class Lose(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard(InAttempt):
-    """Record that a device's accepted update counts as refused, since it was damaged."""
+    """Record that a device's accepted update was damaged and counts as refused."""
 
     device: str
 
@@ -177,15 +177,15 @@ class Reduce(InAttempt):
     """Reduce these devices' updates, commit the round, and report it."""
 
     devices: tuple[str, ...]
-    bases: Mapping[str, int] = field(default_factory=dict)  # of an asynchronous round: the rounds that they began with
+    bases: Mapping[str, int] = field(default_factory=dict)  # asynchronous rounds: the round that each device began with
 
 
-STOPPED = "the run was stopped"  # a reason to abandon a round that nobody needs to be warned of
+STOPPED = "the run was stopped"  # the one reason for abandoning a round that is not logged as a warning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandon(InAttempt):
-    """Record that the round came to nothing."""
+    """Record that the round was abandoned."""
 
     missing: tuple[str, ...]
     reason: str

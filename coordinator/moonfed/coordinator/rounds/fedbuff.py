@@ -1,9 +1,9 @@
 """The state machine of an asynchronous run: FedBuff, Nguyen et al., AISTATS 2022, algorithm 1.
 
-Devices train at their own pace. Round t is open until K updates have come; they make global model t, whichever models
-they began with, unless too many were made since. At the deadline a quorum of K will do. A device that has delivered
-begins again once its update is in a model: with the same model it would train the very same once more. An update is
-named by the round whose model it began with.
+Devices train at their own pace. Round t is open until K updates have arrived; they make global model t, whichever
+models they began with, unless one is staler than allowed. At the deadline a quorum of K is enough. A device that has
+delivered is assigned again once its update is in a model: from the same model it would compute the same update. An
+update is identified by the round whose model it began with.
 """
 
 from __future__ import annotations
@@ -55,34 +55,34 @@ def step(settings: RunSettings, state: State, event: Event) -> Step:
         return now, ()
     now, commands = _apply(settings, now, event)
     now, more = _proceed(settings, now)
-    return _shown(now), commands + more
+    return _with_open_round(now), commands + more
 
 
 def _apply(settings: RunSettings, state: FedBuffState, event: Event) -> Next:
     """Apply the event itself. Events of another round, and repeated ones, have no effect."""
     match event:
         case DeviceOnline(device=device):
-            return _attended(state, device)
+            return _connected(state, device)
         case DeviceOffline(device=device):
-            return replace(state, attending=state.attending - {device}), ()
-        case Resumed(attending=attending):
-            return _resumed(settings, replace(state, attending=frozenset(attending)))
+            return replace(state, online=state.online - {device}), ()
+        case Resumed(online=online):
+            return _resumed(settings, replace(state, online=frozenset(online)))
         case StopRequested():
             return _stopped(state)
         case UpdateAccepted() | UpdateRefused() | Declined():
             return _answered(state, event), ()
-        case Progressed(device=device):  # of whichever round: it may not show another sign, having nothing to do
+        case Progressed(device=device):  # of any round: an idle device may send no other heartbeat
             return replace(state, lost=state.lost - {device}), ()
     if state.open is None or (event.round, event.attempt) != (state.number, ATTEMPT):
         return state, ()
     return _reduction_ended(state, event) if state.open.reducing else _in_round(state, event)
 
 
-def _attended(state: FedBuffState, device: str) -> Next:
+def _connected(state: FedBuffState, device: str) -> Next:
     """Resume a reconnecting device's pending assignment."""
-    back = device not in state.attending
-    state = replace(state, attending=state.attending | {device}, lost=state.lost - {device})
-    if back:  # perhaps what kept it has passed
+    reconnects = device not in state.online
+    state = replace(state, online=state.online | {device}, lost=state.lost - {device})
+    if reconnects:  # its reason for declining may be gone
         state = replace(state, declined=state.declined - {device})
     if device not in state.tasks:
         return state, ()
@@ -93,18 +93,18 @@ def _resumed(settings: RunSettings, state: FedBuffState) -> Next:
     if state.open is None:
         return state, ()
     commands: tuple[Command, ...] = (_deadline(settings, state),)
-    for device in sorted(state.tasks.keys() & state.attending):
-        state, more = _attended(state, device)
+    for device in sorted(state.tasks.keys() & state.online):
+        state, more = _connected(state, device)
         commands += more
     return state, commands
 
 
 def _stopped(state: FedBuffState) -> Next:
     state = replace(state, stopping=True)
-    if state.open is None or state.open.reducing:  # what is being reduced is still committed
+    if state.open is None or state.open.reducing:  # a round that is being reduced is still committed
         return state, ()
-    missing = _shown(state).open
-    abandon = Abandon(**_place(state), missing=missing.cohort if missing else (), reason=STOPPED)
+    missing = _with_open_round(state).open
+    abandon = Abandon(**_attempt(state), missing=missing.cohort if missing else (), reason=STOPPED)
     return replace(state, open=None, buffer={}), (abandon,)
 
 
@@ -128,9 +128,9 @@ def _in_round(state: FedBuffState, event: InAttempt) -> Next:
         case DeadlinePassed():
             return replace(state, overdue=True), ()
         case RetryDue():
-            return replace(state, trouble=""), ()
+            return replace(state, reduction_error=""), ()
         case Stalled(device=device) if device in state.working:
-            return replace(state, lost=state.lost | {device}), (Lose(**_place(state), device=device),)
+            return replace(state, lost=state.lost | {device}), (Lose(**_attempt(state), device=device),)
     return state, ()
 
 
@@ -138,15 +138,15 @@ def _reduction_ended(state: FedBuffState, event: InAttempt) -> Next:
     match event:
         case Reduced():
             return replace(state, open=None, committed=state.number, closing={}, failures=0), ()
-        case Damaged(devices=devices):  # those go, the others wait for more
+        case Damaged(devices=devices):  # drop those; the others wait for more
             whole = {name: begun for name, begun in state.closing.items() if name not in devices}
             discards = tuple(Discard(round=state.closing[name], attempt=ATTEMPT, device=name) for name in devices)
             state = replace(state, refused=state.refused | set(devices), buffer={**whole, **state.buffer})
             return _reopened(state), discards
-        case ReductionFailed(reason=reason):  # what was acknowledged stays
+        case ReductionFailed(reason=reason):  # acknowledged updates stay
             failures = state.failures + 1
-            retry = StartTimer(seconds=retry_seconds(failures), event=RetryDue(**_place(state)))
-            state = replace(state, buffer={**state.closing, **state.buffer}, trouble=reason, failures=failures)
+            retry = StartTimer(seconds=retry_seconds(failures), event=RetryDue(**_attempt(state)))
+            state = replace(state, buffer={**state.closing, **state.buffer}, reduction_error=reason, failures=failures)
             return _reopened(state), (retry,)
         case DeadlinePassed():
             return replace(state, overdue=True), ()
@@ -166,26 +166,28 @@ def _proceed(settings: RunSettings, state: FedBuffState) -> Next:
         if state.committed >= settings.rounds:
             return replace(state, status="finished"), (End(status="finished"),)
         if state.stopping:
-            return replace(state, status="stopped"), (*_give_up(state), End(status="stopped"))
-        if state.committed == 0 and len(state.attending) < settings.devices_needed:
-            return state, ()  # from then on somebody is always at work
+            return replace(state, status="stopped"), (*_abandon_buffer(state), End(status="stopped"))
+        if state.committed == 0 and len(state.online) < settings.devices_needed:
+            return state, ()  # from then on some device is always training
         state, commands = _open(settings, state)
     elif not state.open.reducing:
-        state, commands = _give_work(settings, state)
+        state, commands = _assign_idle(settings, state)
     state, more = _close(settings, state)
     return state, commands + more
 
 
-def _give_up(state: FedBuffState) -> tuple[Command, ...]:
+def _abandon_buffer(state: FedBuffState) -> tuple[Command, ...]:
     """Record the round that the buffered updates were acknowledged for, with the reason why it was abandoned."""
     if not state.buffer:
         return ()
-    return Open(**_place(state), cohort=()), Abandon(**_place(state), missing=(), reason=STOPPED)
+    return Open(**_attempt(state), cohort=()), Abandon(**_attempt(state), missing=(), reason=STOPPED)
 
 
 def _open(settings: RunSettings, state: FedBuffState) -> Next:
     oldest = state.number - asynchronous(settings).max_staleness
-    tasks = {device: begun for device, begun in state.tasks.items() if begun >= oldest}  # no other would be taken
+    tasks = {
+        device: begun for device, begun in state.tasks.items() if begun >= oldest
+    }  # updates from older models would be rejected
     state = replace(
         state,
         open=OpenRound(round=state.number, attempt=ATTEMPT, cohort=()),
@@ -193,44 +195,44 @@ def _open(settings: RunSettings, state: FedBuffState) -> Next:
         refused=NOBODY,
         declined=NOBODY,
         overdue=False,
-        trouble="",
+        reduction_error="",
     )
     before = state.tasks
-    state, commands = _give_work(settings, state)
+    state, commands = _assign_idle(settings, state)
     cohort = tuple(sorted(state.tasks.keys() - before.keys()))
     assigns = (command for command in commands if isinstance(command, Assign))
-    return state, (Open(**_place(state), cohort=cohort), _deadline(settings, state), *assigns)
+    return state, (Open(**_attempt(state), cohort=cohort), _deadline(settings, state), *assigns)
 
 
-def _give_work(settings: RunSettings, state: FedBuffState) -> Next:
-    """Assign work to idle devices until the wanted number are training."""
+def _assign_idle(settings: RunSettings, state: FedBuffState) -> Next:
+    """Assign work to idle devices until the cohort's number are training."""
     engaged = {*state.tasks, *state.buffer, *state.closing, *state.refused, *state.declined, *state.lost}
-    free = settings.cohort_size(len(state.attending)) - len(state.working)
-    drawn = sorted(ranked(settings, state.number, ATTEMPT, state.attending - engaged)[: max(0, free)])
+    free = settings.cohort_size(len(state.online)) - len(state.working)
+    drawn = sorted(ranked(settings, state.number, ATTEMPT, state.online - engaged)[: max(0, free)])
     commands: list[Command] = []
     for device in drawn:
-        commands += [Join(**_place(state), device=device), Assign(**_place(state), device=device)]
+        commands += [Join(**_attempt(state), device=device), Assign(**_attempt(state), device=device)]
     return replace(state, tasks={**state.tasks, **dict.fromkeys(drawn, state.number)}), tuple(commands)
 
 
 def _close(settings: RunSettings, state: FedBuffState) -> Next:
     wanted = settings.quorum.of(asynchronous(settings).buffer) if state.overdue else asynchronous(settings).buffer
-    if state.open is None or state.open.reducing or state.trouble or len(state.buffer) < wanted:
+    if state.open is None or state.open.reducing or state.reduction_error or len(state.buffer) < wanted:
         return state, ()
     closing = dict(sorted(state.buffer.items()))
-    reduce = Reduce(**_place(state), devices=tuple(closing), bases=closing)
+    reduce = Reduce(**_attempt(state), devices=tuple(closing), bases=closing)
     return replace(state, open=replace(state.open, reducing=True), closing=closing, buffer={}), (reduce,)
 
 
 def _deadline(settings: RunSettings, state: FedBuffState) -> StartTimer:
-    return StartTimer(seconds=settings.deadline_seconds, event=DeadlinePassed(**_place(state)))
+    return StartTimer(seconds=settings.deadline_seconds, event=DeadlinePassed(**_attempt(state)))
 
 
-def _place(state: FedBuffState) -> dict[str, int]:
+def _attempt(state: FedBuffState) -> dict[str, int]:
     return {"round": state.number, "attempt": ATTEMPT}
 
 
-def _shown(state: FedBuffState) -> FedBuffState:
+def _with_open_round(state: FedBuffState) -> FedBuffState:
     """Fill in the open round for readers: devices training on earlier models are in its cohort, too."""
     if state.open is None:
         return state

@@ -10,7 +10,7 @@ from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import NOBODY, Names, State
 
-ATTEMPT = 1  # asynchronous rounds are not tried again: what came stays in the buffer
+ATTEMPT = 1  # asynchronous rounds are not retried: updates stay in the buffer
 Begun = Mapping[str, int]  # device to the round whose model it began with
 
 
@@ -18,17 +18,17 @@ Begun = Mapping[str, int]  # device to the round whose model it began with
 class FedBuffState(State):
     """The state of an asynchronous run. A device is in at most one of tasks, buffer, closing, refused and declined."""
 
-    tasks: Begun = field(default_factory=dict)  # devices at work, the lost among them
-    lost: Names = NOBODY  # given nothing to do until they show a sign, even when their work has grown too old
-    buffer: Begun = field(default_factory=dict)  # updates that no model has counted yet
-    closing: Begun = field(default_factory=dict)  # those that are being reduced
-    refused: Names = NOBODY  # these two have nothing to do until the next model
+    tasks: Begun = field(default_factory=dict)  # devices that are training, including the lost
+    lost: Names = NOBODY  # not assigned until their next heartbeat, even when their work is too stale
+    buffer: Begun = field(default_factory=dict)  # updates that are in no model yet
+    closing: Begun = field(default_factory=dict)  # updates that are being reduced
+    refused: Names = NOBODY  # these two are not assigned until the next model
     declined: Names = NOBODY
     overdue: bool = False
 
     @property
     def working(self) -> Collection[str]:
-        """The devices whose update may still come and is waited for."""
+        """The devices whose updates the round waits for."""
         return self.tasks.keys() - self.lost
 
     @property
@@ -72,27 +72,27 @@ def rejection_reason(settings: RunSettings, state: State, round_: int, attempt: 
             f"{status_text.position(now)}"
         )
     if now.tasks.get(device) != round_:
-        return f"device {device!r} has no update of round {round_} to hand in; {status_text.position(now)}"
+        return f"device {device!r} has no pending update for round {round_}; {status_text.position(now)}"
     return None
 
 
 def waiting(
     settings: RunSettings,
     state: State,
-    misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+    ineligible: Mapping[str, str] = status_text.NOT_KNOWN,
     silence: Mapping[str, float] = status_text.NOT_KNOWN,
 ) -> str:
     """Describe what the run waits for: see `status_text.waiting`."""
     now = buffered(state)
     if now.open is None or now.status != "running":
-        return status_text.waiting(settings, state, misfits, silence)
+        return status_text.waiting(settings, state, ineligible, silence)
     if now.open.reducing:
         return status_text.stops_after(now)
-    if now.trouble:
-        return status_text.troubled(now)
+    if now.reduction_error:
+        return status_text.reduction_failure(now)
     wanted = asynchronous(settings).buffer
     has = f"round {now.number} has {len(now.buffer)} of {wanted} updates"
     if not now.working:
-        return f"{has} and waits for more devices: none is at work{status_text.left_out(misfits)}"
+        return f"{has} and waits for more devices: none is training{status_text.not_eligible(ineligible)}"
     late = status_text.listed(sorted(now.working), status_text.absence(state, silence))
-    return f"{has}; at work: {late}"
+    return f"{has}; training: {late}"

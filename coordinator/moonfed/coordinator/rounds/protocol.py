@@ -37,7 +37,7 @@ class RoundProtocol(ABC):
         self,
         settings: RunSettings,
         state: State,
-        misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+        ineligible: Mapping[str, str] = status_text.NOT_KNOWN,
         silence: Mapping[str, float] = status_text.NOT_KNOWN,
     ) -> str:
         """Describe what the run waits for: see `status_text.waiting`."""
@@ -73,11 +73,11 @@ class SynchronousRounds(RoundProtocol):
         self,
         settings: RunSettings,
         state: State,
-        misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+        ineligible: Mapping[str, str] = status_text.NOT_KNOWN,
         silence: Mapping[str, float] = status_text.NOT_KNOWN,
     ) -> str:
         """See `status_text.waiting`."""
-        return status_text.waiting(settings, state, misfits, silence)
+        return status_text.waiting(settings, state, ineligible, silence)
 
     def needed_attempts(self, settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
         """Return the open attempt, if any."""
@@ -109,11 +109,11 @@ class FedBuffRounds(RoundProtocol):
         self,
         settings: RunSettings,
         state: State,
-        misfits: Mapping[str, str] = status_text.NOT_KNOWN,
+        ineligible: Mapping[str, str] = status_text.NOT_KNOWN,
         silence: Mapping[str, float] = status_text.NOT_KNOWN,
     ) -> str:
         """See `fedbuff_state.waiting`."""
-        return fedbuff_state.waiting(settings, state, misfits, silence)
+        return fedbuff_state.waiting(settings, state, ineligible, silence)
 
     def needed_attempts(self, settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
         """See `fedbuff_state.needed_attempts`."""

@@ -51,10 +51,10 @@ class Amount:
 class RunSettings:
     """One run's settings.
 
-    `cohort` is a share of the attending devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
-    that shows no sign of progress for `patience_seconds` counts as lost. `over_selection`: devices drawn beyond the
+    `cohort` is a share of the online devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
+    that sends no heartbeat for `heartbeat_timeout_seconds` is lost. `over_selection`: devices drawn beyond the
     cohort, as a fraction of it; the round closes with as many updates as the cohort has devices. With `asynchronous`
-    rounds `cohort` is how many are at work at once, and `quorum` is of the buffer.
+    rounds `cohort` is how many devices train concurrently, and `quorum` is of the buffer.
     """
 
     rounds: int
@@ -62,7 +62,7 @@ class RunSettings:
     minimum_devices: int = 1
     quorum: Amount = Amount(fraction=0.5)
     deadline_seconds: float = 3600.0
-    patience_seconds: float = 120.0
+    heartbeat_timeout_seconds: float = 120.0
     seed: int = 0
     sampling: Sampling = "uniform"  # of a cohort; "samples": with probability by the devices' samples
     encodings: Encodings = field(default_factory=Encodings)  # of models on the wire
@@ -78,7 +78,7 @@ class RunSettings:
         self.cohort.check("cohort")
         self.quorum.check("quorum")
         _seconds("deadline_seconds", self.deadline_seconds)
-        _seconds("patience_seconds", self.patience_seconds)
+        _seconds("heartbeat_timeout_seconds", self.heartbeat_timeout_seconds)
         require_whole("seed", self.seed, 0, MAX_SEED)
         parse_sampling(self.sampling)
         if not 0 <= self.over_selection <= MAX_OVER_SELECTION:
@@ -131,18 +131,18 @@ class RunSettings:
         """Number of newest global states that must stay intact; if the newest is damaged, that before it is used."""
         return max(2, self.models_needed)
 
-    def cohort_size(self, attending: int) -> int:
+    def cohort_size(self, online: int) -> int:
         """Return the updates of a round with that many online devices; a fixed number is capped by them."""
-        return min(self.cohort.of(attending), attending)
+        return min(self.cohort.of(online), online)
 
-    def drawn(self, attending: int) -> int:
+    def drawn(self, online: int) -> int:
         """Return the number of devices drawn from that many online ones, over-selection included."""
-        return min(math.ceil(round(self.cohort_size(attending) * (1 + self.over_selection), 9)), attending)
+        return min(math.ceil(round(self.cohort_size(online) * (1 + self.over_selection), 9)), online)
 
     def updates_wanted(self, drawn: int) -> int:
-        """Return the number of updates that closes a round for which so many devices were drawn.
+        """Return the number of updates that closes a round for which `drawn` devices were drawn.
 
-        The cohort's size when they were drawn: it follows from their number, whether or not they were all who attended.
+        This is the cohort's size at the draw; it follows from `drawn`, whether or not more devices were online.
         """
         return max(math.floor(round(drawn / (1 + self.over_selection), 9)), self.cohort_size(drawn))
 

@@ -27,13 +27,13 @@ class OpenRound:
 
     @property
     def outstanding(self) -> tuple[str, ...]:
-        """The devices whose update may still come and is waited for."""
+        """The devices whose updates the round waits for."""
         settled = self.reported | self.refused | self.declined | self.lost
         return tuple(device for device in self.cohort if device not in settled)
 
     @property
     def waits(self) -> bool:
-        """True if there are such devices."""
+        """True if the round waits for any device."""
         return len(self.reported) + len(self.refused) + len(self.declined) + len(self.lost) < len(self.cohort)
 
     @property
@@ -48,11 +48,11 @@ class State:
 
     committed: int = 0  # rounds
     attempt: int = 1  # of the open round, or of the next one to open
-    attending: Names = NOBODY
-    samples: Mapping[str, int] = field(default_factory=dict)  # by device, those that are known
+    online: Names = NOBODY
+    samples: Mapping[str, int] = field(default_factory=dict)  # by device, where known
     open: OpenRound | None = None
-    resting: bool = False  # between an abandoned round and the next attempt
-    trouble: str = ""  # why the open round, which has closed, could not be reduced yet
-    failures: int = 0  # to reduce it, one after the other
+    backing_off: bool = False  # between an abandoned round and the next attempt
+    reduction_error: str = ""  # why the closed round could not be reduced yet
+    failures: int = 0  # consecutive failures to reduce it
     stopping: bool = False
     status: Status = "running"

@@ -11,7 +11,7 @@ from moonfed.coordinator.rounds.state import OpenRound, State
 
 NAMES_SHOWN = 8
 NOT_KNOWN: Mapping[str, Any] = MappingProxyType({})
-SILENCE_SHOWN = 15.0  # seconds without a sign of progress, from which on they are told
+SILENCE_SHOWN = 15.0  # seconds without a heartbeat, from which on the status text mentions them
 
 
 def rejection_reason(state: State, round_: int, attempt: int, device: str) -> str | None:
@@ -31,32 +31,30 @@ def rejection_reason(state: State, round_: int, attempt: int, device: str) -> st
 def waiting(
     settings: RunSettings,
     state: State,
-    misfits: Mapping[str, str] = NOT_KNOWN,
+    ineligible: Mapping[str, str] = NOT_KNOWN,
     silence: Mapping[str, float] = NOT_KNOWN,
 ) -> str:
     """Describe what the run waits for in one sentence; empty if nothing.
 
-    `misfits`: what the devices lack that attend and cannot take part, such as "without the encoding int8".
-    `silence`: for how many seconds the devices that the round waits for have shown no sign of progress, if known.
+    `ineligible`: online devices that cannot take part, and what they lack, such as "without the encoding int8".
+    `silence`: seconds since the last heartbeat of each device that the round waits for, if known.
     """
     if state.status != "running":
         return ""
-    if state.trouble:
-        return troubled(state)
+    if state.reduction_error:
+        return reduction_failure(state)
     if state.open:
         late = state.open.outstanding
         if state.open.reducing or not late:
             return stops_after(state)
         devices = f"{len(late)} of {len(state.open.cohort)} devices"
         return f"round {state.open.round} waits for {devices}: {listed(late, absence(state, silence))}"
-    if state.resting:
+    if state.backing_off:
         return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts within a minute"
-    here, needed = len(state.attending), settings.devices_needed
-    lacking = needed - here
-    return (
-        f"waiting for {lacking} more {'device' if lacking == 1 else 'devices'}: "
-        f"{here} {'attends' if here == 1 else 'attend'}, {needed} {'is' if needed == 1 else 'are'} needed"
-    ) + left_out(misfits)
+    online, needed = len(state.online), settings.devices_needed
+    lacking = needed - online
+    devices = "device" if lacking == 1 else "devices"
+    return f"waiting for {lacking} more {devices}: {online} online, {needed} needed{not_eligible(ineligible)}"
 
 
 def stops_after(state: State) -> str:
@@ -64,22 +62,22 @@ def stops_after(state: State) -> str:
     return f"stops when round {state.committed + 1} is committed" if state.stopping else ""
 
 
-def troubled(state: State) -> str:
+def reduction_failure(state: State) -> str:
     """Describe why the closed round has no model yet."""
-    return f"round {state.committed + 1} cannot be reduced and is tried again within a minute: {state.trouble}"
+    return f"round {state.committed + 1} cannot be reduced; retrying within a minute: {state.reduction_error}"
 
 
 def shortage(current: OpenRound) -> str:
-    """Describe why a round lacks updates: what devices did instead of delivering."""
+    """Describe why a round lacks updates: the devices that did not deliver, by outcome."""
     groups = {
         "refused": current.refused,
         "declined": current.declined,
         "lost": current.lost,
         "late": current.outstanding,
     }
-    told = [f"{word}: {listed(sorted(names))}" for word, names in groups.items() if names]
-    when = "by the deadline" if current.outstanding else "when the last device had answered"
-    return f"{when}; {'; '.join(told)}"
+    outcomes = [f"{word}: {listed(sorted(names))}" for word, names in groups.items() if names]
+    when = "by the deadline" if current.outstanding else "once every device had answered"
+    return f"{when}; {'; '.join(outcomes)}"
 
 
 def position(state: State) -> str:
@@ -90,21 +88,21 @@ def position(state: State) -> str:
     return f"the run is at round {number}, attempt {attempt}"
 
 
-def left_out(misfits: Mapping[str, str]) -> str:
+def not_eligible(ineligible: Mapping[str, str]) -> str:
     """List the online devices that are not eligible, by reason."""
     groups: dict[str, list[str]] = {}
-    for device, lack in sorted(misfits.items()):
+    for device, lack in sorted(ineligible.items()):
         groups.setdefault(lack, []).append(device)
-    return "".join(f"; left out: {listed(devices)} ({lack})" for lack, devices in sorted(groups.items()))
+    return "".join(f"; not eligible: {listed(devices)} ({lack})" for lack, devices in sorted(groups.items()))
 
 
 def absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]:
-    """Return a function that remarks on a device that the round waits for: offline, or without progress for long."""
+    """Return a function that annotates a device that the round waits for: offline, or without a recent heartbeat."""
 
     def remark(device: str) -> str:
         seconds = silence.get(device, 0.0)
-        words = [] if device in state.attending else ["away"]
-        words += [f"no sign of progress for {seconds:.0f} s"] if seconds >= SILENCE_SHOWN else []
+        words = [] if device in state.online else ["offline"]
+        words += [f"no heartbeat for {seconds:.0f} s"] if seconds >= SILENCE_SHOWN else []
         return f" ({', '.join(words)})" if words else ""
 
     return remark

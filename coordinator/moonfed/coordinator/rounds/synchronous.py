@@ -1,9 +1,9 @@
-"""The state machine of one run: an event goes in, the new state and commands come out; no clock, no I/O, no chance.
+"""The state machine of one run: an event goes in, the new state and commands come out; no clock, no I/O, no randomness.
 
-A round opens when enough devices attend, with a cohort drawn from them, and perhaps more devices than that. It closes
-as soon as it has the cohort's number of updates, or every device has reported, been refused, declined or been lost, or
-at the deadline. With a quorum of updates it is reduced, as often as it takes while a trouble lasts that will pass; else
-it is abandoned and tried again under its number with the next attempt.
+A round opens when enough devices are online, with a cohort drawn from them, over-selection included. It closes as soon
+as it has the cohort's number of updates, or every device has reported, been refused, declined or been lost, or at the
+deadline. With a quorum of updates it is reduced; a reduction that fails for a transient reason is retried. Without a
+quorum it is abandoned and retried under the same number as the next attempt.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def step(settings: RunSettings, state: State, event: Event) -> Step:
 
 
 def retry_seconds(failures: int) -> float:
-    """Return the capped exponential backoff after so many failed attempts."""
+    """Return the capped exponential backoff after that many failed attempts."""
     return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
 
 
@@ -66,13 +66,13 @@ def _apply(settings: RunSettings, state: State, event: Event) -> Step:
     """Apply the event itself. Events of another round or attempt, and repeated ones, have no effect."""
     match event:
         case DeviceOnline(device=device, samples=samples):
-            return _attended(_informed(state, device, samples), device)
+            return _connected(_with_samples(state, device, samples), device)
         case DeviceOffline(device=device):
-            return replace(state, attending=state.attending - {device}), ()
-        case Resumed(attending=attending):
-            for device, samples in attending.items():
-                state = _informed(state, device, samples)
-            return _resumed(settings, replace(state, attending=frozenset(attending)))
+            return replace(state, online=state.online - {device}), ()
+        case Resumed(online=online):
+            for device, samples in online.items():
+                state = _with_samples(state, device, samples)
+            return _resumed(settings, replace(state, online=frozenset(online)))
         case StopRequested():
             return _stopped(state)
     current = state.open
@@ -89,8 +89,8 @@ def _retry_due(state: State, event: RetryDue) -> Step:
     if (event.round, event.attempt) != (state.committed + 1, state.attempt):
         return state, ()
     if state.open is None:
-        return replace(state, resting=False), ()
-    return (replace(state, trouble=""), (_reduce(state.open),)) if state.trouble else (state, ())
+        return replace(state, backing_off=False), ()
+    return (replace(state, reduction_error=""), (_reduce(state.open),)) if state.reduction_error else (state, ())
 
 
 def _in_round(state: State, current: OpenRound, event: Event) -> Step:
@@ -98,7 +98,7 @@ def _in_round(state: State, current: OpenRound, event: Event) -> Step:
         case DeadlinePassed():
             return replace(state, open=replace(current, overdue=True)), ()
         case UpdateAccepted(device=device) if device in current.cohort and device not in current.declined:
-            state = _informed(state, device, event.samples)
+            state = _with_samples(state, device, event.samples)
             settled = replace(_unsettled(current, device), reported=current.reported | {device})
         case UpdateRefused(device=device) if device in current.outstanding or device in current.lost:
             settled = replace(_unsettled(current, device), refused=current.refused | {device})
@@ -119,15 +119,15 @@ def _unsettled(current: OpenRound, device: str) -> OpenRound:
     return replace(current, refused=current.refused - {device}, lost=current.lost - {device})
 
 
-def _informed(state: State, device: str, samples: int) -> State:
+def _with_samples(state: State, device: str, samples: int) -> State:
     """Record the number of samples a device trains on, if known."""
     if not samples or state.samples.get(device) == samples:
         return state
     return replace(state, samples={**state.samples, device: samples})
 
 
-def _attended(state: State, device: str) -> Step:
-    state = replace(state, attending=state.attending | {device})
+def _connected(state: State, device: str) -> Step:
+    state = replace(state, online=state.online | {device})
     current = state.open
     closed = current is None or current.reducing or current.overdue
     if current is None or closed or not (device in current.outstanding or device in current.lost):
@@ -144,19 +144,19 @@ def _resumed(settings: RunSettings, state: State) -> Step:
     overdue = DeadlinePassed(round=current.round, attempt=current.attempt)
     commands: tuple[Command, ...] = (StartTimer(seconds=settings.deadline_seconds, event=overdue),)
     for device in current.outstanding:
-        if device in state.attending:
-            state, more = _attended(state, device)
+        if device in state.online:
+            state, more = _connected(state, device)
             commands += more
     return state, commands
 
 
 def _stopped(state: State) -> Step:
     state = replace(state, stopping=True)
-    being_reduced = state.open and state.open.reducing and not state.trouble
-    if state.open is None or being_reduced:  # then it is still committed
+    being_reduced = state.open and state.open.reducing and not state.reduction_error
+    if state.open is None or being_reduced:  # it is still committed
         return state, ()
     abandon = _abandon(state.open, STOPPED)
-    return replace(state, open=None, trouble=""), (abandon,)
+    return replace(state, open=None, reduction_error=""), (abandon,)
 
 
 def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
@@ -166,14 +166,14 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
         case Damaged(devices=devices):  # the round closes once more, without them
             reported, refused = current.reported - set(devices), current.refused | set(devices)
             discards = tuple(Discard(round=current.round, attempt=current.attempt, device=name) for name in devices)
-            # Who was not needed has been told so: nobody is waited for any more.
+            # The other devices have already been told to stop, so the round waits for no more updates.
             closed = replace(current, reported=reported, refused=refused, reducing=False, overdue=True)
             return replace(state, open=closed), discards
-        case ReductionFailed(passing=True, reason=reason) if not state.stopping:  # what was acknowledged stays
+        case ReductionFailed(transient=True, reason=reason) if not state.stopping:  # acknowledged updates stay
             failures = state.failures + 1
             retry = RetryDue(round=current.round, attempt=current.attempt)
             timer = StartTimer(seconds=retry_seconds(failures), event=retry)
-            return replace(state, trouble=reason, failures=failures), (timer,)
+            return replace(state, reduction_error=reason, failures=failures), (timer,)
         case ReductionFailed(reason=reason):
             return _abandoned(state, current, reason)
     return state, ()
@@ -191,14 +191,14 @@ def _proceed(settings: RunSettings, state: State) -> Step:
         return replace(state, status="finished"), (End(status="finished"),)
     if state.stopping:
         return replace(state, status="stopped"), (End(status="stopped"),)
-    if state.resting or len(state.attending) < settings.devices_needed:
+    if state.backing_off or len(state.online) < settings.devices_needed:
         return state, ()
     return _open(settings, state)
 
 
 def _open(settings: RunSettings, state: State) -> Step:
     round_, attempt = state.committed + 1, state.attempt
-    cohort = draw_cohort(settings, round_, attempt, state.attending, state.samples)
+    cohort = draw_cohort(settings, round_, attempt, state.online, state.samples)
     overdue = DeadlinePassed(round=round_, attempt=attempt)
     commands: list[Command] = [Open(round=round_, attempt=attempt, cohort=cohort)]
     commands.append(StartTimer(seconds=settings.deadline_seconds, event=overdue))
@@ -207,7 +207,7 @@ def _open(settings: RunSettings, state: State) -> Step:
 
 
 def _is_complete(settings: RunSettings, current: OpenRound) -> bool:
-    """Return True if the round waits for nothing more; over-selected devices may still be training."""
+    """Return True if the round can close; over-selected devices may still be training."""
     enough = len(current.reported) >= settings.updates_wanted(len(current.cohort))
     return enough or current.overdue or not current.waits
 
@@ -226,7 +226,7 @@ def _reduce(current: OpenRound) -> Reduce:
 def _abandoned(state: State, current: OpenRound, reason: str) -> Step:
     retry = RetryDue(round=current.round, attempt=current.attempt + 1)
     timer = StartTimer(seconds=retry_seconds(current.attempt), event=retry)
-    state = replace(state, open=None, attempt=current.attempt + 1, resting=True, failures=0)
+    state = replace(state, open=None, attempt=current.attempt + 1, backing_off=True, failures=0)
     return state, (_abandon(current, reason), timer)
 
 

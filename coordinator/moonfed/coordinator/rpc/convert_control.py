@@ -125,7 +125,7 @@ def device(record: DeviceRecord) -> control_pb2.Device:
     """Convert a known device."""
     return control_pb2.Device(
         device=record.device,
-        online=record.attending,
+        online=record.online,
         enrolled=record.enrolled,
         last_seen=record.last_seen,
         certificate_expires=record.certificate_expires,

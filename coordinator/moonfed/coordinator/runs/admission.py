@@ -1,4 +1,4 @@
-"""Admission of updates to one run: an update is admitted once, and the run withdraws that when its round closes."""
+"""Admission of updates to a run: an update is admitted once, and loses its admission when its round closes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moonfed.errors import MoonfedError, TooLate, WrongState
 
 
 class Admission:
-    """A run's consent to receive one device's update, until the run withdraws it. To be closed."""
+    """A run's consent to receive one device's update, until the run withdraws it. Callers must close it."""
 
     def __init__(self, admissions: Admissions, attempt: AttemptId, device: str) -> None:
         self.attempt, self.device = attempt, device
@@ -31,7 +31,7 @@ class Admission:
         self._admissions.quota.charge(self.attempt, self.device, size)
 
     def refund(self) -> None:
-        """Clear the device's count: its bytes arrived, and our own failure makes it send them again."""
+        """Reset the device's count: its bytes arrived, but an internal failure makes it send them again."""
         self._admissions.quota.refund(self.attempt, self.device)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Admissions:
         return admission
 
     def discard(self, admission: Admission) -> None:
-        """Forget an admission that was closed."""
+        """Remove a closed admission."""
         admissions = self._open.get(admission.device, set())
         admissions.discard(admission)
         if not admissions:
@@ -85,19 +85,19 @@ def needed_attempts(record: RunRecord, state: State) -> set[AttemptId]:
 def phase(state: State) -> tuple[object, ...]:
     """Return the part of a run's state on which its admissions depend, besides the reports of their own devices."""
     current = state.open
-    place = (current.round, current.attempt, current.reducing, current.overdue) if current else None
-    return state.status, state.stopping, state.committed, place
+    position = (current.round, current.attempt, current.reducing, current.overdue) if current else None
+    return state.status, state.stopping, state.committed, position
 
 
 def rejection_reason(
     record: RunRecord, state: State, eta: RoundEta, attempt: AttemptId, device: str
 ) -> WrongState | None:
-    """Return why a run does not count a device's update at present, if so; TooLate estimates when to come back."""
+    """Return why a run does not count a device's update at present, if so; TooLate estimates when to return."""
     protocol = round_protocol(record.settings)
     problem = protocol.rejection_reason(record.settings, state, attempt.round, attempt.attempt, device)
     if problem is None:
         return None
     sentence, current = f"run {record.run!r}: {problem}", state.open
     if current and attempt in needed_attempts(record, state) and not (current.reducing or current.overdue):
-        return WrongState(sentence)  # the device has no part in the round
+        return WrongState(sentence)  # the device is not in the round
     return TooLate(sentence, eta.until_next_round(state))

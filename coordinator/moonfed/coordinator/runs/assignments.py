@@ -19,7 +19,7 @@ from moonfed.manifest import MODEL, Manifest
 class GlobalState:
     """A run's global state. The server rule's memory is part of it, and never leaves the coordinator."""
 
-    blobs: Mapping[str, BlobRef]  # by role: the model, perhaps also encoded for devices, and what the method needs
+    blobs: Mapping[str, BlobRef]  # by role: the model, its encoded form if any, and the method's files
     counted: Mapping[str, AttemptId] = field(
         default_factory=dict
     )  # by device: the latest attempt with its update, if devices keep state
@@ -34,13 +34,13 @@ def load_global_state(store: Store, blob_store: BlobStore, record: RunRecord, ma
     newest = store.latest_round(record.run, "committed")
     blobs = newest.blobs if newest else store.initial_state(record.run)
     for ref in blobs.values():
-        blob_store.verified_path(ref)  # devices must not get a damaged one
+        blob_store.verified_path(ref)  # devices must not fetch a damaged file
     counted = store.latest_counted(record.run) if devices_keep_state(manifest, record.settings) else {}
     return GlobalState(blobs=blobs, counted=counted)
 
 
 def devices_keep_state(manifest: Manifest, settings: RunSettings) -> bool:
-    """Return whether devices keep state of the rounds that count: their method's, or an encoding's error."""
+    """Return True if devices keep state between counted rounds: their method's, or an encoding's error."""
     return bool(manifest.device_state) or settings.encodings.up.lossy
 
 

@@ -34,7 +34,7 @@ HASHED_AT_ONCE = 4
 
 
 class DamagedUpdates(Exception):
-    """Spooled updates are not what was acknowledged; `devices` delivered them."""
+    """Spooled updates of these `devices` differ from the acknowledged ones."""
 
     def __init__(self, devices: Sequence[str]) -> None:
         super().__init__(f"the spooled updates of {', '.join(devices)} were damaged on the coordinator's disk")
@@ -45,9 +45,11 @@ class DamagedUpdates(Exception):
 class RoundResult:
     """The outcome of a reduced round."""
 
-    devices: tuple[str, ...]  # whose updates are in it
-    blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what the next round needs beside it
-    incidents: tuple[Incident, ...]  # what the run's robust aggregation did
+    devices: tuple[str, ...]  # whose updates it contains
+    blobs: Mapping[
+        str, BlobRef
+    ]  # the new global state, by role: the model, and the other files that the next round needs
+    incidents: tuple[Incident, ...]  # found by the run's robust aggregation
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
 
@@ -61,9 +63,9 @@ def close_round(
     *,
     global_states: GlobalStates,
 ) -> RoundResult | Damaged | ReductionFailed:
-    """Reduce a round and record it durably; returns the event of the failure instead if that is not possible. Blocking.
+    """Reduce a round and record it durably; return the event of the failure if that is not possible. Blocking.
 
-    `global_states`: what the round's devices began with.
+    `global_states`: the states that the round's devices began with.
     """
     attempt = attempt_id(run, command)
     try:
@@ -85,20 +87,18 @@ def close_round(
 
 
 def _failed(error: Exception, attempt: AttemptId) -> ReductionFailed:
-    if passing := as_transient(error):
-        _log.error("%s cannot be reduced at present, and is tried again: %s", attempt, passing)
-        return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=str(passing), passing=True)
+    if unavailable := as_transient(error):
+        _log.error("%s cannot be reduced at present; retrying: %s", attempt, unavailable)
+        return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=str(unavailable), transient=True)
     _log.error("%s cannot be reduced", attempt, exc_info=error)
     reason = (
-        str(error)
-        if isinstance(error, MoonfedError)
-        else "the updates could not be reduced; the coordinator's log says more"
+        str(error) if isinstance(error, MoonfedError) else "the updates could not be reduced; see the coordinator's log"
     )
     return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
 
 
 def with_all_receipts(storage: Storage, command: Reduce, attempt: AttemptId) -> Reduce:
-    """Extend the command to every update with a receipt, which a replica may have given unnoticed."""
+    """Extend the command to every update with a receipt, some of which other replicas may have issued."""
     if command.bases:  # an asynchronous round counts these; others wait for the next one
         return command
     accepted = (report.device for report in storage.store.reports.of_attempt(attempt) if report.outcome == "accepted")
@@ -108,7 +108,7 @@ def with_all_receipts(storage: Storage, command: Reduce, attempt: AttemptId) -> 
 def _commit(
     storage: Storage, attempt: AttemptId, command: Reduce, result: RoundResult, settings: RunSettings
 ) -> list[BlobRef]:
-    """Record the round; returns the blobs that are no longer needed."""
+    """Record the round; return the blobs that are no longer needed."""
     try:
         return storage.store.commit_round(
             attempt,
@@ -122,7 +122,7 @@ def _commit(
             needed=settings.states_needed,
         )
     except (sql.exc.OperationalError, WrongState):
-        # The connection may have broken after the commit and before its confirmation, now or at an earlier try.
+        # The connection may have broken after the commit and before its confirmation, now or in an earlier attempt.
         found = storage.store.round(attempt)
         if found is None or found.status != "committed":
             raise
@@ -217,7 +217,7 @@ def _put_blob(storage: Storage, attempt: AttemptId, path: Path) -> BlobRef:
 
 def _damaged(storage: Storage, reports: Sequence[DeviceReport]) -> list[str]:
     """Return the devices whose spooled files differ from their receipts."""
-    with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # the one processor-bound pass over all updates
+    with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # hashing is the only CPU-bound pass over all updates
         whole = threads.map(lambda report: _is_whole(storage, report), reports)
         return [report.device for report, is_whole in zip(reports, whole, strict=True) if not is_whole]
 

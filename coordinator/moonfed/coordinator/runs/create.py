@@ -1,4 +1,4 @@
-"""Checks and records a new run."""
+"""Creation of a run: checks of its bundle and settings, and its record."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _free_name(store: Store, bundle: str) -> str:
 
 
 def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
-    """Raise InvalidInput, saying what to change, for a bundle that cannot run, or not with these settings.
+    """Raise InvalidInput, saying what to change, for a bundle that cannot run with these settings.
 
     A device's size must not count twice: FedProx (Li et al. 2020) draws by it or weighs by it.
     """

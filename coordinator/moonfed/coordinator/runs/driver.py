@@ -59,7 +59,7 @@ from moonfed.manifest import MODEL
 
 
 class RunDriver:
-    """One run that is driven here."""
+    """Driver of one run: state machine, timers, assignments and reductions."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RunDriver:
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
         self._stall_detector = StallDetector(
-            liveness, record.settings.patience_seconds, lambda event: background.spawn(self._deliver(event))
+            liveness, record.settings.heartbeat_timeout_seconds, lambda event: background.spawn(self._deliver(event))
         )
         self._eta = RoundEta()
         self._publisher = EventPublisher(record.run)
@@ -98,14 +98,14 @@ class RunDriver:
         """Begin, or resume after a restart, with the devices that are online."""
         self._stall_detector.watch_round(self.state.open, resumed=True)
         online = {session.device: session.info.samples for session in self._devices.sessions()}
-        await self._deliver(Resumed(attending=online))  # all at once: a cohort is drawn from all of them
+        await self._deliver(Resumed(online=online))  # all at once: a cohort is drawn from all of them
         for session in self._sessions.all():
             await self.refresh(session.device)
-        for device in online:  # those that left meanwhile
+        for device in online:  # including those that have left since
             await self.refresh(device)
 
     async def refresh(self, device: str) -> None:
-        """Tell the run whether a device is online now; the order of such calls does not matter."""
+        """Update the run's knowledge of whether a device is online; the order of such calls does not matter."""
         async with self._lock:
             if session := self._devices.find(device):
                 await self._advance(DeviceOnline(device=device, samples=session.info.samples))
@@ -123,7 +123,7 @@ class RunDriver:
                 if is_news(current, report):
                     await self._apply_report(report)
 
-    # DeviceReports: updates, rejected updates, declined assignments
+    # Reports: updates, rejected updates, declined assignments
 
     def admit(self, attempt: AttemptId, device: str) -> Admission:
         """Admit a device's update; the admission may be rejected at once, and is withdrawn when the round closes."""
@@ -199,7 +199,7 @@ class RunDriver:
     # Queries and requests
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
-        """Publish a device's progress; returns why the run no longer counts its update, if so."""
+        """Publish a device's progress; return why the run no longer counts its update, if so."""
         if problem := self._rejection_reason(attempt, device):
             self._stall_detector.released(device)
             return problem
@@ -221,7 +221,7 @@ class RunDriver:
         return self._global_states[attempt.round].blobs[MODEL]
 
     def needs(self, attempt: AttemptId) -> bool:
-        """Return whether updates of that attempt may still arrive, or wait to be reduced."""
+        """Return True if updates of that attempt may still arrive, or wait to be reduced."""
         return attempt in needed_attempts(self.record, self.state)
 
     def _rejection_reason(self, attempt: AttemptId, device: str) -> WrongState | None:
@@ -260,7 +260,7 @@ class RunDriver:
                 await self._advance(event)
 
     async def _advance(self, event: Event) -> None:
-        """Make one step: record the commands, then publish the new state, then carry the commands out.
+        """Make one step: record the commands, then publish the new state, then execute the commands.
 
         The caller holds the lock.
         """
@@ -271,11 +271,11 @@ class RunDriver:
         self._eta.observe(state.open, commands)
         self._review_admissions(previous, event)
         for attempt in needed_attempts(self.record, previous) - needed_attempts(self.record, state):
-            # Its admissions are withdrawn: whoever has just recreated the directory sees that, and deletes it.
+            # Its admissions are withdrawn: a concurrent update that recreates the directory notices and deletes it.
             await asyncio.to_thread(self._storage.spool.delete, attempt)
         for command in commands:
             self._perform(command)
-        within_round = state.open and not state.trouble
+        within_round = state.open and not state.reduction_error
         ineligible = self._devices.ineligible
         waiting = "" if within_round else self._protocol.waiting(self.record.settings, state, ineligible)
         self._publisher.waiting(waiting)
@@ -303,7 +303,7 @@ class RunDriver:
 
     def _assign(self, command: Assign) -> None:
         session = self._sessions.find(command.device)
-        if session is None:  # it has just left, which the run is about to learn
+        if session is None:  # it has just gone offline; the run is about to learn of it
             return
         self._stall_detector.assigned(command.device)
         attempt, global_state = attempt_id(self.record.run, command), self._global_states[command.round]

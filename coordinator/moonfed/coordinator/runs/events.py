@@ -1,4 +1,4 @@
-"""Publishes what happens to a run: one readable line in the log, and an event for its subscribers."""
+"""Publication of a run's events: one line in the log, and an event for its subscribers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EventPublisher:
                 self._abandoned(command)
 
     def progress(self, attempt: AttemptId, device: str, fraction: float) -> None:
-        """Publish how far a device is."""
+        """Publish a device's progress."""
         self.subscribers.publish(_event("progress", attempt, device=device, fraction=fraction))
 
     def _opened(self, command: Open) -> None:

@@ -26,7 +26,7 @@ class RunHandle(Protocol):
         """Begin, or resume, with the devices that are online."""
 
     async def refresh(self, device: str) -> None:
-        """Tell the run whether a device is online now; the order of such calls does not matter."""
+        """Update the run's knowledge of whether a device is online; the order of such calls does not matter."""
 
     async def catch_up(self) -> None:
         """Apply what other replicas have recorded."""
@@ -44,7 +44,7 @@ class RunHandle(Protocol):
         """Record that a device will deliver no update; repeating it changes nothing."""
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
-        """Publish a device's progress; returns why the run no longer counts its update, if so."""
+        """Publish a device's progress; return why the run no longer counts its update, if so."""
 
     async def stop(self) -> None:
         """End the run; a round that is being reduced is still committed."""
@@ -56,7 +56,7 @@ class RunHandle(Protocol):
         """Return the global model that the attempt's devices began with; raises WrongState if that round has ended."""
 
     def needs(self, attempt: AttemptId) -> bool:
-        """Return whether updates of that attempt may still arrive, or wait to be reduced."""
+        """Return True if updates of that attempt may still arrive, or wait to be reduced."""
 
     async def view(self) -> RunView:
         """Return the run as operators see it."""
@@ -68,4 +68,4 @@ class RunHandle(Protocol):
         """Remove a subscriber."""
 
     def close(self, reason: MoonfedError) -> None:
-        """Stop serving the run here."""
+        """Stop serving the run at this coordinator."""

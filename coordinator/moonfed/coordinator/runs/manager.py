@@ -1,4 +1,4 @@
-"""The running runs of one coordinator: each is driven here, followed, or suspended by a damaged file."""
+"""The running runs of one coordinator: each is driven, followed, or suspended because of a damaged file."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
 from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
-TROUBLE_SECONDS = 5.0  # between two tries to resume a run whose files are unavailable
+RETRY_SECONDS = 5.0  # between attempts to resume a run whose files are unavailable
 
 
 class RunManager:
-    """Serves runs by name, and changes who drives them. Lives on one event loop."""
+    """The runs by name, and the changes of who drives them. Lives on one event loop."""
 
     def __init__(self, storage: Storage, sessions: Sessions, liveness: Liveness, background: BackgroundTasks) -> None:
         self._storage, self._store, self._blobs = storage, storage.store, storage.blobs
@@ -51,7 +51,7 @@ class RunManager:
 
     @property
     def driven(self) -> set[str]:
-        """The names of the runs that are driven here, the suspended ones included."""
+        """The names of the runs that this coordinator drives, suspended ones included."""
         return {run for run, served in self._served.items() if isinstance(served, RunDriver)} | self.suspended.names
 
     async def open(self) -> None:
@@ -96,7 +96,7 @@ class RunManager:
         return served
 
     async def _settled(self, run: str) -> RunHandle | None:
-        """Wait until a run has changed hands, and return who serves it then."""
+        """Wait until a run has changed hands, and return its new handle."""
         async with self._changing:
             served = self._served.get(run)
         if served is None and await asyncio.to_thread(self._store.leases.held_elsewhere, run):
@@ -160,17 +160,17 @@ class RunManager:
             record = await self._still_running(run)
             if record is None or run in self.driven:
                 return
-            _log.warning("run %r is driven here from now on", run)
+            _log.warning("run %r is now driven by this coordinator", run)
             self._release(run)
             await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
 
     async def follow(self, run: str) -> None:
-        """Follow a run whose lease is another coordinator's, so that devices here take part in it."""
+        """Follow a run whose lease is another coordinator's, so that this coordinator's devices take part in it."""
         async with self._changing:
             record = await self._still_running(run)
             if record is None or (run in self._served and run not in self.driven):
                 return
-            _log.info("run %r is driven by another coordinator, and followed here", run)
+            _log.info("run %r is driven by another coordinator and followed by this one", run)
             self._release(run)
             follower = RunFollower(
                 record=record,
@@ -198,12 +198,12 @@ class RunManager:
             served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
 
     async def restart(self, run: str) -> None:
-        """Resume a run anew, since its files were damaged or unavailable; retries forever."""
+        """Resume a run again, since its files were damaged or unavailable; retries forever."""
         async with self._changing:
             self._release(run)
             done = await self._try_restart(run)
         while not done:
-            await asyncio.sleep(TROUBLE_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
             async with self._changing:
                 done = await self._try_restart(run)
 
@@ -216,7 +216,7 @@ class RunManager:
         except Exception as error:
             if not as_transient(error):
                 raise
-            _log.error("run %r cannot resume; trying again in %g s: %s", run, TROUBLE_SECONDS, error)
+            _log.error("run %r cannot resume; retrying in %g s: %s", run, RETRY_SECONDS, error)
             return False
         return True
 
@@ -232,7 +232,7 @@ class RunManager:
     async def _resume(self, record: RunRecord, state: State) -> None:
         try:
             context = await in_thread(resumed_run_context, self._storage, record, state)
-        except (MoonfedError, OSError) as error:  # one run's damaged file must not keep the others from resuming
+        except (MoonfedError, OSError) as error:  # one run's damaged file must not prevent the others from resuming
             if as_transient(error):
                 raise
             self.suspended.add(record, error)

@@ -34,7 +34,7 @@ def holdout_metrics(reports: Sequence[DeviceReport]) -> dict[str, float]:
 
 
 def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Return the mean; None if there is none, or none that the store could keep."""
+    """Return the mean; None if there is none, or if it is not finite."""
     weight = sum(weight for weight, _ in pairs)
     mean = sum(weight * value for weight, value in pairs) / weight if weight > 0 else math.nan
     return mean if math.isfinite(mean) else None

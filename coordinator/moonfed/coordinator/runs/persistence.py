@@ -1,4 +1,4 @@
-"""Makes the commands of a run's state machine durable, before anybody sees their effect."""
+"""Persistence of a run's commands: each is durable before its effect is visible."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.error_log import log_error
 
 _log = logging.getLogger(__name__)
-TROUBLE_SECONDS = 5.0  # between two tries, for example while the disk is full
-REASONS_SHOWN = 3  # the log has them all
+RETRY_SECONDS = 5.0  # between attempts, for example while the disk is full
+REASONS_SHOWN = 3  # the log has all of them
 
 
 class CommandRecorder:
-    """Records the commands of one run."""
+    """Recorder of one run's commands."""
 
     def __init__(self, store: Store, run: str) -> None:
         self._store, self._run = store, run
@@ -28,11 +28,11 @@ class CommandRecorder:
         """Retry until all commands are durable, since a timer's event is not repeated; once closed, raise the error."""
         while commands and not await asyncio.to_thread(self._try, commands):
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._closed.wait(), TROUBLE_SECONDS)
+                await asyncio.wait_for(self._closed.wait(), RETRY_SECONDS)
 
     @property
     def closed(self) -> bool:
-        """True once nothing more is recorded here."""
+        """True once the recorder is closed."""
         return self._closed.is_set()
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class CommandRecorder:
         except Exception as error:
             if self._closed.is_set():
                 raise
-            log_error(_log, f"run {self._run!r} cannot go on; trying again in {TROUBLE_SECONDS:g} s", error)
+            log_error(_log, f"run {self._run!r} cannot continue; retrying in {RETRY_SECONDS:g} s", error)
             return False
         return True
 
@@ -58,7 +58,7 @@ def record(store: Store, run: str, command: Command) -> None:
             store.open_round(attempt_id(run, command), command.cohort)
         case Join():
             store.join_round(attempt_id(run, command), command.device)
-        case Reduce() if not command.bases:  # from here on the round gives no receipts; all given are reduced
+        case Reduce() if not command.bases:  # no receipts are issued from here on; all issued ones are reduced
             store.begin_reducing(attempt_id(run, command))
         case Abandon():
             attempt = attempt_id(run, command)
@@ -78,5 +78,5 @@ def with_reasons(why: str, reports: Sequence[DeviceReport]) -> str:
 
 def discarded(run: str, command: Discard) -> DeviceReport:
     """Return the report that replaces a device's damaged update."""
-    reason = "the coordinator's copy of it is damaged or gone"
+    reason = "the coordinator's copy is damaged or missing"
     return DeviceReport(id=attempt_id(run, command), device=command.device, outcome="refused", reason=reason)

@@ -1,4 +1,4 @@
-"""Rolls a damaged global state back to the one before it, file by file, and says so loudly."""
+"""Rollback of a damaged global state to the previous one, file by file, logged as critical."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from moonfed.errors import Corrupt, NotFound
 from moonfed.manifest import MODEL
 
 _log = logging.getLogger(__name__)
-_ONE_MODEL = {MODEL, ENCODED_MODEL}  # the two must stay the same model
+_ONE_MODEL = {MODEL, ENCODED_MODEL}  # the two must encode the same model
 Blobs = Mapping[str, BlobRef]
 
 
 def roll_back(storage: Storage, record: RunRecord) -> bool:
-    """Replace the damaged files of the newest global state by those of the state before it. Blocking.
+    """Replace the damaged files of the newest global state with those of the state before it. Blocking.
 
-    Returns whether anything was replaced. An open round began with the damaged state, and is abandoned. Raises Corrupt,
-    NotFound or OSError if there is no whole state before it, or if the run is asynchronous, whose devices train with
-    many.
+    Returns True if anything was replaced. An open round began with the damaged state, and is abandoned. Raises Corrupt,
+    NotFound or OSError if the previous state is not intact, or if the run is asynchronous: its devices train on many
+    states.
     """
     store = storage.store
     newest = store.latest_round(record.run, "committed")
@@ -49,7 +49,7 @@ def roll_back(storage: Storage, record: RunRecord) -> bool:
 
 
 def damage(blob_store: BlobStore, blobs: Blobs) -> dict[str, Exception]:
-    """Return the problems of those files, by role, that are damaged or gone. Blocking."""
+    """Return the problems of those files, by role, that are damaged or missing. Blocking."""
     found = {role: _problem(blob_store, ref) for role, ref in blobs.items()}
     return {role: problem for role, problem in found.items() if problem}
 

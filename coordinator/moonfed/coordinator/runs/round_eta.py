@@ -1,4 +1,4 @@
-"""Estimates when a run's next round may open, from how long its last rounds took."""
+"""Estimate of when a run's next round opens, from the durations of its last rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moonfed.coordinator.rounds.events import Command, RetryDue, StartTimer
 from moonfed.coordinator.rounds.state import OpenRound, State
 
 ROUNDS_REMEMBERED = 9
-SOON_SECONDS = 1.0  # where nothing is known to delay the next round
+SOON_SECONDS = 1.0  # if nothing is known to delay the next round
 
 
 class RoundEta:
@@ -24,7 +24,7 @@ class RoundEta:
         self._opened = self._retry_at = clock()
 
     def observe(self, current: OpenRound | None, commands: Sequence[Command] = ()) -> None:
-        """Update the estimate after a step that led to this open round by these commands."""
+        """Update the estimate after a step that led to this open round with these commands."""
         now = self._clock()
         for command in commands:
             if isinstance(command, StartTimer) and isinstance(command.event, RetryDue):
@@ -42,7 +42,7 @@ class RoundEta:
             return 0.0
         if state.open and not state.open.reducing:
             return self._left_of_open_round()
-        return max(SOON_SECONDS, self._retry_at - self._clock() if state.resting else 0.0)
+        return max(SOON_SECONDS, self._retry_at - self._clock() if state.backing_off else 0.0)
 
     def _left_of_open_round(self) -> float:
         if not self._durations:

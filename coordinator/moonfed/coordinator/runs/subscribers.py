@@ -1,4 +1,4 @@
-"""Subscribers to a run's events, each with a bounded queue: a slow one neither holds up the rest nor eats memory."""
+"""Subscribers to a run's events, each with a bounded queue: a slow one delays no other, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moonfed.coordinator.records import RunEvent
 from moonfed.errors import MoonfedError, Unavailable
 
 QUEUE_LENGTH = 1024
-PROGRESS_LENGTH = QUEUE_LENGTH // 2  # progress is dropped first: the next report makes up for it
+PROGRESS_LENGTH = QUEUE_LENGTH // 2  # progress is dropped first: the next report supersedes it
 
 
 class Subscriber:

@@ -1,4 +1,4 @@
-"""Runs suspended by a damaged file: they are shown with the reason, and can be stopped."""
+"""Runs suspended because of a damaged file: listed with the reason, and stoppable."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class SuspendedRuns:
 
     def add(self, record: RunRecord, problem: Exception) -> None:
         """Suspend a run until the coordinator is restarted with the problem solved."""
-        reason = f"suspended: {problem}; put the file back from a backup and start the coordinator again"
+        reason = f"suspended: {problem}; restore the file from a backup and restart the coordinator"
         self._reasons[record.run] = reason
         _log.critical("run %r is %s", record.run, reason)
 
     def discard(self, run: str) -> None:
-        """Forget a run that another coordinator drives now."""
+        """Remove a run that another coordinator now drives."""
         self._reasons.pop(run, None)
 
     def error(self, run: str) -> WrongState:

@@ -9,7 +9,7 @@ from moonfed.coordinator.rounds.events import StartTimer, TimedEvent
 
 
 class Timers:
-    """Delivers events later. The first timer of a new attempt cancels those of earlier attempts."""
+    """Timers that deliver events. The first timer of a new attempt cancels those of earlier attempts."""
 
     def __init__(self, deliver: Callable[[TimedEvent], object]) -> None:
         self._deliver = deliver
@@ -20,7 +20,7 @@ class Timers:
         """Deliver the command's event after its seconds."""
         if self._cancelled:
             return
-        self._stop([event for event in self._running if _place(event) != _place(command.event)])
+        self._stop([event for event in self._running if _attempt(event) != _attempt(command.event)])
         loop = asyncio.get_running_loop()
         self._running[command.event] = loop.call_later(command.seconds, self._fire, command.event)
 
@@ -38,5 +38,5 @@ class Timers:
             self._running.pop(event).cancel()
 
 
-def _place(event: TimedEvent) -> tuple[int, int]:
+def _attempt(event: TimedEvent) -> tuple[int, int]:
     return event.round, event.attempt

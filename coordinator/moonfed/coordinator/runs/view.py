@@ -35,6 +35,6 @@ def run_view(
 
 
 def _open_round(store: Store, run: str, current: OpenRound) -> OpenRound | None:
-    """Return the round, unless it has just ended, which the state machine is about to learn."""
+    """Return the round, unless it has just ended and the state machine has yet to learn of it."""
     found = store.round(attempt_id(run, current))
     return current if found and found.status in UNDER_WAY else None

@@ -203,7 +203,7 @@ async def _start_once(simulation: Simulation, layout: Layout, directory: Storage
         minimum_devices=simulation.trained_parties,
         quorum=Amount(fraction=1.0),
         deadline_seconds=FOREVER,
-        patience_seconds=FOREVER,
+        heartbeat_timeout_seconds=FOREVER,
         seed=simulation.seed,
         encodings=simulation.encodings,
         robust=simulation.robust_settings,
