@@ -84,7 +84,7 @@ def test_an_update_that_is_too_old_is_told_so_and_its_device_begins_anew(fleet: 
     assert devices[2].report(work[2], 0.5).stop
     devices[2].submit(anew, model_bytes(8.0))
     declined = fleet_pb2.DeclineRequest(device="cam-3", run="run", round=2, attempt=1, reason="no")
-    with pytest.raises(WrongState, match="'cam-3' has no update of round 2 to hand in"):
+    with pytest.raises(WrongState, match="'cam-3' has no pending update for round 2"):
         ask(devices[2].fleet.Decline, declined)
 
 

@@ -186,7 +186,7 @@ def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
     assert [list(entry.counted) for entry in rounds] == [["cam-1"]]
     assert [list(entry.missing) for entry in rounds] == [["cam-2"]]
     np.testing.assert_array_equal(model_values(content), np.float32(1.0))
-    assert "cam-2's update refused: the coordinator's copy of it is damaged or gone" in caplog.text
+    assert "cam-2's update refused: the coordinator's copy is damaged or missing" in caplog.text
     with open_storage(state) as storage:
         assert [report.outcome for report in storage.store.reports.of_attempt(FIRST)] == ["accepted", "refused"]
 
@@ -206,7 +206,7 @@ def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
             assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
             assert abandoned.reason == (
                 "1 of the 2 updates needed once every device had answered; refused: cam-2; "
-                "cam-2: the coordinator's copy of it is damaged or gone"
+                "cam-2: the coordinator's copy is damaged or missing"
             )
             assert calls.run("r").round == 0
 
@@ -235,7 +235,7 @@ def test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on(
         device, work = coordinator.Device("cam-1", channel), fleet_pb2.Assignment(run="r", round=1, attempt=1)
         reason = calls.run("r").waiting
         assert reason.startswith("suspended: the stored blob")
-        assert "start the coordinator again" in reason
+        assert "restart the coordinator" in reason
         assert any(record.levelname == "CRITICAL" and reason in record.message for record in caplog.records)
         assert calls.run("o").waiting == "waiting for 2 more devices: 0 online, 2 needed"
         watching = calls.watch("r")
