@@ -19,6 +19,7 @@ from moonfed.errors import InvalidInput
 Value = bool | int | float | str
 T = TypeVar("T")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+OURSELVES = "moonfed itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         return self._installed
 
     def _require_distinct(self) -> None:
-        origins = dict.fromkeys(self._entries, "moonfed itself")
+        origins = dict.fromkeys(self._entries, OURSELVES)
         for entry in self._entry_points:
             if entry.name in origins:
                 raise InvalidInput(
@@ -119,23 +120,40 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             origins[entry.name] = _origin(entry)
 
     def _load(self, name: str) -> type[T]:
-        if name in self._entries:
-            found: type[T] = _import(self._entries[name])
-            return found
         entry = next((entry for entry in self._entry_points if entry.name == name), None)
-        if entry is None:
+        if name in self._entries:
+            origin, location, loaded = OURSELVES, self._entries[name], self._load_own(name)
+        elif entry is not None:
+            origin, location, loaded = _origin(entry), entry.value, self._load_installed(name, entry)
+        else:
             raise KeyError(name)
+        if problem := find_problem(name, loaded, _import(self._base)):
+            raise InvalidInput(f"{self.field} {name!r} of {origin} is incomplete: {location} {problem}")
+        complete: type[T] = loaded
+        return complete
+
+    def _load_own(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
+        location = self._entries[name]
+        module, _, found = location.partition(":")
+        refusal = f"{self.field} {name!r} of {OURSELVES} cannot be imported from {location}"
         try:
-            loaded: Any = entry.load()
+            imported = import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:  # a library that is not installed: the program says which extra has it
+                raise
+            raise InvalidInput(f"{refusal}: there is no such module") from error
+        if not hasattr(imported, found):
+            raise InvalidInput(f"{refusal}: the module has no {found}")
+        return getattr(imported, found)
+
+    def _load_installed(self, name: str, entry: EntryPoint) -> Any:  # noqa: ANN401 - whatever is there
+        try:
+            return entry.load()
         except Exception as error:
             raise InvalidInput(
                 f"{self.field} {name!r} of {_origin(entry)} cannot be imported from {entry.value}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        if problem := find_problem(name, loaded, _import(self._base)):
-            raise InvalidInput(f"{self.field} {name!r} of {_origin(entry)} is incomplete: {entry.value} {problem}")
-        complete: type[T] = loaded
-        return complete
 
 
 def find_problem(name: str, entry: object, base: type[Any]) -> str:
@@ -150,7 +168,7 @@ def find_problem(name: str, entry: object, base: type[Any]) -> str:
     if not (is_dataclass(entry) and parameters and parameters.frozen):
         return "must be decorated with @dataclass(frozen=True, slots=True, kw_only=True)"
     if "name" in getattr(base, "__annotations__", {}) and getattr(entry, "name", None) != name:
-        return f"has the name {getattr(entry, 'name', None)!r}; it must be the entry point's, {name!r}"
+        return f"has the name {getattr(entry, 'name', None)!r}; it must be the entry's, {name!r}"
     return ""
 
 

@@ -381,7 +381,7 @@ def test_results_that_differ_from_the_manifest_are_rejected(
         ({"settings": {"previous_models": 0}}, "previous_models is 0; it must be a whole number from 1 to 1000"),
         ({"settings": {"speed": 3}}, "setting 'speed' .= 3. is unknown; moon has batch_size, epochs, learning_rate"),
         ({"method": "fedavg", "settings": {"mu": 1}}, "setting 'mu' .= 1. is unknown; fedavg has batch_size"),
-        ({"method": "fedmagic"}, "method is 'fedmagic'; it must be one of fedavg, fedprox, scaffold, moon"),
+        ({"method": "fedmagic"}, f"method is 'fedmagic'; it must be one of {', '.join(METHODS)}"),
         ({"settings": {"views": 2}}, "views is 2 and augmentation 'none'; without augmentation it must be 0"),
         ({"augmentation": "mixup"}, "augmentation is 'mixup'; it must be one of none, crop-flip, crop-flip-rotate"),
         ({"augmentation": "crop-flip", "input": InputSpec(kind="image", shape=(4, 9, 1))}, "sides of at least 5"),

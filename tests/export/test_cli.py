@@ -159,7 +159,7 @@ def test_help_names_every_method() -> None:
         (["--mean", "half"], "mean is 'half'; it must be numbers with commas"),
         (["--set", "mu"], "--set is 'mu'; it must be KEY=VALUE"),
         (["--server-set", "beta1"], "--server-set is 'beta1'; it must be KEY=VALUE"),
-        (["--server-rule", "median"], "server_rule is 'median'; it must be one of mean, fedavgm"),
+        (["--server-rule", "median"], f"server_rule is 'median'; it must be one of {', '.join(SERVER_RULES)}"),
         (["--server-set", "beta1=1"], r"server_rule setting 'beta1' \(= '1'\) is unknown; mean has weighting"),
         (["--projection", "0"], "projection is '0'; it must be a whole number from 1, or none"),
         (["--projection", "²"], "projection is '²'; it must be a whole number"),

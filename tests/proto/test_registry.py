@@ -63,7 +63,7 @@ def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
         ("stepless", "Stepless", "server_rule 'stepless' of .* is incomplete: .* lacks step"),
         ("momentless", "Momentless", "lacks second_moment"),
         ("undecorated", "Undecorated", "must be decorated with @dataclass"),
-        ("quarter", "Half", "has the name 'half'; it must be the entry point's, 'quarter'"),
+        ("quarter", "Half", "has the name 'half'; it must be the entry's, 'quarter'"),
         ("ANY", "Half", "must be registered under lower-case letters"),
         ("rules", "rules", "must be a class derived from moonfed.server_rules.server_rule.ServerRule"),
         ("gone", "Gone", "server_rule 'gone' of .* cannot be imported from .*Gone: AttributeError"),
@@ -74,6 +74,29 @@ def test_an_entry_that_clashes_or_is_incomplete_is_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=told):
         rules(monkeypatch, **{name: entry}).check()
+
+
+@pytest.mark.parametrize(
+    ("name", "location", "told"),
+    [
+        ("stepless", f"{__name__}:Stepless", "'stepless' of moonfed itself is incomplete: .*:Stepless lacks step"),
+        ("momentless", f"{__name__}:Momentless", "lacks second_moment"),
+        ("undecorated", f"{__name__}:Undecorated", "must be decorated with @dataclass"),
+        ("quarter", f"{__name__}:Half", "has the name 'half'; it must be the entry's, 'quarter'"),
+        (
+            "gone",
+            f"{__name__}:Gone",
+            "'gone' of moonfed itself cannot be imported from .*: the module has no Gone",
+        ),
+        ("lost", f"{__name__}_lost:Lost", "'lost' of moonfed itself cannot be imported from .*: there is no such mod"),
+    ],
+)
+def test_a_line_of_our_own_table_is_checked_likewise(name: str, location: str, told: str) -> None:
+    table = {**OWN, name: location}
+    own = Registry[ServerRule]("server_rule", "moonfed.tests", "moonfed.server_rules.server_rule:ServerRule", table)
+    assert own["mean"].name == "mean"
+    with pytest.raises(InvalidInput, match=f"server_rule .*{told}"):
+        own.select(name)
 
 
 @pytest.mark.parametrize(

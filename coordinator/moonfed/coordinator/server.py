@@ -16,6 +16,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from moonfed.blobs import ref_of_bytes
+from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.enrolment import Enrolment
@@ -26,7 +27,9 @@ from moonfed.coordinator.rpc.fleet_service import FleetService
 from moonfed.coordinator.rpc.interceptor import ErrorInterceptor
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
 from moonfed.coordinator.storage.opening import Storage, open_storage
+from moonfed.encodings import NUMBER_FORMATS
 from moonfed.errors import AlreadyExists, InvalidInput
+from moonfed.server_rules import SERVER_RULES
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
 from moonfed.validate import require_port
@@ -99,6 +102,8 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     """Serve until SIGTERM or SIGINT; `ready` is called once calls are answered."""
     if settings.state.exists() and not settings.state.is_dir():
         raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not be there yet")
+    for registry in (SERVER_RULES, REDUCERS, NUMBER_FORMATS):
+        registry.check()  # a broken package must not surface in a round
     # Outside the event loop: its end waits for the threads that still use the database.
     with open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage:
         asyncio.run(_serve(settings, storage, ready))

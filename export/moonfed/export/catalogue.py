@@ -69,6 +69,6 @@ def _defaults(owner: type[Any]) -> Defaults:
 
 
 def _about(docstring: str | None) -> str:
-    """Return a docstring's first line without the name that it opens with."""
-    first = (docstring or "").strip().splitlines()[0]
+    """Return a docstring's first line without the name that it opens with; empty if there is none."""
+    first = (docstring or "").strip().partition("\n")[0]
     return first.partition(": ")[2] or first

@@ -448,7 +448,7 @@ def peak_of_a_round(
         ({"weight_cap": float("nan")}, "weight_cap is nan"),
         ({"clip_norm": -1.0}, "clip_norm is -1.0; it must be a positive number, or 0"),
         ({"clip_factor": float("inf")}, "clip_factor is inf"),
-        ({"reducer": "krum"}, "reducer is 'krum'; it must be one of mean, median, trimmed_mean, multi_krum"),
+        ({"reducer": "krum"}, f"reducer is 'krum'; it must be one of {', '.join(REDUCERS)}$"),
         ({"reducer": "median", "byzantine": -1}, "byzantine is -1; it must be a whole number from 0"),
         ({"reducer": "median", "byzantine": 1.5}, "byzantine is 1.5; it must be a whole number"),
         ({"byzantine": 1}, r"reducer setting 'byzantine' \(= 1\) is unknown; mean has none"),

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.datasets import load_iris
 
+from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.cli.format import event_line, round_document, run_lines
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fednova import FedNova
@@ -209,7 +210,7 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_setting
             2,
             "a round may close with 1 update; reducer 'median' needs 3",
         ),
-        ({}, {"reducer": "krum"}, 9, "reducer is 'krum'; it must be one of mean, median"),
+        ({}, {"reducer": "krum"}, 9, f"reducer is 'krum'; it must be one of {', '.join(REDUCERS)}"),
         ({}, {"weight_cap": 3}, 9, "weight_cap is 3.0; it must be a share from 0 to 1"),
     ],
 )

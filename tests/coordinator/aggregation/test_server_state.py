@@ -15,6 +15,7 @@ from moonfed.coordinator.aggregation.compatibility import require_consistent
 from moonfed.errors import InvalidInput
 from moonfed.manifest import Manifest
 from moonfed.registry import Selection, Value
+from moonfed.server_rules import SERVER_RULES
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.fednova import FedNova
 from moonfed.tensors import TensorSpec
@@ -162,7 +163,7 @@ def with_rule(name: str, **settings: Value) -> Manifest:
         (fedssc(1, classes=("x", "y")), r"downlink 'prototypes' has the tensors"),
         (fedssc(1, uplink={"class_means": CLASS_MEANS[:1]}), r"uplink 'class_means' has the tensors"),
         (make_manifest(server_rule=FedNova(), training=momentum_of(1.0)), r"momentum is 1\.0"),
-        (with_rule("median"), "server_rule is 'median'; it must be one of mean, fedavgm"),
+        (with_rule("median"), f"server_rule is 'median'; it must be one of {', '.join(SERVER_RULES)}"),
         (with_rule("fedavgm", server_momentum=1.5), "server_momentum is 1.5"),
         (with_rule("fedavgm", speed=2), r"server_rule setting 'speed' \(= 2\) is unknown"),
         (with_rule("fedavgm", damped=2), "damped is 2; it must be true or false"),
