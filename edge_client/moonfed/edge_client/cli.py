@@ -81,7 +81,7 @@ def run_command(
     memory_format: str = typer.Option(
         None,
         metavar="contiguous|channels-last",
-        help="Of convolutions. Default: the fastest on most hardware.",
+        help="Memory layout of convolutions. Default: the fastest on most hardware.",
     ),
     max_steps: int = typer.Option(
         None, "--max-steps", metavar="N", help="Most optimiser steps in one round. Default: all."

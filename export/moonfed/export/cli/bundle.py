@@ -40,7 +40,7 @@ def bundle(
         typer.Option("--server-set", metavar="KEY=VALUE", help="A setting of the server rule; see `methods`."),
     ] = None,
     augmentation: Annotated[
-        str, typer.Option(help="Of images during training: none, crop-flip or crop-flip-rotate.")
+        str, typer.Option(help="Image augmentation during training: none, crop-flip or crop-flip-rotate.")
     ] = "none",
     mean: Annotated[
         str | None, typer.Option(help="Subtracted per channel (of pixels in 0 to 1) or feature: 0.5,0.5,0.4.")

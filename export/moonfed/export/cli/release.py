@@ -103,7 +103,7 @@ def follow(
     coordinator: CoordinatorOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish a run's newest round that passes the gate, again and again until the run has ended.
+    """Keep publishing a run's newest round that passes the gate until the run ends.
 
     A round passes if its top-1 accuracy on the data is at most the margin below the served version's. A version that
     `roll-back` withdrew is not published again; a later round may be.
@@ -139,7 +139,7 @@ def roll_back(
     version: Annotated[int | None, typer.Option(help="The version; by default, the one before the served one.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make servers serve an earlier version again, by the version policy in config.pbtxt.
+    """Roll back to an earlier version through the version policy in config.pbtxt.
 
     Example: moonfed-export roll-back --repository models --name digits
     """
