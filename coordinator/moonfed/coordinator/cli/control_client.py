@@ -52,7 +52,7 @@ class Console:
         """
         if model:
             _check_weights(model, bundle)
-        # The upload is patient; if nobody is there at all, the operator is told at once.
+        # The upload retries for long; an unreachable coordinator must fail at once.
         self.ask(self.control.ListRuns, control_pb2.ListRunsRequest())
         with _files(bundle) as files:
             weights = {ref_of_file(model): model} if model else {}

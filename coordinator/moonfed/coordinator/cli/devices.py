@@ -52,8 +52,8 @@ def _hardware(said: Mapping[str, str]) -> str:
 
 def _memory(said: Mapping[str, str]) -> str:
     """Format a size given in bytes."""
-    told = said.get("memory", "")
-    return f"{int(told) / 1e9:.1f} GB" if told.isdecimal() else UNSAID
+    memory = said.get("memory", "")
+    return f"{int(memory) / 1e9:.1f} GB" if memory.isdecimal() else UNSAID
 
 
 def _trains_on(said: Mapping[str, str]) -> str:

@@ -100,22 +100,25 @@ def run_lines(run: control_pb2.Run, rule: Mapping[str, Any] | None, rounds: Sequ
 
 def _settings_line(settings: control_pb2.RunSettings) -> str:
     """Format the settings of cohorts and timeouts, without defaults that were not chosen."""
-    told = [f"cohort {_amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
-    told += [f"quorum {_amount_text(settings.quorum)}"]
-    told += [f"deadline {settings.deadline_seconds:g} s", f"heartbeat timeout {settings.heartbeat_timeout_seconds:g} s"]
-    told += [f"over-selection {100 * settings.over_selection:g}%"] if settings.over_selection else []
-    told += [f"label {write_labels(settings.labels)}"] if settings.labels else []
-    told += ["sampling samples"] if settings.sampling == control_pb2.SAMPLING_SAMPLES else []
+    parts = [f"cohort {_amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
+    parts += [f"quorum {_amount_text(settings.quorum)}"]
+    parts += [
+        f"deadline {settings.deadline_seconds:g} s",
+        f"heartbeat timeout {settings.heartbeat_timeout_seconds:g} s",
+    ]
+    parts += [f"over-selection {100 * settings.over_selection:g}%"] if settings.over_selection else []
+    parts += [f"label {write_labels(settings.labels)}"] if settings.labels else []
+    parts += ["sampling samples"] if settings.sampling == control_pb2.SAMPLING_SAMPLES else []
     if chosen := _asynchronous_document(settings):
-        told += [f"asynchronous {chosen['buffer']}", f"max staleness {chosen['max_staleness']}"]
-    return f"settings: {', '.join(told)}"
+        parts += [f"asynchronous {chosen['buffer']}", f"max staleness {chosen['max_staleness']}"]
+    return f"settings: {', '.join(parts)}"
 
 
 def _encodings_line(settings: control_pb2.RunSettings) -> str:
     """Format the encodings of models; empty if they are sent unencoded."""
     ways = {"up": settings.uplink_encoding, "down": settings.downlink_encoding}
-    told = [f"{encoding} {way}" for way, encoding in ways.items() if encoding not in ("", str(PLAIN))]
-    return f"encodings: {', '.join(told)}" if told else ""
+    parts = [f"{encoding} {way}" for way, encoding in ways.items() if encoding not in ("", str(PLAIN))]
+    return f"encodings: {', '.join(parts)}" if parts else ""
 
 
 def snapshot_line(run: control_pb2.Run) -> str:

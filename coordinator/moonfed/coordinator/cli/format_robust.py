@@ -21,12 +21,12 @@ def robust_document(robust: control_pb2.RobustSettings) -> dict[str, Any]:
 
 def robust_line(robust: control_pb2.RobustSettings) -> str:
     """Format robust settings in one line."""
-    told = [f"weight cap {100 * robust.weight_cap:g}%"] if robust.weight_cap else []
-    told += [f"clip norm {robust.clip_norm:g}"] if robust.clip_norm else []
-    told += [f"clip factor {robust.clip_factor:g}"] if robust.clip_factor else []
-    told += [f"reducer {robust.reducer}"]
-    told += [f"{key} {value}" for key, value in sorted(robust.reducer_settings.items())]
-    return f"robust aggregation: {', '.join(told)}"
+    parts = [f"weight cap {100 * robust.weight_cap:g}%"] if robust.weight_cap else []
+    parts += [f"clip norm {robust.clip_norm:g}"] if robust.clip_norm else []
+    parts += [f"clip factor {robust.clip_factor:g}"] if robust.clip_factor else []
+    parts += [f"reducer {robust.reducer}"]
+    parts += [f"{key} {value}" for key, value in sorted(robust.reducer_settings.items())]
+    return f"robust aggregation: {', '.join(parts)}"
 
 
 def incidents_document(round_: control_pb2.Round) -> list[dict[str, str]]:
@@ -37,5 +37,7 @@ def incidents_document(round_: control_pb2.Round) -> list[dict[str, str]]:
 def incident_lines(rounds: Sequence[control_pb2.Round]) -> list[str]:
     """Format rounds' incidents, one per line."""
     return [
-        f"round {round_.round}, {told.device}: {told.description}" for round_ in rounds for told in round_.incidents
+        f"round {round_.round}, {incident.device}: {incident.description}"
+        for round_ in rounds
+        for incident in round_.incidents
     ]

@@ -1,4 +1,4 @@
-"""Streams a stored blob, for both Fleet and Control."""
+"""Streaming of a stored blob, for Fleet and Control."""
 
 from __future__ import annotations
 

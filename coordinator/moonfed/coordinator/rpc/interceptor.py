@@ -28,10 +28,10 @@ _FACTORIES = (
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
-    """Converts our errors to statuses; logs any other, about which the caller learns nothing."""
+    """Conversion of our errors to statuses; other errors are logged and hidden from the caller."""
 
     def __init__(self, limiter: RateLimiter) -> None:
-        self._limiter, self._troubles = limiter, ErrorLog()
+        self._limiter, self._errors = limiter, ErrorLog()
 
     async def intercept_service(
         self,
@@ -46,7 +46,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
                 return factory(
-                    wrap(getattr(handler, kind), admit, self._troubles),
+                    wrap(getattr(handler, kind), admit, self._errors),
                     request_deserializer=handler.request_deserializer,
                     response_serializer=partial(_serialize, handler.response_serializer),
                 )
@@ -68,19 +68,19 @@ def _unlimited(_context: object) -> AbstractContextManager[None]:
 
 
 def _wrapped_call(
-    method: Callable[..., Awaitable[Any]], admit: Admit, troubles: ErrorLog
+    method: Callable[..., Awaitable[Any]], admit: Admit, errors: ErrorLog
 ) -> Callable[..., Awaitable[Any]]:
     async def call(request: object, context: Any) -> Any:  # noqa: ANN401 - any method's messages
         try:
             with admit(context):
                 return await method(request, context)
         except Exception as error:
-            await _abort(context, error, troubles)
+            await _abort(context, error, errors)
 
     return call
 
 
-def _wrapped_stream(method: Callable[..., Any], admit: Admit, troubles: ErrorLog) -> Callable[..., AsyncIterator[Any]]:
+def _wrapped_stream(method: Callable[..., Any], admit: Admit, errors: ErrorLog) -> Callable[..., AsyncIterator[Any]]:
     async def stream(request: object, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
         try:
             with admit(context):
@@ -88,15 +88,15 @@ def _wrapped_stream(method: Callable[..., Any], admit: Admit, troubles: ErrorLog
                     async for reply in replies:
                         yield reply
         except Exception as error:
-            await _abort(context, error, troubles)
+            await _abort(context, error, errors)
 
     return stream
 
 
-async def _abort(context: Any, error: Exception, troubles: ErrorLog) -> NoReturn:  # noqa: ANN401
+async def _abort(context: Any, error: Exception, errors: ErrorLog) -> NoReturn:  # noqa: ANN401
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    troubles.failed(context.peer(), error)
+    errors.failed(context.peer(), error)
     error = as_transient(error) or error
     code, details, metadata = to_status(error)
     await context.abort(code, details[:MAX_DETAILS], metadata)

@@ -1,4 +1,4 @@
-"""Rate limits: no caller, and no fleet, makes more calls than the coordinator can answer."""
+"""Rate limits of calls: per caller, and of the whole fleet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RateLimiter:
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Admit one call for as long as the context lasts; raises Overloaded, which says when to come back."""
+        """Admit one call for as long as the context lasts; raises Overloaded, with the time to wait."""
         caller = self._admitted(name)
         self._calls += 1
         caller.calls += 1
@@ -49,7 +49,7 @@ class RateLimiter:
             self._calls -= 1
             caller.calls -= 1
             if not caller.calls and len(self._callers) > self._limits.calls:
-                self._forget()
+                self._evict()
 
     def _admitted(self, name: str) -> _Caller:
         limits, now = self._limits, self._clock()
@@ -71,8 +71,8 @@ class RateLimiter:
         caller.left -= 1
         return caller
 
-    def _forget(self) -> None:
-        """Forget callers that have no call under way and whose bucket is full again."""
+    def _evict(self) -> None:
+        """Remove callers that have no call under way and whose bucket is full again."""
         full = self._clock() - self._limits.burst / self._limits.per_second
         for name in [name for name, caller in self._callers.items() if not caller.calls and caller.seen < full]:
             del self._callers[name]

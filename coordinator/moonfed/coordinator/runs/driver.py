@@ -336,7 +336,7 @@ class RunDriver:
             self._publisher.metrics(command.round - 1, result.holdout)
 
     async def _check_global_state(self) -> None:
-        """Restart the run if its round was abandoned because its devices were given a damaged file."""
+        """Restart the run if its round was abandoned because its devices fetched a damaged file."""
         if self.state.status != "running" or self.state.stopping:
             return
         blobs = self._global_states[self.state.committed + 1].blobs

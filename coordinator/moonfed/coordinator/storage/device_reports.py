@@ -40,8 +40,8 @@ class DeviceReports:
     def record(self, report: DeviceReport) -> None:
         """Record a device's report while its round is open; for an accepted update this is the receipt.
 
-        It may take the place of a refused one only; an accepted one stands, and the same one again changes nothing.
-        Raises WrongState if the round takes none any more, AlreadyExists if a different update stands.
+        It may replace a refused one only; repeating an accepted one changes nothing.
+        Raises WrongState if the round is closed, AlreadyExists if a different update counts.
         """
         for problem in self.record_all([report]):
             if problem:

@@ -26,9 +26,9 @@ def counted(
     connection: sql.Connection, attempt: AttemptId, devices: Sequence[str], bases: Mapping[str, int] | None = None
 ) -> None:
     """Record that a round's model contains these devices' updates; `bases`: rounds that they began with, if earlier."""
-    place = {"run": attempt.run, "attempt": attempt.attempt}
+    common = {"run": attempt.run, "attempt": attempt.attempt}
     values = [
-        {**place, "device": device, "round": (bases or {}).get(device, attempt.round)} for device in sorted(devices)
+        {**common, "device": device, "round": (bases or {}).get(device, attempt.round)} for device in sorted(devices)
     ]
     insert_or_replace(connection, tables.participants, values)
 

@@ -38,10 +38,10 @@ def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str]) -
 
 def join(connection: sql.Connection, attempt: AttemptId, device: str) -> None:
     """Add a device to the round's cohort."""
-    here = row_mapping.same(tables.rounds, attempt)
-    cohort = connection.execute(sql.select(_columns.cohort).where(here).with_for_update()).scalar_one()
+    which = row_mapping.same(tables.rounds, attempt)
+    cohort = connection.execute(sql.select(_columns.cohort).where(which).with_for_update()).scalar_one()
     joined = sorted({*cohort, device})
-    connection.execute(sql.update(tables.rounds).where(here).values(cohort=joined))
+    connection.execute(sql.update(tables.rounds).where(which).values(cohort=joined))
 
 
 def require_open(connection: sql.Connection, attempt: AttemptId) -> None:
@@ -60,11 +60,11 @@ def begin_reducing(connection: sql.Connection, attempt: AttemptId) -> None:
 
 def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
     """Delete the reports of a round that has not ended; raises WrongState if it has."""
-    here = row_mapping.same(tables.rounds, attempt)
-    if connection.execute(sql.select(_columns.status).where(here).with_for_update()).scalar() not in UNDER_WAY:
+    which = row_mapping.same(tables.rounds, attempt)
+    if connection.execute(sql.select(_columns.status).where(which).with_for_update()).scalar() not in UNDER_WAY:
         raise WrongState(f"{attempt} has ended; it cannot be opened again")
     connection.execute(sql.delete(tables.reports).where(row_mapping.same(tables.reports, attempt)))
-    connection.execute(sql.update(tables.rounds).where(here).values(status="open"))
+    connection.execute(sql.update(tables.rounds).where(which).values(status="open"))
 
 
 def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:

@@ -17,12 +17,12 @@ from moonfed.errors import NotFound
 class RunSummary:
     """The position of a running run; any change to the run changes its summary."""
 
-    holder: str  # of its lease; empty: nobody
-    stopping: bool  # as an operator asked
+    holder: str  # of its lease; empty: none
+    stopping: bool  # as requested by an operator
     round: int = 0  # the newest one; 0: none yet
     attempt: int = 0
     status: str = ""
-    accepted: int = 0  # its answers
+    accepted: int = 0  # reports in it
     refused: int = 0
     declined: int = 0
 

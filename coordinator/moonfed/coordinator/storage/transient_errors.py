@@ -10,13 +10,13 @@ import sqlalchemy as sql
 from moonfed.errors import MoonfedError, ResourceExhausted, Unavailable
 
 _POSTGRES_FULL = "53100"
-_SQLITE_FULL = "database or disk is full"  # its error code is told from Python 3.11 on only
+_SQLITE_FULL = "database or disk is full"  # sqlite3 has error codes only from Python 3.11 on
 
 
 def as_transient(error: Exception) -> MoonfedError | None:
     """Return the error to report if its cause is transient or can be resolved by freeing space; else None."""
-    told = error if isinstance(error, (ResourceExhausted, Unavailable)) else None
-    return told or as_full_disk(error) or as_unreachable(error)
+    known = error if isinstance(error, (ResourceExhausted, Unavailable)) else None
+    return known or as_full_disk(error) or as_unreachable(error)
 
 
 def as_full_disk(error: Exception) -> ResourceExhausted | None:
@@ -31,8 +31,8 @@ def as_unreachable(error: Exception) -> Unavailable | None:
     """Return the error to report if the database server is unreachable; else None."""
     if not isinstance(error, sql.exc.OperationalError) or isinstance(error.orig, sqlite3.Error):
         return None
-    away = error.connection_invalidated or _sqlstate(error) is None
-    return Unavailable("the coordinator's database cannot be reached at present") if away else None
+    unreachable = error.connection_invalidated or _sqlstate(error) is None
+    return Unavailable("the coordinator's database cannot be reached at present") if unreachable else None
 
 
 def _sqlstate(error: sql.exc.DBAPIError) -> str | None:

@@ -17,27 +17,27 @@ class ErrorLog:
     """Logs failed calls; one line stands for all calls of a fleet that wait for the same resource."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._told = clock, -SILENT_SECONDS
+        self._clock, self._last_warning = clock, -SILENT_SECONDS
 
     def failed(self, caller: str, error: Exception) -> None:
         """Log a failed call, unless its error is the caller's own, such as a wrong tensor."""
-        if told := _beneath(error):
-            if self._clock() - self._told >= SILENT_SECONDS:
-                self._told = self._clock()
-                _log.warning("rejecting calls for now, for example from %s: %s", caller, told)
+        if transient := _transient_cause(error):
+            if self._clock() - self._last_warning >= SILENT_SECONDS:
+                self._last_warning = self._clock()
+                _log.warning("rejecting calls for now, for example from %s: %s", caller, transient)
         elif not isinstance(error, MoonfedError):
             _log.error("a call of %s failed", caller, exc_info=error)
 
 
 def log_error(log: logging.Logger, what: str, error: Exception) -> None:
     """Log an internal failure: one line if it is transient, else a traceback."""
-    if told := as_transient(error):
-        log.error("%s: %s", what, told)
+    if transient := as_transient(error):
+        log.error("%s: %s", what, transient)
     else:
         log.error(what, exc_info=error)
 
 
-def _beneath(error: Exception) -> MoonfedError | None:
+def _transient_cause(error: Exception) -> MoonfedError | None:
     """Return a transient error of a disk or server; None if the error concerns the caller, such as its quota."""
-    told = as_transient(error)
-    return told if told is not error or error.__cause__ else None
+    transient = as_transient(error)
+    return transient if transient is not error or error.__cause__ else None

@@ -1,4 +1,4 @@
-"""The byte quota of a device in one round: resuming and starting over are welcome, but not without end."""
+"""The byte quota of a device in one round: it bounds resumed and repeated uploads."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ class ByteQuota:
         sent[device] += size
 
     def refund(self, attempt: AttemptId, device: str) -> None:
-        """Clear a device's count: its bytes arrived, and our own failure makes it send them again."""
+        """Reset a device's count: its bytes arrived, but an internal failure makes it send them again."""
         if attempt in self._sent:
             del self._sent[attempt][device]

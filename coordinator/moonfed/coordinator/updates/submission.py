@@ -166,7 +166,7 @@ class Updates:
         """Open the spooled files, which ends the device's earlier streams to them; the bytes held, by sha256."""
         directory = self._spool.incoming_directory(header.id, header.device)
         files = {ref: directory / ref.sha256 for ref in header.blobs.values()}
-        # One update at a time: a device cannot fill the disk with the beginnings of many.
+        # One update at a time: a device cannot fill the disk with partial uploads.
         await self._transfers.drop([other for other in directory.glob("*") if other not in files.values()])
         return await self._transfers.begin(files)
 
@@ -176,7 +176,7 @@ class Updates:
             async with self._checking:
                 update.admission.require()
                 received, decoded = await in_thread(self._check, update, receive)
-            # The slot is free by now: a run in trouble may make us wait, and other runs' updates must not.
+            # The slot is free by now: a failing run may block here without delaying other runs' updates.
             receipt = _receipt(update.header, {role: ref for role, (ref, _) in decoded.items()})
             replaced = {role: path for role, (_, path) in decoded.items()}
             await update.run.count(update.admission, receipt, {**received, **replaced})
@@ -254,7 +254,7 @@ class _OpenUpdate:
             async with self._transfer.held():
                 return await self._count(self._update, self._transfer.finish)
         except Exception as error:
-            if as_transient(error):  # our failure, for which the device sends everything again
+            if as_transient(error):  # an internal failure, after which the device sends everything again
                 self._update.admission.refund()
             raise
 

@@ -11,7 +11,7 @@ from typing import Any
 from moonfed.coordinator.storage.transient_errors import as_full_disk
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
 
-MARKER = "moonfed"  # an object that says whose the place is; writing it at the start shows that we may
+MARKER = "moonfed"  # an object that names the location's owner; writing it at the start proves write access
 
 
 class ObjectClient:

@@ -14,8 +14,8 @@ from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.errors import Corrupt, NotFound
 from moonfed.files import write_durably
 
-COPIES_BYTES = 4 << 30  # of copies that are kept at least; beyond that the least recently used ones go
-COPY_SECONDS = 3600.0  # for which a copy stays however many there are: somebody may be reading it
+COPIES_BYTES = 4 << 30  # of copies always kept; beyond that the least recently used are deleted
+COPY_SECONDS = 3600.0  # minimum life of a copy, since it may be being read
 
 
 class ObjectBlobStore:

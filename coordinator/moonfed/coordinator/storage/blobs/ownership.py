@@ -24,7 +24,7 @@ _NAME = "database"  # of the file or object beside the blobs
 class BlobLocation(Protocol):
     """A location of blobs, with a note of the database that they belong to."""
 
-    where: str  # to tell people
+    where: str  # for messages
 
     def read(self) -> str | None:
         """Return what was written; None if nothing was."""
@@ -74,7 +74,7 @@ def name_database(connection: sql.Connection) -> None:
 def claim(transactions: Transactions, location: BlobLocation) -> None:
     """Claim the blob location for the database on first use, and check on later starts that the two belong together.
 
-    Raises WrongState if the database's blobs are elsewhere, or the place is another database's.
+    Raises WrongState if the database's blobs are elsewhere, or the location is another database's.
     """
     with transactions.write() as connection:
         row = connection.execute(sql.select(tables.blob_ownership).with_for_update()).one()

@@ -73,7 +73,7 @@ blob_references = Table(
     Column("size", BigInteger, nullable=False),
 )
 
-# Who was ever in a run's cohorts, and the latest round that counted it; 0: none did.
+# The devices of a run's cohorts, with the latest round that counted each; 0: none.
 participants = Table(
     "participants",
     metadata,
@@ -83,7 +83,7 @@ participants = Table(
     Column("attempt", BigInteger, nullable=False),
 )
 
-# Whose process may commit a run's rounds, where several share one database; by the database's clock.
+# The coordinator that may commit a run's rounds, if several share a database; by the database's clock.
 leases = Table(
     "leases",
     metadata,
@@ -117,7 +117,7 @@ online_devices = Table(
 # The authority whose certificates all replicas show and trust; one row.
 authority = Table("authority", metadata, Column("sha256", String(DIGEST), primary_key=True))
 
-# What this database is called in the place where its blobs are, and whether that is known yet; one row.
+# The name of this database at its blob location, and whether it is recorded there yet; one row.
 blob_ownership = Table(
     "blob_ownership",
     metadata,
@@ -125,7 +125,7 @@ blob_ownership = Table(
     Column("claimed", Boolean, nullable=False),
 )
 
-# Blobs that a replica is about to refer to, until when they must not go; by the database's clock.
+# Blobs that a replica is about to refer to, and until when they are kept; by the database's clock.
 pins = Table(
     "pins",
     metadata,
@@ -147,7 +147,7 @@ reports = Table(
     Column("steps", BigInteger, nullable=False),
     Column("metrics", JSON, nullable=False),
     Column("blobs", JSON, nullable=False),  # that the device sent, role to [sha256, size]
-    Column("decoded", JSON, nullable=False),  # that lie in the spool in place of those
+    Column("decoded", JSON, nullable=False),  # files in the spool that replace those
     ForeignKeyConstraint(("run", "round", "attempt"), ("rounds.run", "rounds.round", "rounds.attempt")),
 )
 
