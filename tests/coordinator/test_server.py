@@ -204,7 +204,7 @@ def test_an_upload_is_resumed_after_a_kill(programs: Programs) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_cleanly_with_devices_attending(programs: Programs, number: int) -> None:
+def test_it_stops_cleanly_with_devices_online(programs: Programs, number: int) -> None:
     programs.serve()
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")
     attending = programs.device("cam-1").attend()

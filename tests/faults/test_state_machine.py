@@ -328,7 +328,7 @@ class Life(RuleBasedStateMachine):
             self.stack.close()
 
     def everything_ends(self) -> None:
-        """Once the devices attend and answer, every run ends, whatever happened before."""
+        """Once the devices are online and report, every run ends, whatever happened before."""
         self.crash.over()
         self.rest()
         for _ in range(60):

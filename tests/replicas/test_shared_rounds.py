@@ -156,7 +156,7 @@ def test_only_the_holder_closes_a_round(two: Two) -> None:
     follower.reports.record(report("a"))
 
 
-def test_a_look_sees_who_holds_a_run_and_where_it_stands(two: Two) -> None:
+def test_a_poll_returns_each_runs_holder_and_position(two: Two) -> None:
     holder, follower = two
     seen = follower.run_summaries.load()["digits"]
     assert (seen.holder, seen.stopping) == (holder.leases.holder, False)
@@ -188,7 +188,7 @@ def test_a_look_sees_the_newest_round_and_no_run_that_has_ended(two: Two) -> Non
     holder.delete_run("digits")
 
 
-def test_leases_are_prolonged_together_unless_somebody_took_them(two: Two) -> None:
+def test_leases_are_renewed_together_unless_another_coordinator_acquired_them(two: Two) -> None:
     holder, follower = two
     holder.add_run(replace(RUN, run="other"))
     assert holder.leases.acquire("digits", 0.0)

@@ -57,5 +57,5 @@ def test_a_device_that_has_left_shows_when() -> None:
     assert line.split()[:5] == ["cam-1", "no", "2023-11-14", "22:13:20", "UTC"]
 
 
-def test_a_device_that_never_attended_is_listed() -> None:
+def test_a_device_that_was_never_online_is_listed() -> None:
     assert cells()["hardware"] == "-"

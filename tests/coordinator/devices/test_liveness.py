@@ -148,7 +148,7 @@ def test_a_lost_device_that_makes_progress_again_is_waited_for(fleet: Fleet, unt
     assert attending[1].replies.empty(), "it is at work, and need not be told again"
 
 
-def test_to_fetch_and_to_send_are_signs_of_progress(fleet: Fleet) -> None:
+def test_fetching_and_sending_are_heartbeats(fleet: Fleet) -> None:
     down, up = fleet.device("cam-1"), fleet.device("cam-2")
     fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     work = [one.assignment() for one in [down.attend(), up.attend()]]

@@ -85,7 +85,7 @@ def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
     assert RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=7)).devices_needed == 7
 
 
-def test_k_updates_make_a_model_and_the_slow_device_goes_on_with_its_own() -> None:
+def test_k_updates_make_a_model_and_the_slow_device_continues_with_its_own() -> None:
     state, commands = after(*attended("a", "b", "c"), accepted("b"))
     assert not only(commands, Reduce)
     assert FEDBUFF.waiting(TWO, state) == "round 1 has 1 of 2 updates; training: a, c"
@@ -113,7 +113,7 @@ def test_the_next_round_opens_though_devices_have_left() -> None:
     assert rejection_reason(state, 1, "c") is None
 
 
-def test_what_comes_while_a_buffer_is_being_reduced_is_in_the_next_one() -> None:
+def test_updates_received_during_a_reduction_are_in_the_next_buffer() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
     state, commands = after(accepted("c"), state=state)
     assert not commands
@@ -124,7 +124,7 @@ def test_what_comes_while_a_buffer_is_being_reduced_is_in_the_next_one() -> None
     assert only(commands, Reduce) == [Reduce(round=2, attempt=1, devices=("b", "c"), bases={"b": 2, "c": 1})]
 
 
-def test_an_update_that_began_too_many_models_ago_is_refused_and_its_device_begins_anew() -> None:
+def test_a_stale_update_is_rejected_and_its_device_starts_again() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
     state, commands = after(accepted("a", 2), accepted("b", 2), state=state)
     assert rejection_reason(state, 1, "c") == (
@@ -157,7 +157,7 @@ def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
     assert len(assigned(commands)) == 1, "a lost device keeps nobody from working"
 
 
-def test_a_device_that_comes_back_goes_on_with_what_it_had_begun() -> None:
+def test_a_reconnecting_device_resumes_its_assignment() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
     state, commands = after(DeviceOffline(device="c"), Stalled(round=2, attempt=1, device="c"), state=state)
     assert FEDBUFF.waiting(TWO, state) == "round 2 has 0 of 2 updates; training: a, b"
@@ -169,7 +169,9 @@ def test_a_device_that_comes_back_goes_on_with_what_it_had_begun() -> None:
 
 
 @pytest.mark.parametrize("kind", [UpdateRefused, Declined])
-def test_who_is_refused_or_declines_is_asked_again_with_the_next_model(kind: type[UpdateRefused | Declined]) -> None:
+def test_refused_and_declined_devices_are_assigned_again_with_the_next_model(
+    kind: type[UpdateRefused | Declined],
+) -> None:
     state, _ = after(*attended("a", "b", "c"), kind(round=1, attempt=1, device="a"))
     state, commands = after(accepted("b"), accepted("c"), state=state)
     assert not assigned(commands)
@@ -177,7 +179,7 @@ def test_who_is_refused_or_declines_is_asked_again_with_the_next_model(kind: typ
     assert assigned(commands) == [("a", 2), ("b", 2), ("c", 2)]
 
 
-def test_who_declined_and_comes_back_is_asked_again() -> None:
+def test_a_device_that_declined_and_reconnects_is_assigned_again() -> None:
     state, _ = after(*attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"), DeviceOffline(device="a"))
     _, commands = after(DeviceOnline(device="a"), state=state)
     assert assigned(commands) == [("a", 1)]
@@ -246,7 +248,7 @@ def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> N
     ]
 
 
-def test_after_a_restart_those_at_work_are_assigned_what_they_had_begun() -> None:
+def test_training_devices_resume_their_assignments_after_a_restart() -> None:
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1), accepted("a", 2))
     held = FedBuffState(committed=1, open=state.open, tasks=state.tasks, buffer=state.buffer)
     state, commands = after(Resumed(online=dict.fromkeys("abc", 0)), state=held)

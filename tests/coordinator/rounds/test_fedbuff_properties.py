@@ -174,7 +174,7 @@ class Runs(Play):
             assert now.lost <= now.tasks.keys()
 
     def teardown(self) -> None:
-        """Once every device attends and answers, the run ends, whatever happened before."""
+        """Once every device is online and reports, the run ends, whatever happened before."""
         for device in DEVICES:
             self.departs(device)
             self.attends(device)

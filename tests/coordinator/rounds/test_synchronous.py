@@ -54,7 +54,7 @@ def timer(commands: list[Command], kind: type[Event]) -> Event:
     return [c.event for c in commands if isinstance(c, StartTimer) and isinstance(c.event, kind)][-1]
 
 
-def test_a_round_opens_when_enough_devices_attend() -> None:
+def test_a_round_opens_when_enough_devices_are_online() -> None:
     state, commands = after(THREE, *attended("a", "b"))
     assert not commands
     assert waiting(THREE, state) == "waiting for 1 more device: 2 online, 3 needed"
@@ -80,7 +80,7 @@ def test_a_round_is_reduced_once_everybody_has_reported() -> None:
 
 
 @pytest.mark.parametrize("kind", [UpdateRefused, Declined])
-def test_who_is_refused_or_declines_is_not_waited_for(kind: type[UpdateRefused | Declined]) -> None:
+def test_a_round_does_not_wait_for_refused_or_declined_devices(kind: type[UpdateRefused | Declined]) -> None:
     state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"))
     _, commands = after(THREE, kind(round=1, attempt=1, device="c"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
@@ -124,7 +124,7 @@ def test_a_round_rests_longer_after_each_attempt_that_was_abandoned() -> None:
     assert rests == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_a_lost_device_that_comes_back_gets_its_assignment_again_and_counts() -> None:
+def test_a_lost_device_that_reconnects_is_assigned_again_and_counts() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), DeviceOffline(device="c"))
     assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (offline)"
     state, commands = after(THREE, stalled("c"), state=state)
@@ -154,7 +154,7 @@ def test_a_round_whose_devices_are_all_lost_closes_early() -> None:
     assert only(commands, Abandon)
 
 
-def test_who_is_silent_for_long_is_told() -> None:
+def test_the_status_names_silent_devices() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), DeviceOffline(device="c"))
     told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
     away = "c (offline, no heartbeat for 60 s)"
@@ -195,7 +195,7 @@ def test_a_declined_device_is_final_and_a_refused_one_may_try_again() -> None:
     assert rejection_reason(state, 1, 1, "b") is None
 
 
-def test_stale_and_foreign_updates_are_told_where_the_run_is() -> None:
+def test_stale_and_foreign_updates_are_rejected_with_the_runs_position() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"))
     assert rejection_reason(state, 1, 1, "a") is None
     assert rejection_reason(state, 1, 1, "z") == "device 'z' is not in the cohort of round 1, attempt 1"
@@ -234,7 +234,7 @@ def test_a_failed_reduction_abandons_the_round() -> None:
     assert (state.committed, state.attempt) == (0, 2)
 
 
-def test_a_reduction_that_a_passing_trouble_kept_is_tried_again_with_all_that_was_acknowledged() -> None:
+def test_a_reduction_that_failed_transiently_is_retried_with_all_acknowledged_updates() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     failed = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
     retry = RetryDue(round=1, attempt=1)
@@ -273,7 +273,7 @@ def test_a_run_that_is_stopped_while_its_round_is_reduced_says_what_it_waits_for
     assert (state.status, waiting(THREE, state)) == ("stopped", "")
 
 
-def test_a_run_that_is_being_stopped_does_not_wait_for_a_trouble_to_pass() -> None:
+def test_a_stopping_run_does_not_retry_a_transient_failure() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
     trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
     _, commands = after(THREE, trouble, state=state)
@@ -293,7 +293,7 @@ def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_
     ]
 
 
-def test_after_a_restart_the_open_round_goes_on() -> None:
+def test_the_open_round_resumes_after_a_restart() -> None:
     held = OpenRound(round=2, attempt=3, cohort=("a", "b", "c"), reported=frozenset("a"))
     state, commands = after(THREE, Resumed(), state=State(committed=1, attempt=3, open=held))
     assert timer(commands, DeadlinePassed) == DeadlinePassed(round=2, attempt=3)
@@ -304,13 +304,13 @@ def test_after_a_restart_the_open_round_goes_on() -> None:
     assert commands == [Reduce(round=2, attempt=3, devices=("a", "b"))]
 
 
-def test_a_run_that_starts_draws_its_cohort_from_all_who_are_there() -> None:
+def test_a_starting_run_draws_its_cohort_from_all_online_devices() -> None:
     settings = RunSettings(rounds=1, minimum_devices=2)
     _, commands = after(settings, Resumed(online=dict.fromkeys("abc", 0)))
     assert only(commands, Open) == [Open(round=1, attempt=1, cohort=("a", "b", "c"))]
 
 
-def test_after_a_restart_those_of_the_cohort_who_are_there_are_assigned_again() -> None:
+def test_the_cohorts_online_devices_are_assigned_again_after_a_restart() -> None:
     held = OpenRound(round=1, attempt=1, cohort=("a", "b", "c"), reported=frozenset("a"))
     _, commands = after(THREE, Resumed(online=dict.fromkeys("ab", 0)), state=State(open=held))
     assert only(commands, Assign) == [Assign(round=1, attempt=1, device="b")]

@@ -167,7 +167,7 @@ class Runs(Play):
         assert under_way or waiting(self.settings, self.state)
 
     def teardown(self) -> None:
-        """Once every device attends and answers, the run ends, whatever happened before."""
+        """Once every device is online and reports, the run ends, whatever happened before."""
         for device in DEVICES:
             self.attends(device)
         for _ in range(40):

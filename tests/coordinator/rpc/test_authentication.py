@@ -44,7 +44,7 @@ def test_a_token_enrols_as_often_as_it_may(fleet: Fleet) -> None:
         coordinator.enrol(fleet.tmp / "c", fleet.operator.token(), "cam-1")
 
 
-def test_an_expired_token_enrols_nobody(fleet: Fleet) -> None:
+def test_an_expired_token_is_rejected(fleet: Fleet) -> None:
     token = fleet.operator.token(valid_seconds=1e-6)
     with pytest.raises(Untrusted, match="expired"):
         coordinator.enrol(fleet.tmp / "a", token, "cam-1")
@@ -180,7 +180,7 @@ def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(
     assert fleet.operator.run("run").open_round.cohort == ["cam-2"]
 
 
-def test_a_second_attendance_ends_the_first(fleet: Fleet) -> None:
+def test_a_second_session_ends_the_first(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     fleet.start()
     first = device.attend()

@@ -62,7 +62,7 @@ def test_calls_at_once_are_bounded_for_one_and_for_all() -> None:
     assert begun(gate, "cam-1", 3) == 3
 
 
-def test_callers_who_have_gone_are_forgotten() -> None:
+def test_idle_callers_are_removed() -> None:
     clock = Clock()
     gate = RateLimiter(RateLimits(calls=10), clock)
     for number in range(100):

@@ -88,7 +88,7 @@ def test_an_update_that_is_too_old_is_told_so_and_its_device_begins_anew(fleet: 
         ask(devices[2].fleet.Decline, declined)
 
 
-def test_a_device_that_comes_back_goes_on_with_what_it_had_begun(fleet: Fleet, until: Until) -> None:
+def test_a_reconnecting_device_resumes_its_assignment(fleet: Fleet, until: Until) -> None:
     devices, attending, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
     for number in (0, 1):
         devices[number].submit(work[number], model_bytes(2.0))

@@ -71,7 +71,7 @@ def test_the_pins_of_one_that_died_do_not_count_for_ever(two: Two, monkeypatch: 
     assert first.garbage_collector.collect([ref]) == ref.size
 
 
-def test_what_names_no_blob_is_no_trouble(two: Two) -> None:
+def test_a_digest_of_no_blob_is_ignored(two: Two) -> None:
     two[0].pins.add("one", ["", "a" * 1000, "\0"])
     two[0].pins.drop("one")
 

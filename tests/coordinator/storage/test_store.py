@@ -135,7 +135,7 @@ def test_the_latest_round_that_counted_a_device_is_found(store: Store) -> None:
     assert store.latest_counted("other") == {}
 
 
-def test_all_who_were_ever_in_a_cohort_took_part(store: Store) -> None:
+def test_every_device_of_any_cohort_is_a_participant(store: Store) -> None:
     for run in ("digits", "other", "idle"):
         store.add_run(replace(RUN, run=run))
     store.open_round(FIRST, ["a", "b"])
@@ -287,7 +287,7 @@ def test_what_devices_may_still_have_begun_with_stays_whatever_the_retention(sto
     assert kept_models(store) == [4, 5, 6, 7]
 
 
-def test_who_joins_an_open_round_is_on_record_and_took_part(store: Store) -> None:
+def test_a_device_that_joins_an_open_round_is_recorded_as_a_participant(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["cam-2"])
     for _ in range(2):
@@ -410,7 +410,7 @@ def test_a_token_is_used_as_often_as_it_says_however_many_ask_at_once(store: Sto
     assert len(store.devices.devices()) == 5
 
 
-def test_a_device_that_answers_and_attends_many_times_at_once_is_one_row(store: Store) -> None:
+def test_a_device_that_reports_and_connects_concurrently_is_one_row(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
     with ThreadPoolExecutor(8) as threads:

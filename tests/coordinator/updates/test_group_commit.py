@@ -74,7 +74,7 @@ def place(state: Storage, device: str) -> Path:
     return state.spool.update_file(FIRST, device, "model")
 
 
-def test_all_that_wait_are_taken_in_one_transaction(state: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_pending_updates_are_committed_in_one_transaction(state: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     real = DeviceReports.record_all
 
@@ -98,7 +98,7 @@ def test_all_that_wait_are_taken_in_one_transaction(state: Storage, monkeypatch:
     assert all(place(state, device).read_bytes() == b"one" for device in DEVICES)
 
 
-def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(state: Storage) -> None:
+def test_an_asynchronous_run_commits_one_update_at_a_time_and_rechecks_before_the_next(state: Storage) -> None:
     wanted = set(DEVICES[:2])
 
     def reject(attempt: AttemptId, device: str) -> WrongState | None:
@@ -120,7 +120,7 @@ def test_an_asynchronous_run_takes_one_at_a_time_and_looks_anew_before_the_next(
     assert [report.device for report in state.store.reports.of_attempt(FIRST)] == DEVICES[:1]
 
 
-def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: Storage) -> None:
+def test_an_error_of_one_update_is_reported_for_that_one_only(state: Storage) -> None:
     async def scenario() -> None:
         waiting = group_commit(state)
         waiting.add(pending(state, "cam-0"))
@@ -152,7 +152,7 @@ def test_what_is_wrong_with_one_update_is_told_of_that_one_alone(state: Storage)
 
 
 @pytest.mark.parametrize(("place_", "name"), [(DeviceReports, "record_all"), (Spool, "sync")])
-def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again(
+def test_a_failed_transaction_issues_no_receipt_and_all_updates_may_be_sent_again(
     state: Storage, monkeypatch: pytest.MonkeyPatch, place_: type[object], name: str
 ) -> None:
     def fail(*_: object) -> None:
@@ -177,7 +177,7 @@ def test_where_the_transaction_fails_nobody_has_a_receipt_and_all_may_come_again
     assert [report.device for report in state.store.reports.of_attempt(FIRST)] == DEVICES
 
 
-def test_two_updates_of_one_device_are_not_taken_together_and_the_first_stands(state: Storage) -> None:
+def test_two_updates_of_one_device_are_not_committed_together_and_the_first_counts(state: Storage) -> None:
     async def scenario() -> None:
         waiting = group_commit(state)
         first, second, other = pending(state, "cam-0"), pending(state, "cam-0", b"two"), pending(state, "cam-1")

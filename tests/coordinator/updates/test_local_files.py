@@ -167,7 +167,7 @@ def test_a_coordinator_that_was_restarted_knows_when_each_device_counted_last(tm
     assert [told[3, name] for name in NAMES] == [second, second, first]
 
 
-def test_files_are_taken_once_and_stay_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_linked_once_and_remain_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(source: Path, place: Path) -> None:
         raise OSError("links are not supported")
 
@@ -204,7 +204,7 @@ def test_files_are_taken_once_and_stay_their_owners(tmp_path: Path, monkeypatch:
     play(scenario())
 
 
-def test_what_is_handed_in_is_checked_as_if_it_had_been_sent(tmp_path: Path) -> None:
+def test_local_files_are_checked_like_sent_ones(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:
             await started(coordinator, make_bundle(**SCAFFOLD))

@@ -292,9 +292,7 @@ def test_an_upload_ends_with_its_round(fleet: Fleet) -> None:
     assert not held(fleet), "the slot is free"
 
 
-def test_a_run_in_trouble_does_not_hold_up_the_updates_of_another(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_run_does_not_delay_the_updates_of_another(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     tried, solved, abandon = threading.Event(), threading.Event(), Store.abandon_round
 
     def full(self: Store, attempt: AttemptId, reason: str) -> None:

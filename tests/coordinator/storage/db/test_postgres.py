@@ -169,7 +169,7 @@ def test_another_url_is_refused_without_the_password(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_a_connection_that_broke_is_told_from_other_trouble_and_made_again(url: str) -> None:
+def test_a_broken_connection_is_distinguished_from_other_errors_and_reopened(url: str) -> None:
     store = open_store(url, used_before=False)
     with store._transactions.read() as connection:
         ours = connection.execute(sql.select(sql.func.pg_backend_pid())).scalar_one()

@@ -43,7 +43,7 @@ def test_any_other_schema_is_refused_with_both_versions(tmp_path: Path, version:
         assert list(connection.iterdump()) == before
 
 
-def test_a_full_database_is_told_from_other_trouble(tmp_path: Path) -> None:
+def test_a_full_database_is_distinguished_from_other_errors(tmp_path: Path) -> None:
     engine = sql.create_engine(f"sqlite:///{tmp_path / 'full.db'}")
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE t (content TEXT)")
