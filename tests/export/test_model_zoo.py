@@ -105,7 +105,7 @@ def test_state_that_cannot_be_exchanged_is_rejected_by_name() -> None:
         tensor_specs(network)
     network = build_network("mlp", FEATURES, 2)
     network.output_layer.register_parameter("again", network.get_parameter("encoder.0.bias"))
-    with pytest.raises(InvalidInput, match=r"tensor 'output_layer\.again' of the model is 'encoder\.0\.bias' as well"):
+    with pytest.raises(InvalidInput, match=r"tensor 'output_layer\.again' of the model is also 'encoder\.0\.bias'"):
         tensor_specs(network)
 
 

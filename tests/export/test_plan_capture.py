@@ -127,7 +127,7 @@ class FromTheHost(torch.nn.Module):
 def test_these_tests_detect_synchronisation_and_host_tensors(
     resnet: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{__name__}.new_augmentation", lambda name, sample: {"w": Waits, "h": FromTheHost}[name]())
+    monkeypatch.setattr(f"{__name__}.build_augmentation", lambda name, sample: {"w": Waits, "h": FromTheHost}[name]())
     with pytest.raises(TrainingFailed, match="could not take a step"):
         strangers_in_a_step(plan_on_meta(resnet, "fedavg", "w", tmp_path, 0.0))
     assert strangers_in_a_step(plan_on_meta(resnet, "fedavg", "h", tmp_path, 0.0)) != []
