@@ -281,7 +281,11 @@ def test_an_error_that_is_not_ours_tells_nothing() -> None:
     assert metadata == ()
 
 
-@pytest.mark.parametrize("kind", errors.MoonfedError.__subclasses__())
+# Parts may define errors of their own, which they translate themselves.
+KINDS = [kind for kind in errors.MoonfedError.__subclasses__() if kind.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_error_has_a_status(kind: type[errors.MoonfedError]) -> None:
     assert to_status(kind("x"))[0] not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
