@@ -33,9 +33,9 @@ def measure_encodings(values: int = VALUES) -> Tables:
             base = files["begun"] if encoding.lossy else None
             feedback = {"error": files["zero"], "new_error": files["error"]} if encoding.lossy else {}
             started = time.perf_counter()
-            encode_model(files["trained"], files["encoded"], specs, encoding, begun_with=base, **feedback)
+            encode_model(files["trained"], files["encoded"], specs, encoding, initial_model=base, **feedback)
             encoded = time.perf_counter()
-            decode_model(files["encoded"], files["decoded"], specs, encoding, begun_with=base)
+            decode_model(files["encoded"], files["decoded"], specs, encoding, initial_model=base)
             decoded = time.perf_counter()
             ratio = files["encoded"].stat().st_size / files["begun"].stat().st_size
             yield [

@@ -21,7 +21,7 @@ class AttemptId:
 
     run: str
     round: int  # from 1
-    attempt: int  # from 1; an abandoned round is attempted again under its number
+    attempt: int  # from 1; an abandoned round is retried under its number
 
     def __str__(self) -> str:
         return f"round {self.round}, attempt {self.attempt} of run {self.run!r}"

@@ -16,7 +16,7 @@ from moonfed.version import RELEASE
 if TYPE_CHECKING:  # a device's long-lived process uses the exit codes without it
     import typer
 
-# argparse and typer use 2 for a wrong command line; a wrong value is the same kind of mistake.
+# argparse and typer exit with 2 for a wrong command line; a wrong value is the same kind of mistake.
 _EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
     (errors.InvalidInput, 2),
     (errors.NotFound, 3),

@@ -10,7 +10,7 @@ import zstandard
 from moonfed.errors import InvalidInput
 
 PIECE = 1 << 18  # bytes at once
-WINDOW = 1 << 23  # bytes that a stream may make its reader remember
+WINDOW = 1 << 23  # the largest window that a stream may ask its reader for, in bytes
 
 
 def compress(source: Path, target: Path) -> None:
@@ -23,7 +23,7 @@ def compress(source: Path, target: Path) -> None:
 def decompress(source: Path, target: Path, limit: int) -> None:
     """Write the copy that `compress` was given.
 
-    Raises InvalidInput for what is no such stream, and as soon as there would be more than `limit` bytes.
+    Raises InvalidInput if the file is not a Zstandard stream, or as soon as it exceeds `limit` bytes.
     """
     with ExitStack() as stack:
         compressed, writing = stack.enter_context(source.open("rb")), stack.enter_context(target.open("wb"))
@@ -39,7 +39,7 @@ def _next(reader: zstandard.ZstdDecompressionReader) -> bytes:
     try:
         return bytes(reader.read(PIECE))
     except zstandard.ZstdError as error:
-        raise InvalidInput(f"the file is not compressed by Zstandard as it should be: {error}") from error
+        raise InvalidInput(f"the file is not a valid Zstandard stream: {error}") from error
 
 
 def largest_compressed(size: int) -> int:

@@ -19,9 +19,9 @@ from moonfed.proxy import open_tunnel, proxy_between
 from moonfed.transport import parse_address
 
 PROBE_SECONDS = 5.0
-SECOND_LOOK_SECONDS = 1.0
+RECHECK_SECONDS = 1.0
 NOT_YET_VALID = 9  # what OpenSSL calls it: X509_V_ERR_CERT_NOT_YET_VALID
-JOIN_TOKEN = "join token"  # noqa: S105 - what a caller without a certificate claims to belong to
+JOIN_TOKEN = "join token"  # noqa: S105 - the credential of a caller without a certificate
 
 T = TypeVar("T")
 
@@ -36,15 +36,15 @@ def explain_unavailable(address: str, identity: Identity | None, proxy: str = ""
 
 
 def explain_enrolment_unavailable(address: str, ca: bytes, proxy: str = "") -> MoonfedError:
-    """Explain it for a caller without a certificate, with its join token's authority (PEM)."""
+    """Explain why an enrolment call failed with UNAVAILABLE; `ca`: the join token's authority (PEM)."""
     return _explain(address, ssl.create_default_context(cadata=ca.decode()), None, proxy)
 
 
 def _explain(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:
-    reason = _look(address, context, identity, proxy)
+    reason = _diagnose(address, context, identity, proxy)
     if isinstance(reason, Untrusted):  # a coordinator that is shutting down looks the same: check again
-        time.sleep(SECOND_LOOK_SECONDS)
-        reason = _look(address, context, identity, proxy)
+        time.sleep(RECHECK_SECONDS)
+        reason = _diagnose(address, context, identity, proxy)
     return reason
 
 
@@ -60,7 +60,7 @@ def _connect(address: str, proxy: str) -> socket.socket:
         raise Unavailable(f"the coordinator at {address} cannot be reached: {error.strerror or error}") from error
 
 
-def _look(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:
+def _diagnose(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:
     host, _ = parse_address(address)
     try:
         raw = _connect(address, proxy)
@@ -126,7 +126,7 @@ def _exchange(raw: socket.socket, arrived: ssl.MemoryBIO, departing: ssl.MemoryB
 def _after_handshake(address: str, identity: Identity | None, *, silent: bool) -> MoonfedError:
     """Interpret silence after the handshake: the server rejects the certificate, or the connection broke just then.
 
-    gRPC refuses without a word, so only a reason that can be found here is proof enough to give up for good.
+    gRPC rejects without a reason, so give up for good only if the reason can be established here.
     """
     if not silent:
         return Unavailable(f"the coordinator at {address} is reachable but did not answer the call")
@@ -136,7 +136,7 @@ def _after_handshake(address: str, identity: Identity | None, *, silent: bool) -
         return Untrusted(f"the coordinator at {address} refused this certificate: {refusal}")
     return Unavailable(
         f"the coordinator at {address} broke off after the handshake; "
-        "if that goes on, compare this machine's clock with the coordinator's"
+        "if that persists, compare this machine's clock with the coordinator's"
     )
 
 

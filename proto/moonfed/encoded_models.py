@@ -1,7 +1,7 @@
-"""Model files in an encoding, from and to float32 model files, slice by slice: memory grows with no model.
+"""Encodes and decodes model files slice by slice, in constant memory.
 
-The same input gives the same bytes, and an encoded file's decoded values are the same on every machine. What is decoded
-may come from anybody: it is held to the manifest's tensors and to the size that follows from them.
+Encoding is deterministic, and a file decodes to the same values on every machine. Input is untrusted: it must match the
+manifest's tensors, and the size that follows from them.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def encode_model(
     specs: Sequence[TensorSpec],
     encoding: Encoding,
     *,
-    begun_with: Path | None = None,
+    initial_model: Path | None = None,
     error: Path | None = None,
     new_error: Path | None = None,
 ) -> None:
     """Write a checked model, with these tensors, in an encoding.
 
-    `begun_with`: a model; what is encoded of the parameters is their change from it. `error`: a file of the parameters,
-    added to that; `new_error` is written likewise, with what the encoding lost of the sum (error feedback: Seide et al.
-    2014; Karimireddy et al. 2019). Raises InvalidInput, naming the tensor, for a sum that float32 cannot hold.
+    `initial_model`: encode the parameters' change from this model. `error`: a file of the parameters' previous encoding
+    error, added to the change; `new_error`: where to write the new one (error feedback: Seide et al. 2014; Karimireddy
+    et al. 2019). Raises InvalidInput, naming the tensor, for a sum that float32 cannot hold.
     """
     parameters = [spec for spec in specs if spec.kind == "parameter"]
-    with _to_be_compressed(target, encoding) as plain, ExitStack() as stack:
+    with _compressing(target, encoding) as plain, ExitStack() as stack:
         encoded = _EncodedFile(_create(stack, plain, encoded_specs(specs, encoding)), specs, encoding)
-        trained, before = _reader(stack, model, specs), _reader(stack, begun_with, specs)
+        trained, before = _reader(stack, model, specs), _reader(stack, initial_model, specs)
         kept = _reader(stack, error, parameters)
         left = _create(stack, new_error, parameters) if new_error else None
         for spec, start, count in _pieces(specs):
@@ -67,18 +67,18 @@ def encode_model(
 
 
 def decode_model(
-    source: Path, target: Path, specs: Sequence[TensorSpec], encoding: Encoding, *, begun_with: Path | None = None
+    source: Path, target: Path, specs: Sequence[TensorSpec], encoding: Encoding, *, initial_model: Path | None = None
 ) -> None:
-    """Write the float32 model that an encoded file stands for; `begun_with`: what its parameters are changes from.
+    """Write the float32 model that an encoded file stands for; `initial_model`: what its parameters are changes from.
 
-    Raises SchemaMismatch, naming the tensor, or InvalidInput for a file that is no such model. Values that are not
-    finite are left to whoever checks the model.
+    Raises SchemaMismatch, naming the tensor, or InvalidInput for a malformed file. The caller checks that
+    the values are finite.
     """
     with _decompressed(source, target, specs, encoding) as plain, ExitStack() as stack:
         file = stack.enter_context(plain.open("rb"))
         file.seek(check_layout(plain, encoded_specs(specs, encoding)))
         encoded = _EncodedFile(file, specs, encoding)
-        before, writing = _reader(stack, begun_with, specs), _create(stack, target, specs)
+        before, writing = _reader(stack, initial_model, specs), _create(stack, target, specs)
         for spec, first, count in _pieces(specs):
             values, base = encoded.read(spec, first, count), before(count)
             with np.errstate(over="ignore", invalid="ignore"):
@@ -111,7 +111,7 @@ class _EncodedFile:
         self._offsets = {spec.name: offset for spec, offset in zip(encoded, offsets, strict=False)}
 
     def write(self, spec: TensorSpec, start: int, values: Floats) -> Floats:
-        """Encode values, from the tensor's `start` on; the values that they will be decoded to."""
+        """Encode values from the tensor's `start` on; return the values that they decode to."""
         number_format, parts = self._layout.of(spec)
         numbers = number_format.encode(values)
         for part, content in zip(parts, numbers, strict=True):
@@ -120,7 +120,7 @@ class _EncodedFile:
         return number_format.decode(numbers)
 
     def read(self, spec: TensorSpec, start: int, count: int) -> Floats:
-        """Decode `count` values, from the tensor's `start` on; SchemaMismatch for senseless content."""
+        """Decode `count` values, from the tensor's `start` on; SchemaMismatch for invalid content."""
         number_format, parts = self._layout.of(spec)
         numbers = []
         for part in parts:
@@ -191,12 +191,12 @@ def _largest_plain(specs: Sequence[TensorSpec], encoding: Encoding) -> int:
 
 
 @contextmanager
-def _to_be_compressed(target: Path, encoding: Encoding) -> Iterator[Path]:
+def _compressing(target: Path, encoding: Encoding) -> Iterator[Path]:
     """Open the file to write; its content becomes `target`, compressed if the encoding says so."""
     if not encoding.compressed:
         yield target
         return
-    with _beside(target) as plain:
+    with _temporary(target) as plain:
         yield plain
         compress(plain, target)
 
@@ -207,13 +207,13 @@ def _decompressed(source: Path, target: Path, specs: Sequence[TensorSpec], encod
     if not encoding.compressed:
         yield source
         return
-    with _beside(target) as plain:
+    with _temporary(target) as plain:
         decompress(source, plain, _largest_plain(specs, encoding))
         yield plain
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def _temporary(path: Path) -> Iterator[Path]:
     """Name a temporary file next to a path."""
     plain = path.with_name(f"{path.name}.plain")
     try:

@@ -1,6 +1,6 @@
 """The tree of moonfed's errors.
 
-MoonfedError                 something moonfed can explain in one sentence
+MoonfedError                 any error that moonfed can explain in one sentence
 ├── InvalidInput             a setting, an argument or a message is not allowed; names the field, the value, the allowed
 │   └── SchemaMismatch       tensors do not match what the manifest says; names the tensor
 ├── NotFound                 no such run, device, model or file
@@ -87,7 +87,7 @@ class Overloaded(Unavailable):
     """The other side is overloaded, or this caller exceeds its rate; a retry may succeed."""
 
 
-def told_by_a_process(name: str, sentence: str) -> MoonfedError:
+def error_from_process(name: str, sentence: str) -> MoonfedError:
     """Rebuild an error that one of our processes reported to another; TrainingFailed for an unknown name."""
     found = globals().get(name)
     kind = found if isinstance(found, type) and issubclass(found, MoonfedError) else TrainingFailed

@@ -12,7 +12,7 @@ from moonfed.errors import NotFound
 
 
 def require_file(name: str, path: Path) -> None:
-    """Raise NotFound, by the name of the option or field, unless the file that it names is there."""
+    """Raise NotFound, naming the option or field, unless the file exists."""
     if not path.is_file():
         raise NotFound(f"{name} is {str(path)!r}; there is no such file")
 
@@ -54,7 +54,7 @@ def sync_file(path: Path) -> None:
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Yield an empty directory beside `path`; on success its files are fsynced and it takes the name `path`.
+    """Yield an empty directory next to `path`; on success its files are fsynced and it takes the name `path`.
 
     An existing `path` is replaced. If the body raises, nothing is left behind.
     """

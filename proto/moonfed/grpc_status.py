@@ -44,11 +44,11 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[s
     """Return the status code, details and trailing metadata for an error."""
     for kind in type(error).__mro__:
         if kind in _CODES:
-            return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__), *_particulars(error))
+            return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__), *_metadata(error))
     return grpc.StatusCode.INTERNAL, "internal error; the coordinator's log has the details", ()
 
 
-def _particulars(error: BaseException) -> tuple[tuple[str, str], ...]:
+def _metadata(error: BaseException) -> tuple[tuple[str, str], ...]:
     """Return an error's trailing metadata."""
     return ((RETRY_AFTER_KEY, f"{error.retry_after_seconds:.3f}"),) if isinstance(error, errors.TooLate) else ()
 
@@ -78,9 +78,9 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
 
 def _retry_after_seconds(call: grpc.Call) -> float:
     """Read the retry delay from trailing metadata; 0 for anything invalid."""
-    told = next((str(value) for key, value in call.trailing_metadata() or () if key == RETRY_AFTER_KEY), "")
+    text = next((str(value) for key, value in call.trailing_metadata() or () if key == RETRY_AFTER_KEY), "")
     try:
-        seconds = float(told)
+        seconds = float(text)
     except ValueError:
         return 0.0
     return seconds if 0 <= seconds < math.inf else 0.0

@@ -59,7 +59,7 @@ class Identity:
 
     @property
     def refusal(self) -> str | None:
-        """Why no coordinator of this very authority would accept the certificate, as far as one can tell from here."""
+        """Reason why a coordinator with this authority would reject the certificate, if one can be found locally."""
         held, authority = (x509.load_pem_x509_certificate(content) for content in (self.certificate, self.ca))
         try:
             held.verify_directly_issued_by(authority)
@@ -141,5 +141,5 @@ def subject_of(certificate: bytes) -> tuple[Role, str]:
     roles = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names or not roles or roles[0].value not in ("device", "operator"):
-        raise Untrusted("the certificate names no device and no operator of this coordinator")
+        raise Untrusted("the certificate names neither a device nor an operator of this coordinator")
     return ("device" if roles[0].value == "device" else "operator"), str(names[0].value)

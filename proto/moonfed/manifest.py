@@ -29,7 +29,7 @@ GRAPH_FILE = "model.onnx"
 WEIGHTS_FILE = "initial.safetensors"
 FILES = (PLAN_FILE, GRAPH_FILE, WEIGHTS_FILE)
 
-# What is exchanged or stored besides the model, by role. Devices treat roles as opaque.
+# Files exchanged or stored besides the model, by role. Devices treat roles as opaque.
 MODEL = "model"  # down and up: the weights
 VARIATE = "variate"  # down: SCAFFOLD's c
 VARIATE_CHANGE = "variate_change"  # up: c_i⁺ − c_i
@@ -96,14 +96,14 @@ class Manifest:
     files: Mapping[str, BlobRef]
     format: str = FORMAT
     server_rule: Selection = DEFAULT_RULE  # for the coordinator: `moonfed.server_rules`
-    prototype_devices: int = 0  # devices whose class means form a prototype, drawn anew each round; 0: all
+    prototype_devices: int = 0  # devices whose class means form a prototype, drawn for each round; 0: all
     schedules: Mapping[str, Schedule] = field(
         default_factory=dict
     )  # of hyperparameters that change from round to round
     downlink: Roles = field(default_factory=dict)  # global state that a round starts from, besides the model
     uplink: Roles = field(default_factory=dict)  # what an update contains besides the model
     device_state: Roles = field(default_factory=dict)  # what a device keeps of a round in which it was counted
-    augmentation: str = "none"  # its name, for people; what it does is in the plan
+    augmentation: str = "none"  # its name, for people; the plan implements it
 
     def __post_init__(self) -> None:
         require(self.format == FORMAT, "format", self.format, repr(FORMAT))

@@ -16,22 +16,24 @@ from moonfed.identity import Identity, load_identity
 if TYPE_CHECKING:
     import grpc
 
-DEFAULT_STATE = Path("moonfed-coordinator")  # of a coordinator that was started here
+DEFAULT_STATE = Path("moonfed-coordinator")  # of a coordinator started in this directory
 DEFAULT_IDENTITY = DEFAULT_STATE / "operator"
 DEFAULT_ADDRESS = "127.0.0.1:7443"
 
 IdentityOption = Annotated[
     Path,
     typer.Option(
-        envvar="MOONFED_IDENTITY", metavar="DIR", help="The operator's identity directory, as `serve` makes it."
+        envvar="MOONFED_IDENTITY", metavar="DIR", help="The operator's identity directory, created by `serve`."
     ),
 ]
-InsecureOption = Annotated[bool, typer.Option("--insecure", help="Plaintext, to a coordinator on this machine.")]
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure", help="Connect without TLS; only to a coordinator on this machine.")
+]
 CoordinatorOption = Annotated[
     str | None,
-    typer.Option("--coordinator", metavar="HOST:PORT", help="Where it listens; else the identity's own address."),
+    typer.Option("--coordinator", metavar="HOST:PORT", help="The coordinator's address. Default: the identity's."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,10 @@ class Connection:
 def open_connection(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Connection]:
     """Return a connection with an operator's identity, or in plaintext to this machine.
 
-    Raises InvalidInput for an address that is none, NotFound if there is no identity, Untrusted if its certificate has
+    Raises InvalidInput for a malformed address, NotFound if there is no identity, Untrusted if its certificate has
     expired.
     """
-    # With gRPC, which is as quiet as run_program tells it only if it is imported later.
+    # Imports gRPC, which reads the verbosity that run_program sets when it is first imported.
     from moonfed import transport
     from moonfed.connection_diagnosis import explain_unavailable
 
@@ -68,5 +70,5 @@ def _operator(identity: Path) -> Identity:
     try:
         return load_identity(identity)
     except NotFound as error:
-        advice = "`moonfed-coordinator serve` makes one; name it with --identity or MOONFED_IDENTITY"
+        advice = "`moonfed-coordinator serve` creates one; name it with --identity or MOONFED_IDENTITY"
         raise NotFound(f"{error}; {advice}") from error

@@ -1,6 +1,6 @@
 """The plan interface, torchscript/3: the calls that a device makes to a compiled plan (docs/plan-interface.md).
 
-`Plan` is free of TorchScript's own types, so that another compiled format can stand beside it.
+`Plan` is free of TorchScript's own types, so that other compiled formats can implement it.
 Legend: B samples, D width of a representation, C classes, k previous models, R random draws per sample.
 """
 
@@ -37,7 +37,7 @@ METHODS = (
 )
 PRECISIONS = ("float32", "bfloat16", "float16")
 CONTIGUOUS, CHANNELS_LAST = MEMORY_FORMATS = ("contiguous", "channels-last")
-# Lower than torch.amp.GradScaler's 2**16, which costs its first steps: a scale starts anew in every round.
+# Lower than torch.amp.GradScaler's 2**16, which costs its first steps: the scale is reset in every round.
 LOSS_SCALE = 2.0**12
 Tensors = Sequence[torch.Tensor]
 _RAISED = re.compile(r"[\w.]+(?:Error|Exception): (.+)")  # TorchScript's last line for an exception
@@ -188,7 +188,7 @@ class TorchScriptPlan:
 
     def metrics(self) -> dict[str, float]:
         """See `Plan`."""
-        with _executing("tell its metrics"):
+        with _executing("report its metrics"):
             return dict(self._module.metrics())
 
     def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -238,7 +238,7 @@ def load_plan(
 
 
 def allocate(module: torch.nn.Module, memory_format: str = CONTIGUOUS) -> None:
-    """Give every parameter and buffer memory of its own, in place of the expanded zeros that the archive holds.
+    """Allocate every parameter and buffer, replacing the expanded zeros in the archive.
 
     The tensors stay the same objects, because the script's own lists refer to them. Those with four dimensions are the
     weights of convolutions: they are what a memory format is about, and what activations then follow.
@@ -262,8 +262,8 @@ def quiet_torchscript() -> Iterator[None]:
 def _executing(action: str) -> Iterator[None]:
     """Run the script unoptimised; a failure inside raises TrainingFailed.
 
-    Optimised, a script is rewritten after its first calls, and then rounds differently: the same round would end
-    elsewhere in a process that has just started. It would be no faster, either.
+    The optimiser rewrites a script after its first calls, which changes rounding: the same round would differ in a
+    process that has just started. It would be no faster, either.
     """
     try:
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]

@@ -46,8 +46,8 @@ def parse_proxy(url: str) -> Proxy:
     return found
 
 
-def insist_on_proxy() -> dict[str, str]:
-    """Return variables that keep `no_proxy` from overriding an explicitly given proxy."""
+def ignore_proxy_exceptions() -> dict[str, str]:
+    """Return environment variables with which `no_proxy` does not override an explicit proxy."""
     return {EXCEPTIONS[0]: ""}
 
 
@@ -119,8 +119,8 @@ def _connect(connection: socket.socket, proxy: Proxy, address: str) -> int:
 
 def _refusal(proxy: Proxy, address: str, status: int) -> str:
     if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
-        what = "does not accept this password" if proxy.credentials else "asks for a password"
+        what = "rejects this password" if proxy.credentials else "requires a password"
         return f"the proxy at {proxy} {what} (407); give it as http://USER:PASSWORD@HOST:PORT"
     if status == 0:
         return f"the server at {proxy} does not answer as an HTTP proxy does"
-    return f"the proxy at {proxy} does not connect to {address}: it answers with status {status}"
+    return f"the proxy at {proxy} refuses to connect to {address}: status {status}"

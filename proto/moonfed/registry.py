@@ -24,7 +24,7 @@ OURSELVES = "moonfed itself"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """An entry chosen by name, with settings; what it means is left to whoever has the registry's packages."""
+    """An entry chosen by name, with settings; its meaning is up to the registry."""
 
     name: str
     settings: Mapping[str, Value] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
 
 def find_problem(name: str, entry: object, base: type[Any]) -> str:
-    """Return the reason why an object is no entry of that name, to follow its own name; empty if it is one."""
+    """Return the reason why an object cannot be that entry, to follow its name in a sentence; empty if it can."""
     if not NAME.fullmatch(name):
         return "must be registered under lower-case letters, digits, - and _"
     if not (isinstance(entry, type) and issubclass(entry, base)):

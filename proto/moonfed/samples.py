@@ -56,8 +56,7 @@ def check_samples(inputs: object, labels: object, spec: InputSpec, classes: Sequ
 def check_inputs(inputs: object, spec: InputSpec, where: str) -> Inputs:
     """Convert a user's array to contiguous inputs, with the same errors.
 
-    Features of another floating-point type are converted, since nobody stores them as float32 by nature; pixels must be
-    uint8, since nobody can know what others would mean.
+    Features of other floating-point types are converted; pixels must be uint8, since the range of others is ambiguous.
     """
     raw = np.asarray(inputs)
     if spec.kind == "features" and raw.dtype.kind == "f":
@@ -66,8 +65,8 @@ def check_inputs(inputs: object, spec: InputSpec, where: str) -> Inputs:
     if raw.dtype != np.dtype(spec.dtype):
         raise InvalidInput(f"inputs of {where} have dtype {raw.dtype}; the bundle takes {spec.dtype}")
     if raw.shape[1:] != spec.shape or raw.ndim == 0:
-        wanted = ", ".join(["N", *map(str, spec.shape)])
-        raise InvalidInput(f"inputs of {where} have shape {list(raw.shape)}; the bundle takes [{wanted}]")
+        expected = ", ".join(["N", *map(str, spec.shape)])
+        raise InvalidInput(f"inputs of {where} have shape {list(raw.shape)}; the bundle takes [{expected}]")
     if raw.dtype.kind == "f" and not np.isfinite(raw).all():
         raise InvalidInput(f"inputs of {where} hold NaN or infinite values; all must be finite")
     return np.require(raw, requirements=["C", "W"])

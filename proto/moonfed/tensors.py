@@ -1,6 +1,6 @@
 """Models as flat buffers with names: reading, checking and writing safetensors without any framework.
 
-A safetensors file is an 8-byte little-endian header length, a JSON header and one buffer. moonfed keeps the tensors
+A safetensors file is an 8-byte little-endian header length, a JSON header and one buffer. moonfed requires the tensors
 ordered by name and without gaps, as the safetensors library writes float32 models, so a model is one vector and
 aggregation is arithmetic on it.
 Format: https://huggingface.co/docs/safetensors
@@ -75,9 +75,9 @@ def check_layout(path: Path, specs: Sequence[TensorSpec]) -> int:
     """
     found, start = _read_header(path, len(header_bytes(specs)) + HEADER_ALLOWANCE)
     _check(specs, found)
-    size, wanted = path.stat().st_size, start + sum(spec.bytes for spec in specs)
-    if size != wanted:
-        raise SchemaMismatch(f"the file has {size} bytes; its header asks for {wanted}")
+    size, expected = path.stat().st_size, start + sum(spec.bytes for spec in specs)
+    if size != expected:
+        raise SchemaMismatch(f"the file has {size} bytes; its header specifies {expected}")
     return start
 
 
@@ -138,6 +138,6 @@ def _check(specs: Sequence[TensorSpec], found: list[tuple[str, object]]) -> None
         end = offset + spec.bytes
         if fields.get("data_offsets") != [offset, end]:
             raise SchemaMismatch(
-                f"tensor {spec.name!r} lies at bytes {fields.get('data_offsets')!r}; [{offset}, {end}] is its place"
+                f"tensor {spec.name!r} is at bytes {fields.get('data_offsets')!r}; it must be at [{offset}, {end}]"
             )
         offset = end

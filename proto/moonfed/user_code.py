@@ -23,22 +23,22 @@ def load_callable(field: str, text: str) -> Callable[..., object]:
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing runs user code, which may raise anything
-        raise InvalidInput(f"{field} is {text!r}, which cannot be imported: {_told(error)}") from error
+        raise InvalidInput(f"{field} is {text!r}, which cannot be imported: {_describe(error)}") from error
     if not callable(found):
         raise InvalidInput(f"{field} is {text!r}, a {type(found).__name__}; it must be callable")
     return found  # type: ignore[no-any-return]
 
 
-def call_theirs(field: str, text: str, function: Callable[..., object], *arguments: object) -> object:
+def call_user_function(field: str, text: str, function: Callable[..., object], *arguments: object) -> object:
     """Call the user's function; InvalidInput says what it raised, and where."""
     try:
         return function(*arguments)
     except Exception as error:  # only the user can fix it
-        raise InvalidInput(f"{field} is {text!r}, which raised {_told(error)}") from error
+        raise InvalidInput(f"{field} is {text!r}, which raised {_describe(error)}") from error
 
 
-def _told(error: Exception) -> str:
-    """Add the place in the user's own code to an error that comes from there."""
+def _describe(error: Exception) -> str:
+    """Describe an error, with its location in the user's code if it comes from there."""
     frames = traceback.extract_tb(error.__traceback__)
     machinery = (__file__, importlib.__file__)
     theirs = [frame for frame in frames if frame.filename not in machinery and not frame.filename.startswith("<")]

@@ -17,7 +17,7 @@ import pytest
 from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.edge_client.agent.connection import FleetConnection
-from moonfed.edge_client.agent.enrolment import keep_identity, read_identity
+from moonfed.edge_client.agent.enrolment import read_identity, store_identity
 from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.edge_client.worker.messages import Job
 from moonfed.export.methods import METHODS
@@ -161,7 +161,7 @@ class Device:
         key, certificate = self.coordinator.authority.issue("cam-1", "device", **ages)
         ca = (authority or self.coordinator.authority).pem
         self.coordinator.keys["cam-1"] = certified_key(certificate)
-        keep_identity(self.state, address=self.coordinator.address, ca=ca, certificate=certificate, key=key)
+        store_identity(self.state, address=self.coordinator.address, ca=ca, certificate=certificate, key=key)
 
     def start(self, data: str | Path, *options: str) -> None:
         if not (self.state / "identity").exists():
@@ -220,7 +220,7 @@ def device(tmp_path: Path, coordinator: Coordinator) -> Iterator[Device]:
 
 @pytest.fixture
 def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
-    """Makes jobs for the child; its files are there."""
+    """Makes jobs for the worker; its files are there."""
     return job_maker(bundle, BlobDirectory(tmp_path / "blobs"))
 
 

@@ -37,17 +37,17 @@ def test_the_parent_is_light() -> None:
     assert not found & {"torch", "numpy", "typer", "PIL", *OTHER_PARTS}
 
 
-def test_the_child_imports_no_other_room() -> None:
+def test_the_worker_imports_no_other_part() -> None:
     found = packages_after(CHILD)
     assert {"moonfed.edge_client", "torch", "numpy"} <= found
     assert not found & {"grpc", "typer", *OTHER_PARTS}
 
 
-def test_the_child_starts_without_torch() -> None:
+def test_the_worker_starts_without_torch() -> None:
     assert "torch" not in packages_after("moonfed.edge_client.worker.main")
 
 
-def test_a_device_that_has_trained_has_imported_no_other_room_and_its_parent_nothing_heavy(
+def test_a_device_that_has_trained_has_imported_no_other_part_and_its_agent_nothing_heavy(
     coordinator: Coordinator,
     device: Device,
     bundle: Bundle,
@@ -55,7 +55,7 @@ def test_a_device_that_has_trained_has_imported_no_other_room_and_its_parent_not
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Record sys.modules of both processes: the child's when its second round begins, the parent's when it ends."""
+    """Record sys.modules of both processes: the worker's when its second round begins, the parent's when it ends."""
     hook = tmp_path / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(
@@ -65,24 +65,24 @@ def test_a_device_that_has_trained_has_imported_no_other_room_and_its_parent_not
     )
     monkeypatch.setenv("PYTHONPATH", str(hook), prepend=os.pathsep)
     data = user_module(
-        "import sitecustomize; sitecustomize.dump(f'child-{os.getpid()}.modules')\n"
+        "import sitecustomize; sitecustomize.dump(f'worker-{os.getpid()}.modules')\n"
         "return np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3"
     )
     device.start(data)
     for number in (1, 2):
         coordinator.assign(bundle.assignment(round=number))
         coordinator.wait_for_update(number)
-    parent, child = device.processes()
+    parent, worker = device.processes()
     mapped = {Path(entry.path).name for entry in parent.memory_maps()}
     assert not any("torch" in name or "multiarray" in name for name in mapped)
-    assert any("torch" in entry.path for entry in child.memory_maps())
+    assert any("torch" in entry.path for entry in worker.memory_maps())
     device.stop()
-    for file, room in ((f"{parent.pid}.modules", {"grpc"}), (f"child-{child.pid}.modules", {"torch", "user_data"})):
+    for file, part in ((f"{parent.pid}.modules", {"grpc"}), (f"worker-{worker.pid}.modules", {"torch", "user_data"})):
         modules = (tmp_path / file).read_text().split()
         found = packages(modules)
-        assert {"sitecustomize", "moonfed.edge_client", *room} <= found
+        assert {"sitecustomize", "moonfed.edge_client", *part} <= found
         assert not found & OTHER_PARTS
-        assert file.startswith("child") or not found & {"torch", "numpy", "typer"}
+        assert file.startswith("worker") or not found & {"torch", "numpy", "typer"}
     assert "moonfed.edge_client.training.local_training" in modules
 
 
@@ -98,6 +98,6 @@ def test_a_parent_does_not_grow_with_the_rounds_and_its_thrift_is_not_its_childs
         sizes.append(device.processes()[0].memory_info().rss)
     assert sizes[-1] - sizes[1] < 1_000_000
     assert sizes[-1] < 60_000_000
-    parent, child = device.processes()
+    parent, worker = device.processes()
     assert "MALLOC_ARENA_MAX" in parent.environ()
-    assert not any("MALLOC" in name or "MOONFED" in name for name in child.environ())
+    assert not any("MALLOC" in name or "MOONFED" in name for name in worker.environ())

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from moonfed.blobs import ref_of_bytes, ref_of_file
-from moonfed.edge_client.state.finished_models import keep_finished
+from moonfed.edge_client.state.finished_models import store_finished
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
@@ -53,7 +53,7 @@ def finish(state: Path, bundle: Bundle, spec: InputSpec, run: str, seed: int) ->
     )
     (sources / "plan").write_bytes(plan)
     (sources / "manifest").write_bytes(manifest.to_bytes())
-    keep_finished(
+    store_finished(
         *(state / "finished", run, 7),
         manifest=ref_of_bytes(manifest.to_bytes()),
         model=ref_of_file(model),
@@ -139,7 +139,7 @@ def test_the_newest_model_answers_unless_a_run_is_named(tmp_path: Path, bundle: 
         (["samples.npz", "--device", "tpu"], 2, "device is 'tpu'; it must be 'cpu' or 'cuda'"),
     ],
 )
-def test_what_cannot_be_classified_is_one_sentence(
+def test_an_input_that_cannot_be_classified_is_one_sentence(
     arguments: list[str], code: int, message: str, tmp_path: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -159,11 +159,11 @@ def test_without_a_finished_model_there_is_nothing_to_predict_with(kept: str, tm
     err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz"), code=3)[1]
     assert err == (
         f"moonfed-client: {tmp_path / 'state'} holds no finished model yet; "
-        "a device fetches it when a run of its has finished\n"
+        "a device fetches it when one of its runs has finished\n"
     )
 
 
-def test_a_state_that_is_not_there_and_one_that_is_none_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_and_an_invalid_state_directory_have_different_errors(tmp_path: Path) -> None:
     samples = write_samples(tmp_path / "samples.npz")
     gone = tmp_path / "gone"
     assert predict(gone, samples, code=3)[1] == (
@@ -171,8 +171,7 @@ def test_a_state_that_is_not_there_and_one_that_is_none_are_told_apart(tmp_path:
     )
     for wrong in (tmp_path, samples):
         assert predict(wrong, samples, code=2)[1] == (
-            f"moonfed-client: state is {str(wrong)!r}, "
-            "which is not a directory that `moonfed-client` keeps its state in\n"
+            f"moonfed-client: state is {str(wrong)!r}, which is not a state directory of `moonfed-client`\n"
         )
 
 
@@ -184,7 +183,7 @@ def test_a_damaged_newest_model_is_warned_of_and_an_older_one_answers(tmp_path: 
     facts.write_bytes(facts.read_bytes()[:20])
     out, err = predict(tmp_path / "state", samples)
     assert out.startswith("model of run first")
-    assert err == f"{facts} is damaged, so the model of run first answers\n"
+    assert err == f"{facts} is damaged; using the model of run first\n"
     assert predict(tmp_path / "state", samples, "--run", "first")[1] == ""
     err = predict(tmp_path / "state", samples, "--run", "second", code=7)[1]
     assert err == f"moonfed-client: {facts} is not what was fetched; the disk may be damaged\n"

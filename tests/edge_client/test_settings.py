@@ -42,7 +42,7 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-4GB", "4 XB", "4iB", "1e9", "0.2B", "0", "1000001TB", "9" * 400])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_rejected(text: str) -> None:
     message = r"max-memory is .*; it must be (a size such as 4GB$|at least one byte$|at most )"
     with pytest.raises(InvalidInput, match=message):
         parse_size("max-memory", text, "4GB")

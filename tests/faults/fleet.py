@@ -246,7 +246,7 @@ class LightDevice:
     def _attend(self, link: FleetConnection) -> None:
         if self._last:  # what was acknowledged before the connection broke still is, or it was lost
             link.submit(*self._last, self._wanted)
-        for reply in link.attend({}, self._samples, seconds=3600.0):
+        for reply in link.connect({}, self._samples, seconds=3600.0):
             if reply.HasField("assignment"):
                 self._take_part(link, read_assignment(reply.assignment))
 

@@ -74,7 +74,7 @@ TESTS: dict[int, list[str]] = {
         "test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_retry_advice",
         "coordinator.devices.test_liveness::"
         "test_who_comes_while_the_round_is_reduced_is_told_retry_advice_and_does_not_count",
-        "edge_client.agent.test_stopping::test_a_device_says_when_it_may_be_wanted_again",
+        "edge_client.agent.test_stopping::test_a_device_logs_when_it_may_be_needed_again",
     ],
     10: [
         "coordinator.rounds.test_synchronous::test_a_round_without_quorum_is_abandoned_and_tried_again",

@@ -102,5 +102,5 @@ def test_asynchronous_updates_travel_encoded_and_devices_keep_what_rounding_took
     rounds = federation.rounds("r")
     assert {name for entry in rounds for name in entry.counted} == {"cam-1", "cam-2"}
     for name in ("cam-1", "cam-2"):
-        assert "is lost; starting from none" not in federation.log(name)
+        assert "is lost; starting without it" not in federation.log(name)
     assert "ERROR" not in federation.log("coordinator")

@@ -33,7 +33,7 @@ def test_devices_predict_with_the_last_model_of_a_run_that_has_finished(
     federation.start_run(bundle, "digits", "--rounds", "2", "--minimum-devices", "2", "--cohort", "all")
     federation.until_finished("digits")
     for name in DEVICES[:2]:
-        federation.until_log(name, "run digits has ended; its model is kept for predictions")
+        federation.until_log(name, "run digits has ended; stored its model for predictions")
         assert not (federation.directory / name / "runs" / "digits").exists()
 
     # The run's last model, as the coordinator keeps it, evaluated here and now.
@@ -76,9 +76,9 @@ def test_a_device_that_was_away_when_its_run_ended_hears_of_it_when_it_is_back(
     federation.until("digits", lambda seen: seen.round >= 1)
     federation.kill("cam-2")
     run("moonfed-coordinator", "run", "stop", "digits", *federation.operator)
-    federation.until_log("cam-1", "run digits has ended; nothing is kept")
+    federation.until_log("cam-1", "run digits has ended; deleted its files")
     assert (federation.directory / "cam-2" / "runs" / "digits").exists()
     federation.attend("cam-2")
-    federation.until_log("cam-2", "run digits has ended; nothing is kept")
+    federation.until_log("cam-2", "run digits has ended; deleted its files")
     assert not (federation.directory / "cam-2" / "runs" / "digits").exists()
     assert not (federation.directory / "cam-2" / "finished").exists()

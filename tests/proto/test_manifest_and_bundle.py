@@ -165,7 +165,7 @@ def test_wrong_roles_schedules_and_rules_are_refused_by_field(change: dict[str, 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, MANIFEST.to_bytes() + b"\n"])
-def test_what_is_no_manifest_is_refused(content: bytes) -> None:
+def test_an_invalid_manifest_is_rejected(content: bytes) -> None:
     with pytest.raises(InvalidInput):
         Manifest.from_bytes(content)
 

@@ -11,7 +11,7 @@ import pytest
 from moonfed import proxy, transport
 from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.errors import InvalidInput, Unavailable
-from moonfed.proxy import Proxy, insist_on_proxy, open_tunnel, parse_proxy, proxy_between
+from moonfed.proxy import Proxy, ignore_proxy_exceptions, open_tunnel, parse_proxy, proxy_between
 from tests.support.http_proxy import ConnectProxy
 
 HOST = "coordinator.invalid"  # by RFC 2606 no name server knows it: only a proxy can
@@ -42,7 +42,7 @@ def test_a_proxys_url(url: str, read: Proxy) -> None:
     ["", "proxy:3128", "https://proxy:3128", "http://proxy", "http://:3128", "http://me:secret@proxy:port",
      "http://proxy:3128/path", "socks5://me:secret@proxy:1080", "me:secret@proxy:3128"],
 )  # fmt: skip
-def test_what_is_no_proxy_is_refused_without_its_password(url: str) -> None:
+def test_an_invalid_proxy_is_rejected_without_its_password(url: str) -> None:
     with pytest.raises(InvalidInput, match="it must be http://HOST:PORT") as refused:
         parse_proxy(url)
     assert "secret" not in str(refused.value)
@@ -67,12 +67,12 @@ CASES = [
     ({"https_proxy": "URL", "no_proxy": "other.invalid,10.0.0.0/8,*"}, False, True),
     ({"https_proxy": "URL", "no_proxy": HOST, "no_grpc_proxy": "example.org"}, False, True),
     ({"no_proxy": HOST}, True, False),
-    ({"no_proxy": HOST, **insist_on_proxy()}, True, True),
+    ({"no_proxy": HOST, **ignore_proxy_exceptions()}, True, True),
 ]
 
 
 @pytest.mark.parametrize(("environment", "option", "through"), CASES)
-def test_we_find_the_proxy_that_grpc_takes(
+def test_we_select_the_same_proxy_as_grpc(
     environment: dict[str, str], option: bool, through: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ConnectProxy(status=403) as server:
@@ -109,9 +109,9 @@ def test_a_tunnel_carries_bytes() -> None:
 @pytest.mark.parametrize(
     ("password", "status", "message"),
     [
-        ("other:secret", 200, r"the proxy at \S+ does not accept this password \(407\)"),
-        ("", 403, r"the proxy at \S+ does not connect to coordinator.invalid:7443: it answers with status 403"),
-        ("", 502, "it answers with status 502"),
+        ("other:secret", 200, r"the proxy at \S+ rejects this password \(407\)"),
+        ("", 403, r"the proxy at \S+ refuses to connect to coordinator.invalid:7443: status 403"),
+        ("", 502, "status 502"),
     ],
 )
 def test_a_proxy_that_refuses_is_explained(password: str, status: int, message: str) -> None:
@@ -126,7 +126,7 @@ def test_a_proxy_that_refuses_is_explained(password: str, status: int, message: 
 def test_a_proxy_that_asks_for_a_password_is_explained() -> None:
     with ConnectProxy(password="me:secret") as server:
         reason = explain_unavailable(f"{HOST}:7443", None, f"http://{server.address}")
-        asks = f"the proxy at {server.address} asks for a password (407); give it as http://USER:PASSWORD@HOST:PORT"
+        asks = f"the proxy at {server.address} requires a password (407); give it as http://USER:PASSWORD@HOST:PORT"
     assert str(reason) == asks
 
 
@@ -137,7 +137,7 @@ def test_a_proxy_that_is_not_there_is_explained() -> None:
     assert str(reason) == f"the proxy at 127.0.0.1:{port} cannot be reached: Connection refused"
 
 
-def test_what_is_no_proxy_at_all_is_explained() -> None:
+def test_a_server_that_is_not_a_proxy_is_explained() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(5)
         port = listener.getsockname()[1]

@@ -22,7 +22,7 @@ def saved(path: Path, **arrays: np.ndarray) -> Path:
     return path / "data.npz"
 
 
-def test_samples_are_read_as_the_bundle_wants_them(tmp_path: Path) -> None:
+def test_samples_are_read_in_the_bundles_form(tmp_path: Path) -> None:
     pixels = np.arange(32, dtype=np.uint8).reshape(2, 4, 4, 1)
     samples = read_npz(saved(tmp_path, inputs=pixels, labels=np.array([2, 0], np.uint8)), IMAGE, CLASSES)
     assert np.array_equal(samples.inputs, pixels)
@@ -53,7 +53,9 @@ def test_features_of_another_precision_are_converted(tmp_path: Path) -> None:
         ({"inputs": np.array([[object()]])}, "inputs of .* cannot be read"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_field(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+def test_arrays_that_do_not_fit_are_rejected_by_field(
+    tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
     both = {"inputs": GOOD, "labels": np.zeros(2, int)} if "no field" not in message else {}
     with pytest.raises(InvalidInput, match=message):
         read_npz(saved(tmp_path, **(both | arrays)), FEATURES, CLASSES)
@@ -64,7 +66,7 @@ def test_pixels_are_never_converted(tmp_path: Path) -> None:
         read_inputs(saved(tmp_path, inputs=np.zeros((2, 4, 4, 1), np.float32)), IMAGE)
 
 
-def test_what_is_no_npz_file_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_npz_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no such file"):
         read_inputs(tmp_path / "absent.npz", IMAGE)
     (tmp_path / "text.npz").write_text("no archive")

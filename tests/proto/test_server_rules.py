@@ -49,6 +49,6 @@ def test_adagrad_has_no_first_moment_by_default() -> None:
         ({"name": "fedadam", "beta2": -0.1}, "beta2 is -0.1; it must be a number from 0, below 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused(document: dict[str, Any], message: str) -> None:
+def test_an_invalid_rule_is_rejected(document: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_server_rule(document)

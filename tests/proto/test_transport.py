@@ -170,7 +170,7 @@ def test_a_good_certificate_gets_an_answer_and_unavailable_is_retried(served: Se
     assert served.fleet.reports == 3
 
 
-def test_what_is_not_idempotent_is_not_retried(served: Served) -> None:
+def test_a_call_that_is_not_idempotent_is_not_retried(served: Served) -> None:
     identity = served.identity()
     with open_channel(identity.address, identity) as channel, pytest.raises(errors.Unavailable, match="not yet"):
         call(fleet_pb2_grpc.FleetStub(channel).Report, fleet_pb2.ReportRequest())
@@ -310,7 +310,7 @@ def test_bytes_of_another_sha256_are_refused(served: Served, tmp_path: Path) -> 
     assert not blobs.has(ref)
 
 
-def test_parts_go_on_from_what_the_receiver_holds(tmp_path: Path) -> None:
+def test_parts_resume_at_the_receivers_offsets(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(CONTENT)
     ref = ref_of_bytes(CONTENT)
     sent = list(parts({ref: tmp_path / "a"}, {ref.sha256: 3_000_001}))
@@ -323,7 +323,7 @@ def test_the_role_and_name_come_from_the_certificate() -> None:
     authority = Authority.make()
     assert subject_of(authority.issue("cam-1", "device")[1]) == ("device", "cam-1")
     assert subject_of(authority.issue("ann", "operator")[1]) == ("operator", "ann")
-    with pytest.raises(errors.Untrusted, match="names no device"):
+    with pytest.raises(errors.Untrusted, match="names neither a device"):
         subject_of(authority.issue("x", "server")[1])
 
 

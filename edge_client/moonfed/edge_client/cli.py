@@ -12,11 +12,11 @@ import typer
 from moonfed.command_line import new_app, print_json, run_program
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.labels import parse_labels
-from moonfed.proxy import insist_on_proxy, parse_proxy
+from moonfed.proxy import ignore_proxy_exceptions, parse_proxy
 from moonfed.sizes import parse_size
 
 NAME = "moonfed-client"
-HELP = """A device of a moonfed federation. It trains on data that never leave it.
+HELP = """Run this machine as a device of a moonfed federation. Training data never leave it.
 
 \b
 Enrol once with the join token from the coordinator's operator, then run:
@@ -54,7 +54,7 @@ def enrol_command(
 
     if proxy:
         parse_proxy(proxy)
-        os.environ.update(insist_on_proxy())
+        os.environ.update(ignore_proxy_exceptions())
     identity = enrol(read_token(token), name, state, coordinator or None, proxy)
     if json:
         print_json(
@@ -84,13 +84,13 @@ def run_command(
         help="Memory layout of convolutions. Default: the fastest on most hardware.",
     ),
     max_steps: int = typer.Option(
-        None, "--max-steps", metavar="N", help="Most optimiser steps in one round. Default: all."
+        None, "--max-steps", metavar="N", help="Maximum optimiser steps per round. Default: all."
     ),
     max_seconds: float = typer.Option(
-        None, metavar="S", help="Most seconds of local training in one round; partial work is submitted."
+        None, metavar="S", help="Maximum seconds of local training per round; partial work is submitted."
     ),
     max_memory: str = typer.Option(
-        None, metavar="SIZE", help="Memory for local training, such as 4GB; a round that needs more is declined."
+        None, metavar="SIZE", help="Memory limit for local training, such as 4GB; rounds that need more are declined."
     ),
     between: str = typer.Option(
         "", metavar="HH:MM-HH:MM", help="Connect and train only in this window of local time. Default: always."
@@ -103,7 +103,9 @@ def run_command(
     ),
     proxy: str = PROXY,
     holdout: float = typer.Option(0.0, help="Fraction of the samples held out to evaluate each round's initial model."),
-    insecure: bool = typer.Option(False, "--insecure", help="No TLS; only for a coordinator on this machine."),
+    insecure: bool = typer.Option(
+        False, "--insecure", help="Connect without TLS; only to a coordinator on this machine."
+    ),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Overrides the enrolled address."),
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
 ) -> None:
@@ -143,7 +145,7 @@ def run_command(
         proxy=proxy,
         labels=parse_labels(label or ()),
     )
-    environment = {**os.environ, **settings.to_environment(), **(insist_on_proxy() if proxy else {})}
+    environment = {**os.environ, **settings.to_environment(), **(ignore_proxy_exceptions() if proxy else {})}
     os.execve(sys.executable, [sys.executable, "-m", "moonfed.edge_client.agent.main"], environment)  # noqa: S606
 
 
@@ -190,7 +192,7 @@ def profile_command(
     max_memory: str = typer.Option(None, metavar="SIZE", help="As for `run`, such as 4GB."),
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Measure a bundle's time and memory on this device, and check that it can take part.
+    """Measure a bundle's time and memory on this device, and check whether the device can take part.
 
     Needs only the bundle: samples are random. The exit code is 0 if the device can take part.
 

@@ -23,7 +23,7 @@ from moonfed.tensors import open_model, split
 from moonfed.validate import require_whole
 
 BATCH = 64  # samples at once
-OF_A_DEVICE = ("identity", "lock", "finished")  # a state directory has one of these at least
+STATE_MARKERS = ("identity", "lock", "finished")  # a state directory has one of these at least
 
 log = logging.getLogger(__name__)
 Probabilities = npt.NDArray[np.float32]
@@ -65,7 +65,7 @@ def predict(
     """Classify images, folders of images, or the inputs of one .npz file.
 
     Raises NotFound if STATE holds no finished model (of that run) or there is no such directory or file, InvalidInput
-    for a STATE that is no device's and samples that the model does not take, Corrupt for a damaged model.
+    if STATE is not a state directory or the samples do not fit the model, Corrupt for a damaged model.
     """
     if threads is not None:
         require_whole("threads", threads, 1)
@@ -100,10 +100,8 @@ def print_predictions(predictions: Predictions) -> None:
 def _require_state(state: Path) -> None:
     if not state.exists():
         raise NotFound(f"state is {str(state)!r}; there is no such directory")
-    if not any((state / name).exists() for name in OF_A_DEVICE):
-        raise InvalidInput(
-            f"state is {str(state)!r}, which is not a directory that `moonfed-client` keeps its state in"
-        )
+    if not any((state / name).exists() for name in STATE_MARKERS):
+        raise InvalidInput(f"state is {str(state)!r}, which is not a state directory of `moonfed-client`")
 
 
 def _read(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, npt.NDArray[np.int64] | None]:
@@ -118,19 +116,19 @@ def _read(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs,
     file = tables[0]
     if has_labels(file):
         samples = read_npz(file, manifest.input, manifest.classes)
-        return _places(file, len(samples)), samples.inputs, samples.labels
+        return _sample_names(file, len(samples)), samples.inputs, samples.labels
     inputs = read_inputs(file, manifest.input)
-    return _places(file, len(inputs)), inputs, None
+    return _sample_names(file, len(inputs)), inputs, None
 
 
-def _places(file: Path, count: int) -> list[str]:
+def _sample_names(file: Path, count: int) -> list[str]:
     if count == 0:
         raise InvalidInput(f"{file} has no samples; at least one is needed")
     return [f"{file.name}[{number}]" for number in range(count)]
 
 
 def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, None]:
-    """Read images; a file that is named must be one, a folder may hold other files."""
+    """Read images; a file given as PATH must be one, a folder may contain other files."""
     require_pillow()
     names, images = [], []
     for path in paths:

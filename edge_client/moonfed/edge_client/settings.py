@@ -20,26 +20,26 @@ SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
 # For glibc: the long-lived agent returns memory after each round. The worker keeps the defaults: training threads
 # would contend for one arena.
 FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
-LEAST_BANDWIDTH = 1000  # bytes per second; a coordinator drops an upload that stalls for two minutes
+MIN_BANDWIDTH = 1000  # bytes per second; a coordinator drops an upload that stalls for two minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSettings:
-    """Checked when built; InvalidInput names the option."""
+    """Validated settings of `moonfed-client run`; InvalidInput names the option."""
 
     state: str
     data: str  # FOLDER, FILE.npz or module:callable
     accelerator: str  # cpu or cuda
-    threads: int | None  # torch's; None: its own choice
+    threads: int | None  # for torch; None: its default
     holdout: float  # fraction of the samples that only evaluate
     insecure: bool
     coordinator: str  # host:port; empty: the identity's
     name: str  # empty: the identity's, or without TLS the host's
     precision: str = "float32"  # of PRECISIONS
     memory_format: str | None = None  # of MEMORY_FORMATS; None: the fastest
-    max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
+    max_steps: int | None = None  # optimiser steps in one round; None: no limit
     max_seconds: float | None = None  # of local training in one round
-    max_memory: int | None = None  # bytes that local training may take
+    max_memory: int | None = None  # bytes of memory for local training
     between: str = ""  # HH:MM-HH:MM in local time; empty: always
     max_bandwidth: int | None = None  # bytes per second, in each direction
     proxy: str = ""  # http://[USER:PASSWORD@]HOST:PORT; empty: the environment's, if any
@@ -54,9 +54,9 @@ class DeviceSettings:
             require_positive("max-seconds", self.max_seconds)
         if self.max_memory is not None and self.max_memory < 1:
             raise InvalidInput(f"max-memory is {self.max_memory}; it must be at least one byte")
-        if self.max_bandwidth is not None and self.max_bandwidth < LEAST_BANDWIDTH:
+        if self.max_bandwidth is not None and self.max_bandwidth < MIN_BANDWIDTH:
             raise InvalidInput(
-                f"max-bandwidth is {self.max_bandwidth} bytes per second; it must be at least {LEAST_BANDWIDTH}"
+                f"max-bandwidth is {self.max_bandwidth} bytes per second; it must be at least {MIN_BANDWIDTH}"
             )
         if self.between:
             TrainingWindow.parse(self.between)
@@ -69,7 +69,7 @@ class DeviceSettings:
             raise InvalidInput("coordinator is missing; --insecure needs --coordinator HOST:PORT")
         if self.name and not self.insecure:
             raise InvalidInput(
-                f"name is {self.name!r}; it goes with --insecure only, an enrolled device has its name already"
+                f"name is {self.name!r}; it is only for --insecure, since an enrolled device already has a name"
             )
 
     @property

@@ -13,6 +13,7 @@ from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.export.optimiser import Sgd
 from moonfed.manifest import InputSpec
+from moonfed.registry import Value, read_value
 from moonfed.server_rules.mean import MeanRule
 from moonfed.server_rules.server_rule import ServerRule
 from moonfed.training_spec import TrainingSpec
@@ -68,7 +69,7 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
         for item in fields(owner)
         if item.name != "hyperparameters"
     }
-    values: dict[type[Any], dict[str, float | int]] = {METHODS[method]: {}, Sgd: {}, TrainingSpec: {}}
+    values: dict[type[Any], dict[str, Value]] = {METHODS[method]: {}, Sgd: {}, TrainingSpec: {}}
     for key, value in {**default_training(method), **settings}.items():
         if key not in owners:
             known = ", ".join(sorted(owners))
@@ -76,7 +77,7 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
         values[owners[key]][key] = _number(key, value, owners[key])
     return MethodSettings(
         method=METHODS[method](**values[METHODS[method]]),
-        optimiser=Sgd(**values[Sgd]),
+        optimiser=Sgd(**values[Sgd]),  # type: ignore[arg-type]
         training=TrainingSpec(**values[TrainingSpec]),  # type: ignore[arg-type]
     )
 
@@ -134,15 +135,7 @@ def read_projection(text: str) -> int | None:
     raise InvalidInput(f"projection is {text!r}; it must be a whole number from 1, or none")
 
 
-def _number(key: str, value: float | int | str, owner: type[Any]) -> float | int:
+def _number(key: str, value: float | int | str, owner: type[Any]) -> Value:
     """Convert a value to its field's type; the dataclass itself checks the range."""
     whole = next(item.type for item in fields(owner) if item.name == key) in (int, "int")
-    try:
-        number = float(value)
-        if not whole:
-            return number
-        if number.is_integer():
-            return int(number)
-    except ValueError:
-        pass
-    raise InvalidInput(f"{key} is {value!r}; it must be a {'whole number' if whole else 'number'}")
+    return read_value(key, value, int if whole else float)

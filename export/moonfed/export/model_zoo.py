@@ -19,7 +19,7 @@ from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.resizing import resized
 from moonfed.export.torchvision_import import import_torchvision
 from moonfed.manifest import InputSpec
-from moonfed.user_code import call_theirs, load_callable
+from moonfed.user_code import call_user_function, load_callable
 from moonfed.validate import require_whole
 
 PROJECTION = 256  # output of the projection head: the width of z
@@ -140,7 +140,7 @@ def _custom_parts(model: str, sample: InputSpec, classes: int, projection: int |
         raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model brings its own head")
     with suppress(NotFound):  # so that the user's module can import it with any torch build
         import_torchvision()
-    parts = call_theirs("model", model, load_callable("model", model), sample.shape, classes)
+    parts = call_user_function("model", model, load_callable("model", model), sample.shape, classes)
     if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
         raise InvalidInput(f"model is {model!r}; it must return three modules: encoder, projection head, output layer")
     return parts

@@ -47,7 +47,7 @@ def buffered_round(tmp_path: Path, **fields: Any) -> np.ndarray[Any, Any]:  # no
             contribution,
             staleness,
             manifest,
-            begun_with=base,
+            initial_model=base,
             newest=newest,
             target=tmp_path / f"from-{contribution.device}",
             slice_elements=4,
@@ -93,7 +93,7 @@ def test_fresh_updates_alone_are_a_synchronous_rounds(tmp_path: Path) -> None:
     newest = write(tmp_path / "w", 3.0, 8.0)
     contribution = Contribution(device="a", files={"model": write(tmp_path / "a", 5.0, 6.0)}, samples=1, steps=1)
     manifest, target = make_bundle().manifest, tmp_path / "b"
-    same = discounted(contribution, 0, manifest, begun_with=newest, newest=newest, target=target)
+    same = discounted(contribution, 0, manifest, initial_model=newest, newest=newest, target=target)
     assert same is contribution
     assert not target.exists()
 
@@ -103,7 +103,7 @@ def test_a_variance_stays_positive_however_stale_updates_are(tmp_path: Path) -> 
     newest, old = write(tmp_path / "w", 0.0, 1.0), write(tmp_path / "old", 0.0, 9.0)
     contribution = Contribution(device="a", files={"model": write(tmp_path / "a", 0.0, 1.0)}, samples=1, steps=1)
     manifest, target = make_bundle().manifest, tmp_path / "b"
-    done = discounted(contribution, 1, manifest, begun_with=old, newest=newest, target=target)
+    done = discounted(contribution, 1, manifest, initial_model=old, newest=newest, target=target)
     assert model_values(done.files["model"].read_bytes())[PARAMETERS:].min() == pytest.approx(1.0)
     assert 1 - 8 / math.sqrt(2) < 0
 

@@ -63,10 +63,10 @@ def int8_file(scale: float, bias: Sequence[int] = BIAS, variance: Sequence[float
     )
 
 
-def expected(begun_with: Vector, scale: float) -> Vector:
+def expected(initial_model: Vector, scale: float) -> Vector:
     """Decode an update: w plus the change, and the statistics unchanged."""
     change = scale * np.array([*BIAS, *WEIGHT])
-    return np.concatenate([begun_with[:15] + change, MEAN, VARIANCE])
+    return np.concatenate([initial_model[:15] + change, MEAN, VARIANCE])
 
 
 def attend(fleet: Fleet, name: str) -> tuple[Device, Attending]:
@@ -202,8 +202,8 @@ BOMB = zstandard.compress(bytes(1 << 28))
         ("int8", int8_file(3e38), SchemaMismatch, r"tensor 'head\.bias' holds NaN or infinite values"),
         ("int8", int8_file(0.5, variance=[1.0, float("inf"), 1.0, 1.0]), SchemaMismatch, r"tensor 'norm\.running_var'"),
         ("int8", model_bytes(1.0), SchemaMismatch, r"tensor 'head\.bias' is not part of the model"),
-        ("int8", int8_file(0.5)[:-1], SchemaMismatch, r"the file has \d+ bytes; its header asks for \d+"),
-        ("int8+zstd", int8_file(0.5), InvalidInput, r"not compressed by Zstandard as it should be"),
+        ("int8", int8_file(0.5)[:-1], SchemaMismatch, r"the file has \d+ bytes; its header specifies \d+"),
+        ("int8+zstd", int8_file(0.5), InvalidInput, r"not a valid Zstandard stream"),
         ("int8+zstd", BOMB, InvalidInput, r"the compressed file holds more than \d+ bytes"),
         ("bfloat16", int8_file(0.5), SchemaMismatch, r"tensor 'scales:head\.bias' is not part of the model"),
     ],

@@ -84,11 +84,11 @@ def test_a_workstation_says_its_gpus_and_their_driver(tmp_path: Path) -> None:
     assert "jetpack" not in found
 
 
-def test_an_unknown_machine_says_little(tmp_path: Path) -> None:
+def test_an_unknown_machine_omits_what_is_unknown(tmp_path: Path) -> None:
     assert set(hardware(tmp_path)) <= {"architecture", "system"}
 
 
-def test_words_fit_what_a_coordinator_takes(tmp_path: Path) -> None:
+def test_values_respect_the_coordinators_limits(tmp_path: Path) -> None:
     assert printable("a\0b\n\tc" + "d" * 300) == "a b c" + "d" * 195
     strange = {"proc/device-tree/model": "x" * 500 + "\x07", "proc/cpuinfo": ""}
     assert all(len(word) <= 200 and word.isprintable() for word in hardware(tree(tmp_path, strange)).values())
@@ -103,7 +103,7 @@ def test_words_fit_what_a_coordinator_takes(tmp_path: Path) -> None:
         ("cuda: str | None = '13.0'", "13.0"),
     ],
 )
-def test_the_cuda_of_torch_is_read_beside_it(tmp_path: Path, line: str, cuda: str) -> None:
+def test_torchs_cuda_version_is_read_from_its_folder(tmp_path: Path, line: str, cuda: str) -> None:
     (tmp_path / "version.py").write_text(f"__version__ = '2.8.0'\ndebug = False\n{line}\ngit_version = 'ab'\n")
     assert cuda_of_torch(tmp_path) == cuda
 
@@ -125,7 +125,7 @@ def test_this_device_describes_itself_without_torch() -> None:
 
 
 @pytest.mark.parametrize("environment", [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1,2"}])
-def test_the_threads_are_those_that_torch_takes(environment: dict[str, str]) -> None:
+def test_the_threads_are_torchs_default(environment: dict[str, str]) -> None:
     program = (
         "from moonfed.edge_client.agent.compatibility import describe_platform; "
         "told = describe_platform('cpu')['threads']; "

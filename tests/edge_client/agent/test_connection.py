@@ -31,13 +31,13 @@ from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 
 
-def test_attending_ends_quietly_when_its_time_is_over(link: FleetConnection) -> None:
-    replies = list(link.attend({}, 0, 1.0))
+def test_a_session_ends_quietly_when_its_time_is_over(link: FleetConnection) -> None:
+    replies = list(link.connect({}, 0, 1.0))
     assert [reply.WhichOneof("reply") for reply in replies] == ["welcome"]
 
 
 def test_a_coordinator_that_stops_is_unavailable(link: FleetConnection, coordinator: Coordinator) -> None:
-    replies = link.attend({}, 0, 60.0)
+    replies = link.connect({}, 0, 60.0)
     next(replies)
     coordinator.stop()
     with pytest.raises(Unavailable):
@@ -65,7 +65,7 @@ def test_a_refusal_keeps_its_class(
 @pytest.mark.parametrize(
     "call",
     [
-        lambda link, assignment, stored: next(link.attend({}, 0, 60.0)),
+        lambda link, assignment, stored: next(link.connect({}, 0, 60.0)),
         lambda link, assignment, stored: link.fetch(
             ref_of_bytes(b"nowhere"), BlobDirectory(stored.directory), lambda: True
         ),
@@ -147,7 +147,7 @@ def test_a_bound_on_bandwidth_holds_in_both_directions(
 
 
 @pytest.mark.parametrize("direction", ["down", "up"])
-def test_a_slow_transfer_that_is_no_longer_wanted_ends_soon(
+def test_a_slow_transfer_that_is_no_longer_needed_ends_soon(
     direction: str, device: Device, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
 ) -> None:
     content = os.urandom(200_000)
@@ -159,12 +159,12 @@ def test_a_slow_transfer_that_is_no_longer_wanted_ends_soon(
     link = FleetConnection(identity.address, identity.name, identity, max_bandwidth=1000)
     began = time.monotonic()
 
-    def wanted() -> bool:
+    def should_continue() -> bool:
         return time.monotonic() - began < 2
 
     calls: dict[str, Callable[[], object]] = {
-        "down": lambda: link.fetch(ref, BlobDirectory(stored.directory / "blobs"), wanted),
-        "up": lambda: link.submit(read_assignment(bundle.assignment()), large, wanted),
+        "down": lambda: link.fetch(ref, BlobDirectory(stored.directory / "blobs"), should_continue),
+        "up": lambda: link.submit(read_assignment(bundle.assignment()), large, should_continue),
     }
     with pytest.raises(Unavailable):
         calls[direction]()
@@ -253,20 +253,20 @@ def test_the_inbox_keeps_the_newest_of_each_run(bundle: Bundle) -> None:
     inbox = Inbox()
     for run, number in (("a", 1), ("b", 1), ("a", 2)):
         inbox.put(assignment(run, number))
-    assert inbox.take(0.0) == assignment("a", 2)
+    assert inbox.next_task(0.0) == assignment("a", 2)
     inbox.put(assignment("a", 2))  # said again after a reconnect
     assert not inbox.superseded()
     inbox.put(replace(assignment("a", 2), seed=8))  # a new run with the old one's name
     assert inbox.superseded()
     inbox.put(assignment("a", 3))
     assert inbox.superseded()
-    assert inbox.take(0.0) == assignment("b", 1)
+    assert inbox.next_task(0.0) == assignment("b", 1)
     assert not inbox.superseded()
-    assert inbox.take(0.0) == assignment("a", 3)
-    assert inbox.take(0.0) is None
+    assert inbox.next_task(0.0) == assignment("a", 3)
+    assert inbox.next_task(0.0) is None
 
 
-def test_an_ended_run_takes_its_turn_and_supersedes_its_own_work_only(bundle: Bundle) -> None:
+def test_an_ended_run_is_queued_and_supersedes_only_its_own_assignment(bundle: Bundle) -> None:
     def assignment(run: str, number: int) -> Assignment:
         return read_assignment(bundle.assignment(run=run, round=number))
 
@@ -275,13 +275,13 @@ def test_an_ended_run_takes_its_turn_and_supersedes_its_own_work_only(bundle: Bu
     for task in (assignment("a", 1), assignment("b", 1)):
         inbox.put(task)
     assert not inbox.idle()
-    assert inbox.take(0.0) == assignment("a", 1)
+    assert inbox.next_task(0.0) == assignment("a", 1)
     over = [read_run_ended(fleet_pb2.RunEnded(run=run)) for run in ("b", "a")]
     inbox.put(over[0])
     assert not inbox.superseded()
     inbox.put(over[1])
     assert inbox.superseded()
-    assert [inbox.take(0.0) for _ in range(3)] == [*over, None]  # b's round is not begun any more
+    assert [inbox.next_task(0.0) for _ in range(3)] == [*over, None]  # b's round is not begun any more
     assert inbox.idle()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.edge_client.agent import enrolment
-from moonfed.edge_client.agent.enrolment import keep_identity, pending_key, read_identity
+from moonfed.edge_client.agent.enrolment import pending_key, read_identity, store_identity
 from moonfed.errors import Unavailable, Untrusted
 from moonfed.identity import key_bytes, save_identity
 from moonfed.join_token import JoinToken
@@ -33,7 +33,9 @@ def enrol(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
 
-def test_a_device_enrols_and_attends(coordinator: Coordinator, token: JoinToken, device: Device, samples: Path) -> None:
+def test_a_device_enrols_and_connects(
+    coordinator: Coordinator, token: JoinToken, device: Device, samples: Path
+) -> None:
     done = enrol(str(token), "--name", "cam-1", "--state", device.state, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -107,7 +109,7 @@ def test_a_certificate_that_expires_while_a_renewal_is_pending_is_enrolled_again
 ) -> None:
     device.enrol(left=-timedelta(minutes=1))
     own, pending = read_identity(device.state).key, pending_key(device.state)
-    if recorded:  # the coordinator answered the renewal; the device had no room for the answer
+    if recorded:  # the coordinator answered the renewal; the device's disk was full
         coordinator.keys["cam-1"] = public_bytes(pending.public_key())
     renewed = enrolment.enrol(token, "", device.state)
     assert certified_key(renewed.certificate) == coordinator.keys["cam-1"]
@@ -158,7 +160,7 @@ def test_nobody_at_the_address_is_explained_after_a_few_tries(
         ("x" * 300, "does neither"),
     ],
 )
-def test_what_is_no_token_is_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_token_is_rejected(text: str, message: str, tmp_path: Path) -> None:
     done = enrol(text, "--state", tmp_path / "s")
     assert done.returncode == 2
     assert message in done.stderr
@@ -169,7 +171,7 @@ def test_an_identity_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest
 
     def issue() -> None:
         key, certificate = authority.issue("cam-1", "device")
-        keep_identity(tmp_path, address="localhost:1", ca=authority.pem, certificate=certificate, key=key)
+        store_identity(tmp_path, address="localhost:1", ca=authority.pem, certificate=certificate, key=key)
 
     issue()
     before = read_identity(tmp_path)
@@ -195,7 +197,7 @@ def test_an_identity_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest
         (["--holdout", "1"], "holdout is 1.0; it must be at least 0 and less than 1"),
         (["--threads", "0"], "threads is 0; it must be a whole number from 1"),
         (["--insecure"], "coordinator is missing; --insecure needs --coordinator HOST:PORT"),
-        (["--name", "x"], "name is 'x'; it goes with --insecure only"),
+        (["--name", "x"], "name is 'x'; it is only for --insecure"),
         (["--insecure", "--coordinator", "foo"], "coordinator is 'foo'; it must be host:port"),
         (["--max-bandwidth", "fast"], "max-bandwidth is 'fast'; it must be a size such as 500KB or 2MB"),
         (["--insecure", "--coordinator", "example.org:1"], "without TLS (--insecure) it must be one of"),
@@ -215,7 +217,7 @@ def test_a_wrong_address_is_named_when_enrolling(token: JoinToken, tmp_path: Pat
     assert not (tmp_path / "state").exists()
 
 
-def test_a_device_that_is_not_enrolled_is_told_so(tmp_path: Path) -> None:
+def test_running_without_enrolment_is_one_sentence(tmp_path: Path) -> None:
     command = [str(PROGRAM), "run", "--data", "x.npz", "--state", str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 3

@@ -53,14 +53,14 @@ def settings(device: Device, samples: Path) -> WorkerSettings:
     )
 
 
-def test_a_device_whose_work_ends_by_surprise_does_not_attend_for_ever(
+def test_a_device_whose_executor_dies_does_not_stay_online(
     link: FleetConnection, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(inbox: Inbox, seconds: float) -> None:
         coordinator.wait_for(lambda: coordinator.attended, "the device")
         raise ValueError("a bug")
 
-    monkeypatch.setattr(Inbox, "take", stumble)
+    monkeypatch.setattr(Inbox, "next_task", stumble)
     with pytest.raises(
         TrainingFailed, match="executor ended unexpectedly, with ValueError: a bug; start the device again"
     ):
@@ -80,7 +80,7 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
     problems = [ResourceExhausted("the disk is full"), Corrupt("another sha256"), Unavailable("not now"),
                 Untrusted("who is it"), MoonfedError("a problem")]  # fmt: skip
     coordinator.submit_problems = problems.copy()
-    link.attending.set()
+    link.online.set()
     Executor(settings, link, WorkerProcess(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.refused == len(problems)
     assert len(coordinator.updates) == 1
@@ -122,10 +122,10 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
     after = read_identity(device.state)
     assert certified_key(after.certificate) == coordinator.keys["cam-1"]
     assert len({certified_key(certificate) for certificate in coordinator.renewed}) == 1
-    session._link.close()
+    session._connection.close()
 
 
-def test_the_job_says_all_that_the_assignment_and_the_devices_own_budget_say(
+def test_a_job_contains_the_assignment_and_the_devices_budget(
     link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     fields = {"round": 4, "attempt": 2, "seed": 9, "counted_round": 3, "counted_attempt": 6}
@@ -157,7 +157,7 @@ def test_a_job_has_the_seconds_of_the_budget_or_until_the_window_closes(
     assert job.digest == assignment.digest(None, seconds, str(window))
 
 
-def test_what_is_in_use_is_not_among_the_oldest(
+def test_files_in_use_are_not_collected_as_the_oldest(
     link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     work = Executor(settings, link, WorkerProcess(settings), Inbox())
@@ -179,13 +179,13 @@ def test_what_is_in_use_is_not_among_the_oldest(
         (2 * HOUR, HOUR / 2, 440, 450),  # due, and soon expired
     ],
 )
-def test_attending_ends_in_time_to_renew_the_certificate(
+def test_a_session_ends_in_time_to_renew_the_certificate(
     age: timedelta, left: timedelta, shortest: float, longest: float, device: Device, settings: WorkerSettings
 ) -> None:
     device.enrol(age=age, left=left)
     identity = read_identity(device.state)
     link = FleetConnection(identity.address, identity.name, identity)
-    assert shortest <= Session(settings, link, WorkerProcess(settings))._attend_seconds() <= longest
+    assert shortest <= Session(settings, link, WorkerProcess(settings))._session_seconds() <= longest
     link.close()
 
 
@@ -199,12 +199,12 @@ def test_a_signal_ends_the_device_even_while_it_writes_to_its_log(
     with monkeypatch.context() as patch:
         patch.setattr(sys.stderr, "write", busy)
         with pytest.raises(SystemExit) as ended:
-            main._leave(signal.SIGTERM, None)
+            main._stop(signal.SIGTERM, None)
     assert ended.value.code == 0
     assert capfd.readouterr().err == "moonfed-client: stopped\n"
 
 
-def test_a_child_that_may_not_be_signalled_has_ended_already(
+def test_a_worker_that_cannot_be_signalled_has_already_exited(
     settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill = os.killpg
@@ -214,9 +214,9 @@ def test_a_child_that_may_not_be_signalled_has_ended_already(
         raise PermissionError
 
     monkeypatch.setattr(os, "killpg", zombies)
-    child = WorkerProcess(settings)
-    child.check()
-    assert not child.running
+    worker = WorkerProcess(settings)
+    worker.check()
+    assert not worker.running
 
 
 def test_a_decline_that_fails_costs_nothing(

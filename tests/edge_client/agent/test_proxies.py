@@ -12,7 +12,7 @@ import pytest
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.join_token import JoinToken
-from moonfed.proxy import insist_on_proxy
+from moonfed.proxy import ignore_proxy_exceptions
 from tests.edge_client.conftest import PROGRAM, Bundle, Device
 from tests.support.authority import Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
@@ -39,7 +39,7 @@ def enrol(token: JoinToken, state: Path, *options: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
 
-def test_a_device_enrols_and_takes_part_through_a_proxy_with_a_password(
+def test_a_device_enrols_and_trains_through_a_proxy_with_a_password(
     coordinator: Coordinator, token: JoinToken, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     with ConnectProxy(password=PASSWORD) as proxy:
@@ -58,8 +58,8 @@ def test_a_device_enrols_and_takes_part_through_a_proxy_with_a_password(
         assert proxy.bytes_through - enrolled > len(bundle.plan) + len(bundle.weights) + len(model)
         for process in device.processes():
             assert "s3cr3t" not in " ".join(process.cmdline())
-        child = device.processes()[1]
-        assert "s3cr3t" not in json.dumps(child.environ())
+        worker = device.processes()[1]
+        assert "s3cr3t" not in json.dumps(worker.environ())
         code, log = device.stop()
         assert code == 0
         assert "s3cr3t" not in log
@@ -68,14 +68,14 @@ def test_a_device_enrols_and_takes_part_through_a_proxy_with_a_password(
 def test_a_renewed_certificate_goes_through_the_proxy_as_well(
     coordinator: Coordinator, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in insist_on_proxy().items():
+    for name, value in ignore_proxy_exceptions().items():
         monkeypatch.setenv(name, value)
     device.enrol()
     identity = read_identity(device.state)
     with ConnectProxy() as proxy:
         link = FleetConnection(identity.address, identity.name, identity, proxy=f"http://{proxy.address}")
         link.reopen(identity)
-        assert next(link.attend({}, 0, PATIENCE)).HasField("welcome")
+        assert next(link.connect({}, 0, PATIENCE)).HasField("welcome")
         assert proxy.asked == [coordinator.address]
         link.close()
 
@@ -94,19 +94,19 @@ def test_the_environments_proxy_serves_too(
 def test_a_proxy_that_refuses_is_named_and_waited_out(coordinator: Coordinator, device: Device, samples: Path) -> None:
     with ConnectProxy(status=403) as proxy:
         device.start(samples, "--proxy", f"http://{PASSWORD}@{proxy.address}")
-        device.wait_for_log(f"the proxy at {proxy.address} does not connect to {coordinator.address}: it answers with")
+        device.wait_for_log(f"the proxy at {proxy.address} refuses to connect to {coordinator.address}: status")
         proxy.status = 200
         device.wait_for_log("reconnected")
         assert "s3cr3t" not in device.stop()[1]
 
 
-def test_enrolling_says_that_the_proxy_wants_a_password(token: JoinToken, tmp_path: Path) -> None:
+def test_enrolling_reports_that_the_proxy_requires_a_password(token: JoinToken, tmp_path: Path) -> None:
     with ConnectProxy(password=PASSWORD) as proxy:
         address = proxy.address
         done = enrol(token, tmp_path / "device", "--proxy", f"http://{address}")
     assert done.returncode == 10
     assert done.stderr == (
-        f"moonfed-client: the proxy at {address} asks for a password (407); give it as http://USER:PASSWORD@HOST:PORT\n"
+        f"moonfed-client: the proxy at {address} requires a password (407); give it as http://USER:PASSWORD@HOST:PORT\n"
     )
 
 

@@ -41,7 +41,7 @@ def test_paths_stay_on_the_device(reason: str, told: str) -> None:
         "the loss is 1.5e-3/step; database and datum are no data",
     ],
 )
-def test_what_is_no_path_is_told(reason: str) -> None:
+def test_text_that_is_not_a_path_is_left_alone(reason: str) -> None:
     assert without_paths(reason, PLACES) == reason
 
 
@@ -51,7 +51,7 @@ def test_a_place_is_known_as_it_was_given_and_absolutely(monkeypatch: pytest.Mon
     assert without_paths(f"{tmp_path}/my pictures is empty", ["my pictures"]) == "PATH is empty"
 
 
-def test_the_users_own_code_is_no_path(tmp_path: Path) -> None:
+def test_the_name_of_user_code_is_not_a_path(tmp_path: Path) -> None:
     reason = "data is 'my.module:load', which cannot be imported: No module named 'numpi'"
     assert without_paths(reason, ["my.module:load", str(tmp_path)]) == reason
     assert without_paths("a/b is c/d", [".", "/"]) == "a/b is c/d"

@@ -46,7 +46,7 @@ def test_a_round_from_assignment_to_receipt(
         assert text in log
 
 
-def test_a_device_says_what_it_is(coordinator: Coordinator, device: Device, samples: Path) -> None:
+def test_a_device_describes_itself(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.start(samples)
     coordinator.wait_for(lambda: coordinator.attended, "the device")
     (request,) = coordinator.attended
@@ -60,7 +60,7 @@ def test_a_device_says_what_it_is(coordinator: Coordinator, device: Device, samp
     assert request.platform["accelerator"] == "cpu"
 
 
-def test_rounds_follow_in_one_child_and_the_plan_is_fetched_once(
+def test_one_worker_trains_successive_rounds_and_the_plan_is_fetched_once(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     device.start(samples)
@@ -198,7 +198,7 @@ def test_a_device_that_cannot_train_declines_and_lives_on(
     coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
 ) -> None:
     troubles = [
-        ("os._exit(3)", "the training process ended by itself with exit code 3"),
+        ("os._exit(3)", "the training process exited unexpectedly with code 3"),
         ("return np.zeros((4, 6), int), [0, 1, 2, 0]", "have dtype int64; the bundle takes float32"),
         (
             "return np.zeros((1, 6), np.float32), [0]",
@@ -218,7 +218,7 @@ def test_a_device_that_cannot_train_declines_and_lives_on(
     coordinator.wait_for_update()
 
 
-def test_a_reason_to_decline_tells_no_path_of_the_devices_disk(
+def test_a_reason_to_decline_reveals_no_path_on_the_device(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
     device.start(samples)
@@ -229,7 +229,7 @@ def test_a_reason_to_decline_tells_no_path_of_the_devices_disk(
     device.wait_for_log(f"declined: data is '{samples}'; there is no such file")
 
 
-def test_what_a_method_needs_beside_the_model_travels_by_role(
+def test_a_methods_other_state_is_exchanged_by_role(
     coordinator: Coordinator, device: Device, scaffold: Bundle, samples: Path
 ) -> None:
     scaffold.put_into(coordinator.blobs)
@@ -270,7 +270,7 @@ def test_global_state_that_the_bundle_does_not_know_is_declined(
     coordinator.assign(assignment)
     device.start(samples)
     reason = coordinator.wait_for_decline().reason
-    assert reason == "the assignment has a blob 'variate'; the manifest's downlink knows model"
+    assert reason == "the assignment has a blob 'variate'; the manifest's downlink has model"
 
 
 def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
@@ -359,7 +359,7 @@ def test_a_signal_ends_a_device_that_cannot_reach_anybody(
     assert device.stop()[0] == 0
 
 
-def test_a_killed_device_leaves_no_child_and_starts_again(
+def test_a_killed_device_leaves_no_worker_and_restarts(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     coordinator.assign(bundle.assignment(epochs=LONG))
@@ -410,7 +410,7 @@ def test_an_expired_certificate_is_known_without_asking(
         (InvalidInput("device is 'cam 1'"), 2),
     ],
 )
-def test_what_trying_again_cannot_mend_is_final(
+def test_an_error_that_a_retry_cannot_fix_is_final(
     error: MoonfedError, code: int, coordinator: Coordinator, device: Device, samples: Path
 ) -> None:
     coordinator.attend_error = error
@@ -457,7 +457,7 @@ def test_a_certificate_is_renewed_before_it_expires(coordinator: Coordinator, de
         (WrongState("not now"), "not now"),
     ],
 )
-def test_a_renewal_that_fails_leaves_the_device_connected(
+def test_a_failed_renewal_leaves_the_device_online(
     error: MoonfedError, reason: str, coordinator: Coordinator, device: Device, samples: Path
 ) -> None:
     device.enrol(age=9 * DAY, left=DAY)
@@ -493,7 +493,7 @@ def test_one_state_directory_serves_one_process(coordinator: Coordinator, device
     assert "another moonfed-client runs with the state directory" in second.stderr
 
 
-def test_a_device_that_starts_with_wrong_settings_attends_nobody(
+def test_a_device_with_wrong_settings_does_not_connect(
     coordinator: Coordinator, device: Device, tmp_path: Path
 ) -> None:
     device.start(tmp_path / "nowhere.npz")
@@ -511,7 +511,7 @@ def test_a_budget_of_nothing_is_refused(option: str, value: str, samples: Path, 
     assert done.stderr == f"moonfed-client: {option} is {value}; it must be a whole number from 1\n"
 
 
-def test_cuda_that_is_not_there_is_refused_before_attending(
+def test_missing_cuda_is_reported_before_connecting(
     coordinator: Coordinator, device: Device, samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

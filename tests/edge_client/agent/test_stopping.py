@@ -29,18 +29,18 @@ from tests.support.device_coordinator import Coordinator
 LONG = 100_000  # epochs
 
 
-def test_a_device_says_when_it_may_be_wanted_again(
+def test_a_device_logs_when_it_may_be_needed_again(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     coordinator.stop_reason, coordinator.retry_after_seconds = "the round has closed", 41.7
     coordinator.assign(bundle.assignment(epochs=LONG))
     device.start(samples)
-    device.wait_for_log("cancelled it: the round has closed; it may want this device again in about 42 s")
+    device.wait_for_log("cancelled it: the round has closed; it may need this device again in about 42 s")
     device.wait_for_log("dropped: training was stopped")
     coordinator.stop_reason = ""
     coordinator.submit_problems = [TooLate("round 1 is not open", 12.0)]
     coordinator.assign(bundle.assignment(round=2))
-    device.wait_for_log("too late: round 1 is not open; it may want this device again in about 12 s")
+    device.wait_for_log("too late: round 1 is not open; it may need this device again in about 12 s")
     coordinator.assign(bundle.assignment(round=3))
     header, _ = coordinator.wait_for_update()
     assert header.round == 3, "it goes on attending"
@@ -51,14 +51,16 @@ def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
     coordinator: Coordinator, link: FleetConnection, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "ASK_SECONDS", 0.1)
-    link.attending.set()
+    link.online.set()
     inbox, assignment = Inbox(), read_assignment(bundle.assignment())
     inbox.put(assignment)
-    inbox.take(1.0)
+    inbox.next_task(1.0)
     watch = ProgressReporter(assignment, link, inbox)
     coordinator.stuck, coordinator.stop_reason = True, "the round has closed"
     with pytest.raises(Superseded, match="no longer needs this device"):
-        BlobTransfers(link, inbox).fetch(assignment.blobs["model"], BlobDirectory(tmp_path), wanted=watch.wants_files)
+        BlobTransfers(link, inbox).fetch(
+            assignment.blobs["model"], BlobDirectory(tmp_path), should_continue=watch.should_fetch
+        )
     assert [report.fraction for report in coordinator.reports] == [0.0], "it is asked until it says stop"
 
 
@@ -66,7 +68,7 @@ class Listener(ParentPipe):
     """In place of the parent process: keeps what it is told."""
 
     def __init__(self) -> None:
-        self.stop_asked = threading.Event()
+        self.stop_requested = threading.Event()
         self.fractions: list[float] = []
 
     def say(self, kind: str, **fields: Any) -> None:  # noqa: ANN401
@@ -77,7 +79,7 @@ def test_every_bit_of_work_is_progress_whether_it_is_a_step_or_not(
     new_job: Callable[..., Job], samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator takes a larger fraction for a sign of life, and nothing else: 40 samples, 20 of them held out."""
-    monkeypatch.setattr(worker_module, "SIGN_SECONDS", 0.0)
+    monkeypatch.setattr(worker_module, "HEARTBEAT_SECONDS", 0.0)
     settings = WorkerSettings(
         state=str(tmp_path / "state"), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.5, threads=1
     )

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moonfed.edge_client.agent.stream_timeout import while_wanted
-from moonfed.edge_client.agent.throttle import Throttle, slowed
+from moonfed.edge_client.agent.stream_timeout import replies_while
+from moonfed.edge_client.agent.throttle import Throttle, throttled
 from moonfed.errors import Unavailable
 from moonfed.v1 import blob_pb2
 
@@ -54,7 +54,7 @@ def test_no_stretch_of_time_sees_more_than_its_rate_and_the_parts_at_its_ends(
     for size, seconds in work:
         clock.sleep(seconds)  # what moving it took by itself
         moved.append((clock.now, size))
-        clock.sleep(throttle.take(size))
+        clock.sleep(throttle.consume(size))
     for first, (start, _) in enumerate(moved):
         for last in range(first, len(moved)):
             end = moved[last][0]
@@ -67,14 +67,14 @@ def test_a_line_that_is_slower_than_the_bound_is_not_slowed_further() -> None:
     throttle = Throttle(1000, clock)
     for _ in range(50):
         clock.sleep(1.1)
-        assert throttle.take(1000) == 0
+        assert throttle.consume(1000) == 0
 
 
 def test_waking_up_late_is_made_up_for() -> None:
     clock = Clock()
     throttle = Throttle(1000, clock)
     for _ in range(100):
-        clock.sleep(throttle.take(100) + 0.03)
+        clock.sleep(throttle.consume(100) + 0.03)
     assert clock.now - 1000.0 == pytest.approx(10.0, abs=0.04)
 
 
@@ -86,15 +86,17 @@ def test_parts_are_small_at_a_low_rate(rate: int, size: int) -> None:
 def test_chunks_come_at_the_rate() -> None:
     clock = Clock()
     replies = Replies([10_000] * 20)
-    chunks = list(slowed(while_wanted(replies, lambda: True), Throttle(50_000, clock), lambda: True, clock.sleep))
+    chunks = list(throttled(replies_while(replies, lambda: True), Throttle(50_000, clock), lambda: True, clock.sleep))
     assert len(chunks) == 20
     assert clock.now - 1000.0 == pytest.approx(20 * 10_000 / 50_000)
 
 
-def test_a_slow_transfer_that_is_no_longer_wanted_ends_within_a_second() -> None:
+def test_a_slow_transfer_that_is_no_longer_needed_ends_within_a_second() -> None:
     clock = Clock()
     replies = Replies([1_000_000] * 3)
-    chunks = slowed(while_wanted(replies, lambda: True), Throttle(1000, clock), lambda: clock.now < 1010, clock.sleep)
+    chunks = throttled(
+        replies_while(replies, lambda: True), Throttle(1000, clock), lambda: clock.now < 1010, clock.sleep
+    )
     next(chunks)
     with pytest.raises(Unavailable, match="no longer wanted"):
         next(chunks)

@@ -1,4 +1,4 @@
-"""A device and its training window, with a real child and a real connection."""
+"""A device and its training window, with a real worker and a real connection."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def settings(device: Device, samples: Path) -> WorkerSettings:
     )
 
 
-def test_a_device_attends_when_its_window_opens_and_leaves_when_it_closes(
+def test_a_device_connects_when_its_window_opens_and_disconnects_when_it_closes(
     coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -170,7 +170,7 @@ def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
     coordinator.blobs.put_bytes(bundle.plan)
     (state / "runs" / "tested" / "2.1").mkdir(parents=True)
     ended = RunEnded(run="tested", manifest=manifest, model=coordinator.blobs.put_bytes(bundle.weights), rounds=2)
-    link.attending.set()
+    link.online.set()
     Executor(settings, link, WorkerProcess(settings), Inbox(), window(-60, -30))._end_run(ended)
     assert kept_runs(state / "runs") == ["tested"]
     assert not finished_models(state / "finished")

@@ -102,7 +102,7 @@ def test_without_a_zone_a_window_is_in_the_systems(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "text", ["", "22:00", "22-6", "6:00-22:00", "22:00-24:00", "22:60-06:00", "22:00-22:00", "22:00 - 06:00", "a-b"]
 )
-def test_what_is_no_window_is_refused(text: str) -> None:
+def test_an_invalid_window_is_rejected(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"between is .*; it must be two different times, HH:MM-HH:MM"):
         TrainingWindow.parse(text)
 

@@ -81,7 +81,7 @@ def test_a_missing_array_is_named(npz: Path, field: str) -> None:
         read(NpzSource(npz))
 
 
-def test_what_is_no_npz_file_is_refused(npz: Path) -> None:
+def test_an_invalid_npz_file_is_rejected(npz: Path) -> None:
     npz.write_bytes(b"not at all")
     with pytest.raises(InvalidInput, match=r"is not an \.npz file"):
         read(NpzSource(npz))
@@ -188,7 +188,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         read(FolderSource(tmp_path), COLOUR)
 
 
-def test_without_pillow_one_sentence_says_what_to_install(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pillow_the_error_names_the_package_to_install(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidInput, match=r"install moonfed\[images\]"):
         FolderSource(pictures).check()
@@ -201,7 +201,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> str:
     return f"{name}:load"
 
 
-def test_a_function_is_told_what_the_bundle_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_receives_the_input_spec_and_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = "return np.full((len(classes), *spec.shape), 7, spec.dtype), [1, 0]"
     samples = read(FunctionSource(module(tmp_path, monkeypatch, body)))
     assert samples.inputs.tolist() == [[7, 7, 7], [7, 7, 7]]
@@ -217,7 +217,7 @@ def test_a_function_is_told_what_the_bundle_takes(tmp_path: Path, monkeypatch: p
         ("raise RuntimeError(42)", r"user_.*:load', which raised RuntimeError in .*user_.*\.py, line [0-9]+: 42"),
     ],
 )
-def test_what_a_function_returns_is_checked(
+def test_a_functions_result_is_checked(
     body: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
@@ -286,7 +286,7 @@ def test_decoded_images_are_kept_until_a_file_changes(
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_another_input_is_decoded_anew(pictures: Path, tmp_path: Path) -> None:
+def test_a_different_input_spec_is_decoded_again(pictures: Path, tmp_path: Path) -> None:
     reader = Reader(FolderSource(pictures), tmp_path / "cache")
     read_again(reader)
     grey = read_again(reader, GREY)
@@ -294,14 +294,14 @@ def test_another_input_is_decoded_anew(pictures: Path, tmp_path: Path) -> None:
     assert grey.inputs.shape == (3, 4, 6, 1)
 
 
-def test_a_damaged_cache_is_made_anew(pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_cache_is_rebuilt(pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     read_again(Reader(FolderSource(pictures), tmp_path / "cache"))
     (cached,) = (tmp_path / "cache").iterdir()
     cached.write_bytes(cached.read_bytes()[:-30])
     samples = read_again(Reader(FolderSource(pictures), tmp_path / "cache"))
     assert samples is not None
     assert len(samples) == 3
-    assert "the cache is damaged" in caplog.text
+    assert "rebuilding the damaged cache" in caplog.text
 
 
 def test_an_npz_file_is_read_again_when_it_changes(npz: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from moonfed.bundle import Bundle, write_bundle
-from moonfed.edge_client.profile.measure import Profile, ProfileSettings, Times, child_memory, profile
+from moonfed.edge_client.profile.measure import Profile, ProfileSettings, Times, profile, worker_memory
 from moonfed.edge_client.profile.report import profile_document, profile_lines
 from moonfed.edge_client.resources.available_memory import Available
 from moonfed.edge_client.resources.memory_estimate import Need
@@ -50,7 +50,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_device_that_can_take_part_is_told_how_long_a_round_takes(made: tuple[Path, Bundle]) -> None:
+def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> None:
     done = run(made[0], "--threads", 1, "--samples", 1000, "--max-memory", "8GB", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -77,11 +77,11 @@ def test_the_table_says_the_same(made: tuple[Path, Bundle]) -> None:
     assert lines["can take part"] == "yes"
 
 
-def test_a_device_without_the_memory_is_told_what_it_would_take(made: tuple[Path, Bundle]) -> None:
+def test_a_device_without_enough_memory_gets_the_estimate(made: tuple[Path, Bundle]) -> None:
     done = run(made[0], "--max-memory", "50MB", "--json")
     assert done.returncode == 8
     assert done.stderr.startswith("moonfed-client: the round needs about ")
-    assert done.stderr.endswith("; this device gives it 50 MB (--max-memory)\n")
+    assert done.stderr.endswith("; the limit of this device is 50 MB (--max-memory)\n")
     assert done.stderr.count("\n") == 1  # nothing was measured
     found = json.loads(done.stdout)
     assert (found["can_take_part"], found["seconds"]) == (False, None)
@@ -89,7 +89,7 @@ def test_a_device_without_the_memory_is_told_what_it_would_take(made: tuple[Path
     assert found["memory"]["need"]["total"] > 50_000_000
 
 
-def test_what_a_round_needs_is_said_once(made: tuple[Path, Bundle]) -> None:
+def test_the_memory_needed_is_printed_once(made: tuple[Path, Bundle]) -> None:
     """The references of so many samples are not kept, whatever this device has."""
     done = run(made[0], "--samples", 10**12)
     assert done.returncode == 8
@@ -99,7 +99,7 @@ def test_what_a_round_needs_is_said_once(made: tuple[Path, Bundle]) -> None:
     assert needed in done.stdout
 
 
-def test_torch_takes_as_much_as_in_the_training_child(made: tuple[Path, Bundle], tmp_path: Path) -> None:
+def test_torch_needs_as_much_memory_as_in_the_worker(made: tuple[Path, Bundle], tmp_path: Path) -> None:
     """Which speaks to its parent, and is asked there what it has measured."""
     (tmp_path / "samples.npz").touch()
     settings = WorkerSettings(
@@ -116,22 +116,22 @@ def test_torch_takes_as_much_as_in_the_training_child(made: tuple[Path, Bundle],
         "print(Trainer(WorkerSettings(**json.loads(sys.argv[1])), print, print)._runtime)"
     )
     command = [sys.executable, "-c", program, json.dumps(asdict(settings))]
-    child = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert child_memory() == pytest.approx(child, abs=4_000_000)
+    worker = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert worker_memory() == pytest.approx(worker, abs=4_000_000)
     done = run(made[0], "--max-memory", "50MB", "--json")
     parts = json.loads(done.stdout)["memory"]["need"]["parts"]
     model = 4 * sum(math.prod(spec.shape) for spec in made[1].manifest.tensors)
-    assert parts["torch and plan"] == pytest.approx(child + 48_000_000 + 6 * model, abs=4_000_000)
+    assert parts["torch and plan"] == pytest.approx(worker + 48_000_000 + 6 * model, abs=4_000_000)
 
 
-def test_the_environments_threads_are_told(made: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_threads_are_reported(made: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     told = json.loads(run(made[0], "--max-memory", "50MB", "--json").stdout)
     assert told["platform"]["threads"] == "1"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_a_device_without_cuda_is_told_so(made: tuple[Path, Bundle]) -> None:
+def test_a_device_without_cuda_cannot_take_part(made: tuple[Path, Bundle]) -> None:
     done = run(made[0], "--device", "cuda")
     assert done.returncode == 2
     assert "torch finds no CUDA device here" in done.stderr
@@ -147,7 +147,7 @@ def test_a_bundle_for_a_newer_torch_cannot_be_run_here(made: tuple[Path, Bundle]
     assert "the plan needs torch 9.1; this device has " in done.stderr
 
 
-def test_what_is_no_bundle_is_named(tmp_path: Path) -> None:
+def test_an_invalid_bundle_is_named(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"{tmp_path} has no manifest.json" in done.stderr
@@ -177,7 +177,7 @@ def test_a_wrong_option_is_a_sentence_and_an_exit_code(tmp_path: Path) -> None:
     assert done.stderr == "moonfed-client: epochs is 0; it must be a whole number from 1\n"
 
 
-def test_in_process_the_progress_is_told_and_the_bundle_is_left_alone(made: tuple[Path, Bundle]) -> None:
+def test_in_process_the_progress_is_reported_and_the_bundle_unchanged(made: tuple[Path, Bundle]) -> None:
     told: list[str] = []
     before, threads = made[0].read_bytes(), torch.get_num_threads()
     found = profile(ProfileSettings(bundle=made[0], samples=40), told.append)

@@ -57,7 +57,7 @@ def bytes_of(manifest: Manifest) -> int:
     return 4 * sum(int(np.prod(spec.shape)) for spec in manifest.tensors)
 
 
-def test_what_a_round_takes_follows_from_the_manifest_and_the_data(bundle: Bundle) -> None:
+def test_the_estimate_follows_from_the_manifest_and_the_data(bundle: Bundle) -> None:
     manifest = changed(bundle.manifest, activation_bytes=1000, frozen_encoders=2)
     model = bytes_of(manifest)
     need = round_bytes(manifest, samples=100, held_out=20, batch_size=8, epochs=3, runtime=7 * MB)
@@ -128,20 +128,20 @@ def test_a_method_without_frozen_encoders_has_no_references(scaffold: Bundle) ->
     assert sample_bytes(scaffold.manifest) == 6 * 4 + 8
 
 
-def test_scaffold_needs_room_for_its_variates(bundle: Bundle, scaffold: Bundle) -> None:
+def test_scaffold_needs_memory_for_its_variates(bundle: Bundle, scaffold: Bundle) -> None:
     def total(manifest: Manifest) -> int:
         return round_bytes(replace(manifest, previous_models=0), samples=9, batch_size=9, epochs=1).total
 
     assert total(scaffold.manifest) - total(bundle.manifest) >= 3 * bytes_of(scaffold.manifest)
 
 
-def test_what_does_not_fit_is_declined_with_what_it_is_for() -> None:
+def test_a_round_that_does_not_fit_is_declined_with_a_breakdown() -> None:
     need = Need(host={"torch and plan": 300 * MB, "model": 400 * MB, "references": 0}, accelerator={})
     require_fits(need, PLENTY, 700 * MB)
     with pytest.raises(
         ResourceExhausted,
         match=r"^the round needs about 700 MB \(torch and plan 300 MB, model 400 MB\); "
-        r"this device gives it 699 MB \(--max-memory\)$",
+        r"the limit of this device is 699 MB \(--max-memory\)$",
     ):
         require_fits(need, PLENTY, 699 * MB)
     with pytest.raises(ResourceExhausted, match=r"; this device has 699 MB available$"):
@@ -155,7 +155,7 @@ def test_host_and_accelerator_are_two_memories_or_one() -> None:
         require_fits(need, Available(host=3 * MB, accelerator=4 * MB), None)
     with pytest.raises(ResourceExhausted, match=r"about 3 MB \(samples 3 MB\); this device has 2 MB available"):
         require_fits(need, Available(host=2 * MB, accelerator=5 * MB), None)
-    with pytest.raises(ResourceExhausted, match=r"about 8 MB \(.*\); this device gives it 7 MB"):
+    with pytest.raises(ResourceExhausted, match=r"about 8 MB \(.*\); the limit of this device is 7 MB"):
         require_fits(need, Available(host=3 * MB, accelerator=5 * MB), 7 * MB)
     with pytest.raises(ResourceExhausted, match=r"about 8 MB \(.*\); this device has 7 MB available"):
         require_fits(need, Available(host=7 * MB, shared=True), None)  # a Jetson's
@@ -173,19 +173,19 @@ def test_data_that_would_crowd_an_accelerator_stay_in_host_memory() -> None:
     assert need.placed(Available(host=99 * MB, accelerator=9 * MB)) == Need(host=data, accelerator=there)
     nowhere = need.placed(Available(host=3 * MB, accelerator=9 * MB))
     assert nowhere == Need(host={"samples": 3 * MB}, accelerator=there)  # the step computes them
-    alone = need.placed(Available(host=99 * MB, accelerator=5 * MB))  # the samples leave room for the references
+    alone = need.placed(Available(host=99 * MB, accelerator=5 * MB))  # the samples leave space for the references
     assert alone == Need(host=need.host, accelerator={"model": 5 * MB, "references": 2 * MB})
     assert need.placed(Available(host=99 * MB, accelerator=3 * MB)) == Need(host=data, accelerator={"model": 5 * MB})
 
 
-@pytest.mark.parametrize("room", range(1, 13))
-def test_the_estimate_places_data_as_a_round_does(room: int) -> None:
+@pytest.mark.parametrize("memory_size", range(1, 13))
+def test_the_estimate_places_data_as_a_round_does(memory_size: int) -> None:
     """Residence asks for the samples, the feed then for the references."""
-    memory = Memory(host=99 * MB, accelerator=room * MB)
+    memory = Memory(host=99 * MB, accelerator=memory_size * MB)
     samples = memory.place(3 * MB)
     references = memory.place(2 * MB, 3 * MB if samples is Placement.ACCELERATOR else 0)
     need = Need(host={"samples": 3 * MB}, accelerator={"samples": 3 * MB, "references": 2 * MB})
-    placed = need.placed(Available(host=99 * MB, accelerator=room * MB))
+    placed = need.placed(Available(host=99 * MB, accelerator=memory_size * MB))
     assert ("samples" in placed.accelerator) == (samples is Placement.ACCELERATOR)
     assert ("references" in placed.accelerator) == (references is Placement.ACCELERATOR)
 
@@ -206,7 +206,7 @@ MEMINFO = "MemTotal:        8000 kB\nMemFree:          100 kB\nMemAvailable:    
 STATUS = "Name:\tpython\nVmHWM:\t   9000 kB\nVmRSS:\t   3000 kB\nRssAnon:\t    1000 kB\nThreads:\t7\n"
 
 
-def test_what_is_available_counts_what_the_process_holds(tmp_path: Path) -> None:
+def test_available_memory_includes_what_the_process_holds(tmp_path: Path) -> None:
     root = write_tree(tmp_path, proc__meminfo=MEMINFO, proc__self__status=STATUS)
     assert host_available(root) == (5000 + 1000) * 1024
     assert (resident_memory(root), peak_memory(root), total_memory(root)) == (3000 * 1024, 9000 * 1024, 8000 * 1024)
@@ -252,7 +252,7 @@ def test_this_machine_tells_plausible_sizes() -> None:
     assert 0 < available <= 1.1 * total
 
 
-# Trains a round as the training child does; prints the peak above bare torch.
+# Trains a round as the training worker does; prints the peak above bare torch.
 MEASURE = """
 import json, sys, torch
 from moonfed.edge_client.resources.available_memory import peak_memory, resident_memory
@@ -336,7 +336,7 @@ def worker_settings(tmp_path: Path, data: Path, max_memory: int | None = None) -
     )
 
 
-def test_what_is_available_bounds_a_round_without_max_memory(
+def test_available_memory_limits_a_round_without_max_memory(
     bundle: Bundle, new_job: Callable[..., Job], samples: Path, tmp_path: Path
 ) -> None:
     """A step of a hundred terabytes; the plan's file is not even opened."""
@@ -348,17 +348,17 @@ def test_what_is_available_bounds_a_round_without_max_memory(
         Trainer(worker_settings(tmp_path, samples), lambda: None, lambda _: None).train(job)
 
 
-def test_a_real_child_declines_before_it_trains(new_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:
-    child = WorkerProcess(worker_settings(tmp_path, samples, max_memory=100 * MB))
+def test_a_real_worker_declines_before_it_trains(new_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:
+    worker = WorkerProcess(worker_settings(tmp_path, samples, max_memory=100 * MB))
     try:
-        with pytest.raises(ResourceExhausted, match=r"this device gives it 100 MB \(--max-memory\)$"):
-            child.train(new_job(), lambda _: True)
+        with pytest.raises(ResourceExhausted, match=r"the limit of this device is 100 MB \(--max-memory\)$"):
+            worker.train(new_job(), lambda _: True)
     finally:
-        child.end()
+        worker.end()
     assert not list((tmp_path / "state").glob("runs/*/*"))
 
 
-def test_the_coordinator_hears_why_a_round_is_declined(
+def test_the_coordinator_receives_the_reason_why_a_round_is_declined(
     device: Device, coordinator: Coordinator, samples: Path, bundle: Bundle
 ) -> None:
     device.start(samples, "--max-memory", "100MB")
@@ -366,7 +366,7 @@ def test_the_coordinator_hears_why_a_round_is_declined(
     reason = coordinator.wait_for_decline().reason
     found = re.fullmatch(
         r"the round needs about (\d+) MB \(torch and plan .*, samples .*\); "
-        r"this device gives it 100 MB \(--max-memory\)",
+        r"the limit of this device is 100 MB \(--max-memory\)",
         reason,
     )
     assert found, reason

@@ -13,8 +13,8 @@ from moonfed.edge_client.state.finished_models import (
     Finished,
     find_finished,
     finished_models,
-    keep_finished,
-    tidy_finished,
+    remove_partial_models,
+    store_finished,
 )
 from moonfed.edge_client.state.gc import drop_run, kept_runs
 from moonfed.edge_client.state.round_store import RunState
@@ -58,7 +58,7 @@ def test_a_finished_run_leaves_its_model_and_nothing_else(
     model = train_once(coordinator, device, bundle, samples)
     fetched = len(coordinator.fetched)
     coordinator.assign(ended(bundle, model))
-    device.wait_for_log("run tested has ended; its model is kept for predictions")
+    device.wait_for_log("run tested has ended; stored its model for predictions")
     coordinator.assign(bundle.assignment(run="next"))
     coordinator.wait_for_update(2)  # the device goes on, and what it needs again is fetched again
     found = find_finished(device.state / "finished")
@@ -75,7 +75,7 @@ def test_a_stopped_run_leaves_nothing(coordinator: Coordinator, device: Device, 
     assert files(device.state / "runs")
     assert files(device.state / "blobs")
     coordinator.assign(ended())
-    device.wait_for_log("run tested has ended; nothing is kept")
+    device.wait_for_log("run tested has ended; deleted its files")
     device.stop()
     assert not list((device.state / "runs").iterdir())
     assert not files(device.state / "blobs")
@@ -83,7 +83,7 @@ def test_a_stopped_run_leaves_nothing(coordinator: Coordinator, device: Device, 
     assert not (device.state / "finished").exists()
 
 
-def test_a_device_names_what_it_keeps_and_hears_what_it_missed(
+def test_a_device_names_the_runs_it_keeps_and_learns_which_have_ended(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     model = train_once(coordinator, device, bundle, samples)
@@ -107,7 +107,7 @@ def test_a_run_that_ends_stops_its_training_first(
     coordinator.assign(bundle.assignment(round=2, epochs=LONG))
     coordinator.wait_for(lambda: coordinator.reports and coordinator.reports[-1].round == 2, "training")
     coordinator.assign(ended())
-    device.wait_for_log("run tested has ended; nothing is kept")
+    device.wait_for_log("run tested has ended; deleted its files")
     log = device.stop()[1]
     assert log.index("run tested, round 2: dropped") < log.index("run tested has ended;")
     assert not list((device.state / "runs").iterdir())
@@ -118,7 +118,7 @@ def test_a_model_that_cannot_be_had_costs_the_model_only(
 ) -> None:
     train_once(coordinator, device, bundle, samples)
     coordinator.assign(ended(bundle, b"nobody has it"))
-    device.wait_for_log("run tested has ended, and this device does not keep its model: ")
+    device.wait_for_log("run tested has ended; its model cannot be stored: ")
     coordinator.assign(bundle.assignment(run="next"))
     coordinator.wait_for_update(2)
     assert not finished_models(device.state / "finished")
@@ -150,7 +150,7 @@ def keep(root: Path, bundle: Bundle, run: str, model: bytes = b"weights", when: 
     for name, content in contents.items():
         (sources / name).unlink(missing_ok=True)
         (sources / name).write_bytes(content)
-    kept = keep_finished(
+    kept = store_finished(
         *(root, run, 3),
         manifest=ref_of_bytes(contents["manifest.json"]),
         model=ref_of_bytes(model),
@@ -173,7 +173,7 @@ def test_the_newest_finished_models_stay(tmp_path: Path, bundle: Bundle) -> None
     assert find_finished(root, "d").run == "d"
 
 
-def test_what_is_not_there_is_named(tmp_path: Path, bundle: Bundle) -> None:
+def test_a_missing_model_is_named(tmp_path: Path, bundle: Bundle) -> None:
     root = tmp_path / "finished"
     with pytest.raises(NotFound, match="holds no finished model yet"):
         find_finished(root)
@@ -194,7 +194,7 @@ def test_a_damaged_file_is_known(name: str, tmp_path: Path, bundle: Bundle) -> N
 def test_a_finished_model_appears_whole_or_not_at_all(tmp_path: Path, bundle: Bundle) -> None:
     root = tmp_path / "finished"
     with pytest.raises(FileNotFoundError):
-        keep_finished(
+        store_finished(
             *(root, "a", 1),
             manifest=BlobRef("0" * 64, 1),
             model=BlobRef("0" * 64, 1),
@@ -204,7 +204,7 @@ def test_a_finished_model_appears_whole_or_not_at_all(tmp_path: Path, bundle: Bu
     (root / ".a.123").mkdir()  # killed while it wrote
     (root / ".a.123" / "finished.json").write_text("{}")
     assert finished_models(root) == []
-    tidy_finished(root)
+    remove_partial_models(root)
     assert list(root.iterdir()) == []
 
 
@@ -225,9 +225,7 @@ def save(runs: Path, run: str, manifest: str) -> None:
     )
 
 
-def test_dropping_a_run_spares_what_others_have_in_common_with_it(
-    tmp_path: Path, bundle: Bundle, scaffold: Bundle
-) -> None:
+def test_dropping_a_run_keeps_files_that_other_runs_share(tmp_path: Path, bundle: Bundle, scaffold: Bundle) -> None:
     runs, blobs = tmp_path / "runs", BlobDirectory(tmp_path / "blobs")
     for kept in (bundle, scaffold):
         blobs.put_bytes(kept.manifest.to_bytes())
@@ -261,7 +259,7 @@ def test_runs_are_named_newest_first_and_not_without_end(tmp_path: Path) -> None
     assert len(named) <= 64  # what a coordinator takes
 
 
-def test_a_run_that_is_dropped_meanwhile_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_deleted_concurrently_is_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = tmp_path / "runs"
     for name in "abc":
         (runs / name).mkdir(parents=True)

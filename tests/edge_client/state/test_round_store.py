@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.blobs import BlobDirectory, ref_of_bytes
-from moonfed.edge_client.state.gc import BLOBS_KEPT, RUNS_KEPT, tidy
+from moonfed.edge_client.state.gc import BLOBS_KEPT, RUNS_KEPT, collect_garbage
 from moonfed.edge_client.state.round_store import RunState, StoredRound, Write, newest_samples
 from moonfed.errors import InvalidInput
 
@@ -60,7 +60,7 @@ def state(tmp_path: Path) -> RunState:
 
 
 def places(found: list[StoredRound]) -> list[tuple[int, int]]:
-    return [stored.place for stored in found]
+    return [stored.key for stored in found]
 
 
 def test_an_update_survives_a_restart(state: RunState, tmp_path: Path) -> None:
@@ -98,15 +98,15 @@ def test_only_the_newest_are_kept(state: RunState) -> None:
     assert sorted(path.name for path in state.directory.iterdir()) == ["10-1", "11-1"]
 
 
-def test_what_lies_ahead_of_the_assigned_round_is_of_another_run(state: RunState) -> None:
+def test_rounds_after_the_assigned_one_belong_to_another_run(state: RunState) -> None:
     for round_number in (3, 4, 5):
         save(state, round_number)
-    state.forget_others(3, 1)
+    state.delete_foreign_rounds(3, 1)
     assert sorted(path.name for path in state.directory.iterdir()) == ["3-1"]
 
 
 @pytest.mark.parametrize("change", [{"manifest": "d" * 64}, {"seed": 8}], ids=["manifest", "seed"])
-def test_what_another_run_of_the_same_name_left_is_never_used(change: dict[str, object], tmp_path: Path) -> None:
+def test_files_of_another_run_with_the_same_name_are_never_used(change: dict[str, object], tmp_path: Path) -> None:
     save(open_run(tmp_path, **change), 1)  # type: ignore[arg-type]
     state = open_run(tmp_path)
     assert state.find(1, 1, TASK) is None
@@ -114,7 +114,7 @@ def test_what_another_run_of_the_same_name_left_is_never_used(change: dict[str, 
     assert state.device_state(1, 1, [STATE]) == {}
     save(state, 2, keep=1)
     assert places(state.previous(9, 1, 9)) == [(2, 1)]
-    state.forget_others(3, 1)
+    state.delete_foreign_rounds(3, 1)
     assert [path.name for path in state.directory.iterdir()] == ["2-1"]
 
 
@@ -152,7 +152,7 @@ def test_the_counted_round_outlives_newer_ones_until_another_is_counted(state: R
     assert kept() == ["3-1", "4-1"]
 
 
-def test_the_newest_number_of_samples_is_known_in_whatever_run(tmp_path: Path) -> None:
+def test_the_newest_number_of_samples_is_found_across_runs(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     assert newest_samples(runs) == 0
     for time, (run, samples) in enumerate((("b", 30), ("a", 20), ("c", 40)), start=1):
@@ -203,7 +203,7 @@ def test_a_half_written_model_is_no_model(state: RunState, tmp_path: Path) -> No
         state.save(1, 1, files=files, kept=[STATE], assignment=TASK, samples=1, steps=1, metrics={}, keep=2)
     assert list(state.directory.iterdir()) == []
     (state.directory / ".1-1.123").mkdir()  # killed while it wrote
-    tidy(tmp_path / "runs", tmp_path / "blobs")
+    collect_garbage(tmp_path / "runs", tmp_path / "blobs")
     assert list(state.directory.iterdir()) == []
 
 
@@ -212,7 +212,7 @@ def test_runs_used_long_ago_are_dropped(tmp_path: Path) -> None:
     for number in range(RUNS_KEPT + 2):
         save(open_run(tmp_path, f"run-{number}"), 1)
         os.utime(root / f"run-{number}", (number, number))
-    tidy(root, tmp_path / "blobs")
+    collect_garbage(root, tmp_path / "blobs")
     assert sorted(path.name for path in root.iterdir()) == sorted(f"run-{n}" for n in range(2, RUNS_KEPT + 2))
 
 
@@ -222,7 +222,7 @@ def test_blobs_used_long_ago_are_dropped(tmp_path: Path) -> None:
     for number, ref in enumerate(refs):
         os.utime(blobs.path(ref.sha256), (number, number))
     os.utime(blobs.path(refs[0].sha256))  # of use again
-    tidy(tmp_path / "runs", blobs.root)
+    collect_garbage(tmp_path / "runs", blobs.root)
     assert [blobs.has(ref) for ref in refs] == [True, False, False, *[True] * (BLOBS_KEPT - 1)]
 
 

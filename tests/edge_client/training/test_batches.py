@@ -44,8 +44,8 @@ def test_a_cpu_has_host_memory_only() -> None:
 
 
 def test_on_a_cpu_samples_stay_the_same_object() -> None:
-    residence, data = DataPlacement(CPU), numbered(3)
-    assert residence.of(data) is data
+    placement, data = DataPlacement(CPU), numbered(3)
+    assert placement.place(data) is data
 
 
 @pytest.mark.parametrize("rows", [ResidentRows, FetchedRows])
@@ -141,7 +141,7 @@ def test_references_that_do_not_fit_are_left_to_the_step(host: int, fields: dict
         ({"epochs": 9, "views": 2, "max_steps": 6}, 1, True),
     ],
 )
-def test_references_are_computed_beforehand_only_if_the_steps_want_more_of_them(
+def test_references_are_precomputed_only_if_the_steps_use_more_of_them(
     fields: dict[str, object], draws: int, cached: bool
 ) -> None:
     """Ten samples in batches of four, two steps in an epoch."""
@@ -154,13 +154,13 @@ def test_references_are_computed_beforehand_only_if_the_steps_want_more_of_them(
 
 @needs_cuda
 def test_samples_move_to_the_accelerator_once_and_again_when_they_change() -> None:
-    residence, data = DataPlacement(torch.device("cuda")), numbered(1000)
-    moved = residence.of(data)
+    placement, data = DataPlacement(torch.device("cuda")), numbered(1000)
+    moved = placement.place(data)
     assert moved.device.type == "cuda"
-    assert residence.of(data) is moved
-    other = residence.of(numbered(500))
+    assert placement.place(data) is moved
+    other = placement.place(numbered(500))
     assert len(other) == 500
-    assert residence.of(data) is not moved
+    assert placement.place(data) is not moved
 
 
 @needs_cuda

@@ -77,7 +77,7 @@ def test_steps_and_seconds_may_both_be_limited() -> None:
         assert train(SlowPlan(clock), numbered(20), chosen, clock=clock).steps == steps
 
 
-def test_the_fraction_is_of_whatever_ends_the_round_first() -> None:
+def test_the_fraction_is_of_the_limit_that_is_reached_first() -> None:
     def fractions(**fields: float) -> list[float]:
         clock, heard = Clock(), list[Progress]()
         train(SlowPlan(clock), numbered(20), settings(epochs=1, **fields), clock=clock, progress=heard.append)
@@ -88,7 +88,7 @@ def test_the_fraction_is_of_whatever_ends_the_round_first() -> None:
     assert fractions(max_seconds=100.0) == [0.2, 0.4, 0.6, 0.8, 1.0]
 
 
-def test_references_take_of_the_time() -> None:
+def test_references_count_towards_the_time() -> None:
     clock, heard = Clock(), list[Progress]()
     plan = SlowPlan(clock, batch_of_references=2.0, references=1)
     trained = train(plan, numbered(20), settings(max_seconds=12.5), clock=clock, progress=heard.append)
@@ -112,7 +112,7 @@ def test_references_that_take_all_of_the_time_are_given_up_for_one_step() -> Non
     assert plan.seen_references[0].numel() == 0  # the step computes its own
 
 
-def test_an_epoch_whose_references_took_the_rest_of_the_time_has_no_loss_to_tell() -> None:
+def test_an_epoch_whose_references_used_up_the_time_has_no_loss() -> None:
     clock, heard = Clock(), list[Progress]()
     plan = SlowPlan(clock, batch_of_references=1.0, references=1, draws=2)
     chosen = settings(epochs=8, views=4, max_seconds=12.0)  # 5 s of references and 5 s of steps, then references again
@@ -127,7 +127,7 @@ def test_seconds_count_from_when_the_job_began() -> None:
     assert trained.steps == 2
 
 
-def test_without_seconds_nobody_looks_at_the_clock() -> None:
+def test_without_a_time_limit_the_clock_is_not_read() -> None:
     looks: list[int] = []
     budget = Budget(3, None, lambda: looks.append(1) or 0.0)  # type: ignore[func-returns-value]
     looks.clear()
@@ -191,7 +191,7 @@ def test_partial_work_is_less_exact(fedprox: tuple[Bundle, TorchScriptPlan, list
     assert 0 < whole[1] < partial[1] < 1.5
 
 
-def test_reading_the_data_takes_of_the_time_and_the_steps_are_stored(
+def test_reading_the_data_counts_towards_the_time_and_the_steps_are_stored(
     new_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -208,7 +208,7 @@ def test_reading_the_data_takes_of_the_time_and_the_steps_are_stored(
     assert json.loads((stored.directory / "update.json").read_text())["steps"] == 1
 
 
-def test_what_passed_before_the_child_was_up_counts(
+def test_the_time_before_the_worker_started_counts(
     new_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)

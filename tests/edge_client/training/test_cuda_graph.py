@@ -106,7 +106,7 @@ def test_a_step_that_cannot_be_captured_is_launched_as_it_is_with_one_warning(
     ("plans_own", "reason"),
     [(None, "not permitted"), (TrainingFailed("the plan could not take a step"), "the plan could not take a step")],
 )
-def test_the_reason_is_what_broke_first(
+def test_the_reason_is_the_first_error(
     plans_own: Exception | None, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> None:

@@ -144,7 +144,7 @@ def test_views_are_taken_in_turn_and_their_references_computed_when_first_used()
         torch.testing.assert_close(references, expected.reshape(-1, 1, 1).repeat(1, 2, 3))
 
 
-def test_what_the_plan_itself_leaves_to_chance_repeats_and_differs_by_seed_round_device_and_epoch() -> None:
+def test_the_plans_own_randomness_repeats_and_differs_by_seed_round_device_and_epoch() -> None:
     """Such as dropout, whatever the process did before."""
 
     class Chance(RecordingPlan):
@@ -195,7 +195,7 @@ def test_surveys_see_every_sample_once_before_the_steps_and_after_them() -> None
         assert (plan.calls.index("survey") < plan.calls.index("step")) == (only == "before")
 
 
-def test_what_is_received_reaches_the_plan_and_what_it_leaves_comes_back() -> None:
+def test_received_state_reaches_the_plan_and_its_results_are_returned() -> None:
     plan = RecordingPlan()
     plan.results, plan.measured = {"model": [torch.ones(1)], "variate_change": [torch.zeros(1)]}, {"inexactness": 0.5}
     model, previous, received = [torch.zeros(1)], [[torch.ones(2)]], {"variate": [torch.ones(3)]}
@@ -217,7 +217,7 @@ def test_the_holdout_scores_the_global_model_before_training() -> None:
     assert score.accuracy == pytest.approx(2 / 6)
 
 
-def test_the_loss_is_the_mean_over_all_steps_and_told_after_each_epoch() -> None:
+def test_the_loss_is_the_mean_over_all_steps_and_reported_after_each_epoch() -> None:
     heard: list[Progress] = []
     trained = train(RecordingPlan(), numbered(10), settings(), progress=heard.append)
     assert trained.loss == 2.5  # of 1, 2, 3 and 4
@@ -225,7 +225,7 @@ def test_the_loss_is_the_mean_over_all_steps_and_told_after_each_epoch() -> None
     assert [progress.fraction for progress in heard if progress.loss is None] == [0.25, 0.5, 0.75, 1.0]
 
 
-def test_reports_never_go_back_whatever_is_done_between_the_steps() -> None:
+def test_progress_never_decreases() -> None:
     heard: list[Progress] = []
     plan = RecordingPlan(references=1, draws=2, before=True, after=True)
     train(plan, numbered(10), settings(epochs=3, views=3), holdout=numbered(5), progress=heard.append)
@@ -257,7 +257,7 @@ def test_a_callback_can_stop_training() -> None:
         ("max_seconds", float("nan")),
     ],
 )
-def test_settings_name_what_is_wrong(field: str, value: float) -> None:
+def test_an_invalid_setting_is_named(field: str, value: float) -> None:
     with pytest.raises(InvalidInput, match=f"{field} is {value}; it must be"):
         settings(**{field: value})
 
@@ -319,7 +319,7 @@ def test_references_computed_once_train_like_references_computed_in_every_step(
 
 
 @pytest.mark.parametrize("batch_size", [8, 64])
-def test_references_without_room_are_left_to_the_step_which_trains_the_same(
+def test_references_that_do_not_fit_are_computed_by_the_step_with_the_same_result(
     batch_size: int, bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = settings(epochs=3, batch_size=batch_size, hyperparameters=bundle.manifest.training.hyperparameters)

@@ -55,7 +55,7 @@ def train(manifest: Manifest, new_job: Callable[..., Job], tmp_path: Path) -> Ca
 Train = Callable[[RecordingPlan], StoredRound]
 
 
-def test_what_a_round_leaves_is_stored_by_role(plan: RecordingPlan, train: Train) -> None:
+def test_the_results_of_a_round_are_stored_by_role(plan: RecordingPlan, train: Train) -> None:
     stored = train(plan)
     assert sorted(stored.update.blobs) == ["model", "variate_change"]
     assert sorted(stored.update.kept) == ["device_variate"]
@@ -63,7 +63,7 @@ def test_what_a_round_leaves_is_stored_by_role(plan: RecordingPlan, train: Train
     assert stored.file("variate_change").read_bytes().endswith(bytes(torch.ones(2).numpy().data))
 
 
-def test_what_the_job_says_of_the_loop_is_what_the_plan_sees(
+def test_the_plan_sees_the_jobs_training_loop(
     manifest: Manifest, plan: RecordingPlan, new_job: Callable[..., Job], tmp_path: Path
 ) -> None:
     plan.draws = 2
@@ -103,7 +103,7 @@ def test_a_role_that_the_plan_does_not_leave_is_missed(plan: RecordingPlan, trai
         train(plan)
 
 
-def test_a_methods_metrics_stand_beside_the_devices_own(
+def test_a_methods_metrics_are_reported_with_the_devices_own(
     plan: RecordingPlan, train: Train, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan.measured = {"inexactness": 0.5, "ratio": NAN}

@@ -82,7 +82,7 @@ def error(stored: StoredRound) -> Vector:
     return open_model(stored.file(MODEL_ERROR), PARAMETERS)
 
 
-def test_what_is_handed_in_is_the_change_and_the_model_stays(train: Train) -> None:
+def test_the_encoded_change_is_submitted_and_the_model_stays(train: Train) -> None:
     stored = train(after(1), encodings=parse_encodings("", "int8"))
     assert sorted(stored.outgoing) == ["model"]
     ref, file = stored.outgoing["model"]
@@ -96,7 +96,7 @@ def test_what_is_handed_in_is_the_change_and_the_model_stays(train: Train) -> No
     assert not list(stored.directory.parent.glob(".*")), "nothing is left lying about"
 
 
-def test_what_was_lost_of_a_counted_update_is_added_to_the_next_change(train: Train) -> None:
+def test_the_encoding_error_of_a_counted_update_is_added_to_the_next_change(train: Train) -> None:
     first = train(after(1), encodings=parse_encodings("", "int8"))
     np.testing.assert_allclose(error(first), after(1)[3:] - START[3:] - sent(first), atol=1e-9)
     second = train(after(2), encodings=parse_encodings("", "int8"), round=2, counted_round=1)
@@ -105,7 +105,7 @@ def test_what_was_lost_of_a_counted_update_is_added_to_the_next_change(train: Tr
     assert abs(sent(second) + error(second) - (after(2)[3:] - START[3:])).max() > 1e-6, "it is not the change alone"
 
 
-def test_what_was_lost_of_an_update_that_did_not_count_is_forgotten(train: Train) -> None:
+def test_the_encoding_error_of_an_uncounted_update_is_discarded(train: Train) -> None:
     """Such as of an abandoned round, which is tried again: its change has not arrived, so neither has its error."""
     first = train(after(1), encodings=parse_encodings("", "int8"))
     train(after(2), encodings=parse_encodings("", "int8"), round=2, counted_round=1)
@@ -115,7 +115,7 @@ def test_what_was_lost_of_an_update_that_did_not_count_is_forgotten(train: Train
     np.testing.assert_allclose(sent(alone) + error(alone), after(3)[3:] - START[3:], atol=1e-7)
 
 
-def test_a_lost_error_is_told_and_leaves_the_methods_state_alone(
+def test_a_lost_error_is_logged_and_leaves_the_methods_state_alone(
     train: Train, state: RunState, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = train(after(1), encodings=parse_encodings("", "int8"))
@@ -174,7 +174,7 @@ def test_a_model_in_another_encoding_than_assigned_is_refused_before_training(tr
 def test_a_round_that_was_trained_before_is_found_with_its_encoded_file(train: Train, state: RunState) -> None:
     stored = train(after(1), encodings=parse_encodings("", "int8"))
     assert state.find(1, 1, TASK) == stored
-    assert [kept.place for kept in state.previous(2, 1, 1)] == [(1, 1)]
+    assert [kept.key for kept in state.previous(2, 1, 1)] == [(1, 1)]
     stored.outgoing["model"][1].write_bytes(b"damaged")
     assert state.find(1, 1, TASK) is None
     assert [kept.place for kept in state.previous(2, 1, 1)] == [(1, 1)], "the model itself is whole"

@@ -1,4 +1,4 @@
-"""The child's work for one round, in this process."""
+"""The worker's work for one round, in this process."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_lost_device_state_counts_as_zeros_with_a_warning(
     with caplog.at_level(logging.WARNING):
         lost = device.train(scaffold_job(round=2, **counted))
     assert lost.file("device_variate").read_bytes() == without
-    assert caplog.messages == ["this device's state of round 1 (attempt 1) is lost; starting from none"]
+    assert caplog.messages == ["this device's state of round 1 (attempt 1) is lost; starting without it"]
 
 
 def test_a_round_repeats_bit_for_bit(scaffold_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:

@@ -61,13 +61,13 @@ def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> N
     plan = load_plan(tmp_path / PLAN_FILE, "cpu")
     parameters = {name for name, _ in build_network(NETWORK, IMAGE, 10).named_parameters()}
 
-    begun_with: dict[str, Path] = {MODEL: tmp_path / WEIGHTS_FILE}
+    initial_model: dict[str, Path] = {MODEL: tmp_path / WEIGHTS_FILE}
     velocity: State = {}
     for round_ in (1, 2, 3):
-        before = state(begun_with[MODEL], manifest)
+        before = state(initial_model[MODEL], manifest)
         contributions, models = [], []
         for device, samples in SAMPLES.items():
-            result = trained(plan, manifest, begun_with[MODEL], device, round_)
+            result = trained(plan, manifest, initial_model[MODEL], device, round_)
             file = tmp_path / f"{round_}-{device}"
             write_model(file, manifest.tensors, (tensor.numpy().ravel() for tensor in result.results[MODEL]))
             contributions.append(Contribution(device=device, files={MODEL: file}, samples=samples, steps=result.steps))
@@ -76,14 +76,14 @@ def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> N
         directory.mkdir()
         aggregated = aggregate(
             ClosedRound(
-                manifest=manifest, round=round_, seed=0, enrolled=2, global_state=begun_with,
+                manifest=manifest, round=round_, seed=0, enrolled=2, global_state=initial_model,
                 contributions=tuple(contributions),
             ),
             directory,
         )  # fmt: skip
-        begun_with = dict(aggregated.files)
+        initial_model = dict(aggregated.files)
 
-        after = state(begun_with[MODEL], manifest)
+        after = state(initial_model[MODEL], manifest)
         for name, found in after.items():
             mean = 0.75 * models[0][name].double() + 0.25 * models[1][name].double()
             if name in parameters:

@@ -48,14 +48,14 @@ def discounted(
     staleness: int,
     manifest: Manifest,
     *,
-    begun_with: Path,
+    initial_model: Path,
     newest: Path,
     target: Path,
     slice_elements: int = SLICE_ELEMENTS,
 ) -> Contribution:
     """Return the contribution with its model as if it had begun with the newest global model, written to `target`.
 
-    `begun_with`: the global model that the device trained. One that began with the newest is left as it is. Raises
+    `initial_model`: the global model that the device trained. One that began with the newest is left as it is. Raises
     InvalidInput if float32 cannot hold the result.
     """
     if staleness == 0:
@@ -66,7 +66,7 @@ def discounted(
         for start, stop in ranges(size, slice_elements):
             y, base, w = (
                 read_elements(path, size, start, stop).astype(np.float64)
-                for path in (contribution.files[MODEL], begun_with, newest)
+                for path in (contribution.files[MODEL], initial_model, newest)
             )
             origin = np.where(is_parameter(specs, start, stop), base, w)
             writing[MODEL].write(w + s * (y - origin))

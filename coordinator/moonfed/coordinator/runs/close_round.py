@@ -192,7 +192,7 @@ def _discounted(
             contribution,
             closed.round - report.id.round,
             closed.manifest,
-            begun_with=bases.get(report.id.round, newest),
+            initial_model=bases.get(report.id.round, newest),
             newest=newest,
             target=directory / f"from-{report.device}",
         )

@@ -20,11 +20,11 @@ def decoded_bytes(manifest: Manifest, encodings: Encodings) -> int:
 
 
 def decode_update(
-    blobs: BlobStore, files: Mapping[str, Path], manifest: Manifest, encodings: Encodings, begun_with: BlobRef
+    blobs: BlobStore, files: Mapping[str, Path], manifest: Manifest, encodings: Encodings, initial_model: BlobRef
 ) -> dict[str, Path]:
     """Decode an encoded update's files, by role: the model, durably next to the received file. Blocking.
 
-    `begun_with`: the global model of the update's round. Changes are added to it, not to the rounded model that
+    `initial_model`: the global model of the update's round. Changes are added to it, not to the rounded model that
     devices began with, so the run loses nothing to the downlink's encoding.
 
     Raises InvalidInput, or SchemaMismatch naming the tensor, for a file that is no such model.
@@ -32,8 +32,8 @@ def decode_update(
     if not encodings.updates_encoded:
         return {}
     decoded = files[MODEL].with_name(f"{files[MODEL].name}.decoded")
-    base = blobs.verified_path(begun_with) if encodings.changes else None
-    decode_model(files[MODEL], decoded, manifest.tensors, encodings.up, begun_with=base)
+    base = blobs.verified_path(initial_model) if encodings.changes else None
+    decode_model(files[MODEL], decoded, manifest.tensors, encodings.up, initial_model=base)
     sync_file(decoded)
     return {MODEL: decoded}
 

@@ -25,8 +25,8 @@ def torch_version() -> str:
 def describe_platform(accelerator: str, threads: int | None = None, root: Path = ROOT) -> dict[str, str]:
     """Describe this device for the coordinator's list of devices; omit what is unknown.
 
-    `threads`: for training; None: torch's choice, which is one for each core unless the environment says less.
-    `root`: of the file system.
+    `threads`: for training; None: torch's default, one per core unless the environment sets fewer.
+    `root`: the root of the file system.
     """
     software = {
         "python": platform.python_version(),
@@ -49,8 +49,8 @@ def _torch_folder() -> Path:
 def _usual_threads() -> int:
     """Return torch's default number of threads without importing it.
 
-    MKL, which most torch for x86 is built with, follows MKL_NUM_THREADS, else like OpenMP the first number of
-    OMP_NUM_THREADS; neither takes more than there are cores.
+    MKL, which most x86 builds of torch use, reads MKL_NUM_THREADS, then like OpenMP the first number of
+    OMP_NUM_THREADS; both are capped at the number of cores.
     """
     cores = len(_cores())
     for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):

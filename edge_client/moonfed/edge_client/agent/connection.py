@@ -1,4 +1,4 @@
-"""The Fleet service's calls with our types and errors."""
+"""Client of the Fleet service, with moonfed's types and errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from moonfed import transport
 from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.connection_diagnosis import explain_unavailable
-from moonfed.edge_client.agent.stream_timeout import while_wanted
-from moonfed.edge_client.agent.throttle import Throttle, slowed
+from moonfed.edge_client.agent.stream_timeout import replies_while
+from moonfed.edge_client.agent.throttle import Throttle, throttled
 from moonfed.edge_client.agent.upload import UpdateUpload, submit
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.encodings import known_encodings
@@ -43,15 +43,15 @@ class FleetConnection:
         proxy: str = "",
         max_bandwidth: int | None = None,
     ) -> None:
-        """Connect with an identity, or with None in plaintext to this machine.
+        """Connect with an identity, or in plaintext to this machine if it is None.
 
-        `proxy`: an HTTP proxy's URL; empty for the environment's, if any. `max_bandwidth`: bytes per second of blobs,
-        in each direction.
+        `proxy`: URL of an HTTP proxy; empty: the environment's, if any. `max_bandwidth`: bytes per second for blobs, in
+        each direction.
         """
         self.address, self.device = address, device
         self._proxy = proxy
         self._down, self._up = (Throttle(max_bandwidth) if max_bandwidth else None for _ in range(2))
-        self.attending = threading.Event()  # set while the device is online
+        self.online = threading.Event()  # set while the device is online
         self.identity = identity
         self._closed = False
         self._channel = transport.open_channel(address, identity, proxy)
@@ -67,29 +67,29 @@ class FleetConnection:
             self._channel.close()
 
     def close(self) -> None:
-        """End all calls for good.
+        """Cancel all calls and close the channel for good.
 
-        A signal that ends the device may have come upon grpc as it began a call; closing then waits for ever for that.
+        A signal handler may have interrupted grpc as it started a call; closing the channel would then block forever.
         """
         self._closed = True
         closing = threading.Thread(target=self._channel.close, name="close", daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)
 
-    def attend(
+    def connect(
         self,
         platform: Mapping[str, str],
         samples: int,
         seconds: float,
         runs: Sequence[str] = (),
-        wanted: Callable[[], bool] | None = None,
+        should_continue: Callable[[], bool] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Iterator[fleet_pb2.ConnectReply]:
         """Stream the coordinator's messages: a welcome, then assignments and ended runs.
 
-        Ends after `seconds`, to be called again, and soon after `wanted` says no, if that is given. `samples`: how many
-        this device trains on, as far as it knows; 0 if it does not. `runs`: of which it keeps state. `labels`: what
-        runs may pick it by.
+        Ends after `seconds`; call it again then. Also ends soon after `should_continue`, if given, returns False.
+        `samples`: size of the training set; 0: unknown. `runs`: runs whose state this device keeps. `labels`: for
+        selection by runs.
         """
         request = fleet_pb2.ConnectRequest(
             device=self.device,
@@ -103,25 +103,32 @@ class FleetConnection:
         )
         try:
             replies = self._method(lambda fleet: fleet.Connect)(request, timeout=seconds)
-            yield from while_wanted(replies, wanted, answering=lambda: False) if wanted else replies
+            yield from (
+                replies_while(replies, should_continue, reply_pending=lambda: False) if should_continue else replies
+            )
         except grpc.RpcError as error:
-            if cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED or (wanted and not wanted()):
+            if cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED or (
+                should_continue and not should_continue()
+            ):
                 return
             raise self._explained(error) from error
         raise Unavailable("the coordinator is shutting down")
 
-    def fetch(self, ref: BlobRef, blobs: BlobDirectory, wanted: Callable[[], bool]) -> Path:
-        """Fetch a blob into the directory; return its verified file. Raise Unavailable soon after `wanted` says no."""
+    def fetch(self, ref: BlobRef, blobs: BlobDirectory, should_continue: Callable[[], bool]) -> Path:
+        """Fetch a blob into the directory; return its verified file.
+
+        Raises Unavailable soon after `should_continue` returns False.
+        """
         fetch = self._method(lambda fleet: fleet.Fetch)
 
         def chunks(request: blob_pb2.FetchRequest) -> Iterator[blob_pb2.Chunk]:
-            replies = while_wanted(fetch(request), wanted)
-            return slowed(replies, self._down, wanted) if self._down else replies
+            replies = replies_while(fetch(request), should_continue)
+            return throttled(replies, self._down, should_continue) if self._down else replies
 
         return transport.fetch_blob(chunks, ref, blobs, device=self.device)
 
     def report(self, assignment: Assignment, fraction: float) -> TooLate | None:
-        """Report the progress of training; return why to stop, and when to retry, if the coordinator says so."""
+        """Report training progress; return the reason and retry delay if the coordinator cancels the assignment."""
         id_ = assignment.id
         request = fleet_pb2.ReportRequest(
             device=self.device, run=id_.run, round=id_.round, attempt=id_.attempt, fraction=fraction
@@ -137,8 +144,8 @@ class FleetConnection:
         )
         transport.call(self._method(lambda fleet: fleet.Decline), request, attempts=DECLINE_ATTEMPTS)
 
-    def submit(self, assignment: Assignment, stored: StoredRound, wanted: Callable[[], bool]) -> None:
-        """Upload an update; return once it is durable. Raise Unavailable soon after `wanted` says no."""
+    def submit(self, assignment: Assignment, stored: StoredRound, should_continue: Callable[[], bool]) -> None:
+        """Upload an update; return once it is durable. Raise Unavailable soon after `should_continue` returns False."""
         id_, update = assignment.id, stored.update
         header = fleet_pb2.SubmitHeader(
             device=self.device,
@@ -156,7 +163,9 @@ class FleetConnection:
         upload = self._method(lambda fleet: fleet.Submit)
         try:
             submit(
-                lambda requests: while_wanted(upload(requests), wanted, answering=sending.done.is_set), header, sending
+                lambda requests: replies_while(upload(requests), should_continue, reply_pending=sending.done.is_set),
+                header,
+                sending,
             )
         except grpc.RpcError as error:
             raise self._explained(error) from error
@@ -169,7 +178,7 @@ class FleetConnection:
         ).certificate
 
     def _method(self, choose: Callable[[fleet_pb2_grpc.FleetStub], Callable[..., Reply]]) -> Callable[..., Reply]:
-        """Return a method of the Fleet service on the current channel; `reopen` may replace it between two attempts."""
+        """Return a Fleet method on the current channel, which `reopen` may replace between two attempts."""
 
         def call(*request: object, **options: object) -> Reply:
             try:

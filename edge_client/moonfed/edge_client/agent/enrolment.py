@@ -1,7 +1,7 @@
-"""Enrolment: exchanges a join token for an identity, and keeps identities so that a crash leaves the old or the new.
+"""Enrolment: exchanges a join token for an identity, and replaces identities atomically.
 
-A coordinator gives a name to a key. So a key is on disk before a certificate for it is asked for, and is used again if
-the answer never got here: a device that loses its power in between does not lose its name.
+The coordinator binds a device's name to its key. So the key is written to disk before the certificate request, and
+reused if the reply is lost: a power failure in between does not cost the device its name.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def read_token(text_or_file: str) -> JoinToken:
 def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, proxy: str = "") -> Identity:
     """Request a certificate for this device's key and save the identity in STATE/identity.
 
-    An identity whose certificate has expired is enrolled again, with its name and its key. An empty `name` stands for
-    that identity's, or the host's. `address` replaces the token's; `proxy` is an HTTP proxy's URL.
-    Raises InvalidInput for an `address` that is none, AlreadyExists if STATE holds a valid identity
-    or one of another name, Untrusted for a token that the coordinator does not accept or a server that the token's
-    authority did not sign, Unavailable if nobody answers.
+    An identity whose certificate has expired is re-enrolled under its name, with its key. `name` defaults to that
+    identity's, else the host's. `address` overrides the token's; `proxy` is the URL of an HTTP proxy.
+    Raises InvalidInput for a malformed `address`, AlreadyExists if STATE holds a valid identity or one with another
+    name, Untrusted if the coordinator rejects the token or the token's authority did not sign the server's certificate,
+    Unavailable if the coordinator is unreachable.
     """
     if address:
         transport.parse_address(address, "coordinator")
@@ -59,11 +59,11 @@ def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, 
     address = address or token.address
     with writing(state):
         keys = _candidates(state, expired)
-    key, reply = _ask_for_each(keys, name, token, address, proxy)
+    key, reply = _enrol_with_any(keys, name, token, address, proxy)
     host, _ = transport.parse_address(address)
     fleet = f"[{host}]:{reply.fleet_port}" if ":" in host else f"{host}:{reply.fleet_port}"
     with writing(state):
-        return keep_identity(state, address=fleet, ca=token.ca, certificate=reply.certificate, key=key_bytes(key))
+        return store_identity(state, address=fleet, ca=token.ca, certificate=reply.certificate, key=key_bytes(key))
 
 
 def read_identity(state: Path) -> Identity:
@@ -86,11 +86,11 @@ def pending_key(state: Path) -> EllipticCurvePrivateKey:
     return key
 
 
-def keep_identity(state: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> Identity:
+def store_identity(state: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> Identity:
     """Replace STATE/identity atomically.
 
-    It is a link to a directory of its own: a key and its certificate change in one step, and a device that loses its
-    power in that moment still has a pair that fits.
+    STATE/identity is a symlink to a versioned directory: key and certificate change in one step, so a matching pair
+    survives a power failure at any moment.
     """
     state.mkdir(parents=True, exist_ok=True)
     directory = state / f"{IDENTITY}-{hashlib.sha256(certificate).hexdigest()[:16]}"
@@ -111,22 +111,23 @@ def _expired_identity(state: Path, name: str) -> Identity | None:
     """Return the expired identity in STATE, None if STATE holds none; raise AlreadyExists for a valid one."""
     if not (state / IDENTITY).exists():
         return None
-    held = read_identity(state)
+    existing = read_identity(state)
     with suppress(Untrusted):
-        held.require_valid()
+        existing.require_valid()
         raise AlreadyExists(
-            f"{state} already holds the identity of {held.name!r}; run with it, or name another directory with --state"
-        )
-    if name not in ("", held.name):
-        raise AlreadyExists(
-            f"{state} holds the expired identity of {held.name!r}; enrol it again under that name, "
+            f"{state} already holds the identity of {existing.name!r}; run with it, "
             "or name another directory with --state"
         )
-    return held
+    if name not in ("", existing.name):
+        raise AlreadyExists(
+            f"{state} holds the expired identity of {existing.name!r}; enrol it again under that name, "
+            "or name another directory with --state"
+        )
+    return existing
 
 
 def _candidates(state: Path, expired: Identity | None) -> list[EllipticCurvePrivateKey]:
-    """Return the keys by which the coordinator may know this device, or else a new one."""
+    """Return the keys that the coordinator may have on record for this device, or else a new one."""
     own = [_private_key(expired.key)] if expired else []
     return [pending_key(state), *own] if not own or (state / PENDING_KEY).exists() else own
 
@@ -134,22 +135,22 @@ def _candidates(state: Path, expired: Identity | None) -> list[EllipticCurvePriv
 def _private_key(pem: bytes) -> EllipticCurvePrivateKey:
     key = load_pem_private_key(pem, password=None)
     if not isinstance(key, EllipticCurvePrivateKey):
-        raise ValueError("not one of our keys")
+        raise ValueError("not an elliptic-curve key")
     return key
 
 
-def _ask_for_each(
+def _enrol_with_any(
     keys: list[EllipticCurvePrivateKey], name: str, token: JoinToken, address: str, proxy: str
 ) -> tuple[EllipticCurvePrivateKey, enrolment_pb2.EnrolReply]:
-    """Return the first key that the coordinator certifies; it may know the name by any of them."""
+    """Return the first key that the coordinator certifies; any of them may be on record for the name."""
     *others, last = keys
     for key in others:
         with suppress(AlreadyExists):
-            return key, _ask(key, name, token, address, proxy)
-    return last, _ask(last, name, token, address, proxy)
+            return key, _request_certificate(key, name, token, address, proxy)
+    return last, _request_certificate(last, name, token, address, proxy)
 
 
-def _ask(
+def _request_certificate(
     key: EllipticCurvePrivateKey, name: str, token: JoinToken, address: str, proxy: str
 ) -> enrolment_pb2.EnrolReply:
     transport.parse_address(address)

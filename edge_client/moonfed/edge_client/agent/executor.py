@@ -22,8 +22,8 @@ from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.edge_client.agent.transfers import REFUSALS, BlobTransfers, Superseded, WindowClosed
 from moonfed.edge_client.agent.worker_process import WorkerProcess
-from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, keep_finished, tidy_finished
-from moonfed.edge_client.state.gc import drop_run, tidy
+from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, remove_partial_models, store_finished
+from moonfed.edge_client.state.gc import collect_garbage, drop_run
 from moonfed.edge_client.state.round_store import RunState, StoredRound, run_directory
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed
@@ -35,29 +35,29 @@ log = logging.getLogger(__name__)
 
 
 class Executor:
-    """One thread that works off the inbox while another keeps the session open."""
+    """A thread that processes the inbox while another keeps the session open."""
 
     def __init__(
         self,
         settings: WorkerSettings,
-        link: FleetConnection,
-        child: WorkerProcess,
+        connection: FleetConnection,
+        worker: WorkerProcess,
         inbox: Inbox,
         window: TrainingWindow | None = None,
     ) -> None:
-        """Outside `window` nothing is fetched or trained; trained updates are submitted at any time."""
+        """`window`: when to fetch and train; trained updates are submitted at any time."""
         state = Path(settings.state)
         self._settings, self._between = settings, str(window) if window else ""
         self._runs, self._finished = state / "runs", state / "finished"
         self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
         self._globals = BlobDirectory(state / "models")  # global models and state, each used in one round
-        self._link, self._child, self._inbox = link, child, inbox
-        self._transfers = BlobTransfers(link, inbox, window)
+        self._connection, self._worker, self._inbox = connection, worker, inbox
+        self._transfers = BlobTransfers(connection, inbox, window)
         self._failure: BaseException | None = None
 
     def start(self) -> None:
         """Start the thread; it ends with the process."""
-        threading.Thread(target=self._run, name="work", daemon=True).start()
+        threading.Thread(target=self._run, name="executor", daemon=True).start()
 
     def require_running(self) -> None:
         """Raise TrainingFailed if the thread has died: a device must not stay online without training."""
@@ -70,7 +70,7 @@ class Executor:
     def end(self) -> None:
         """Kill the worker. Decline nothing, so that the coordinator may wait for this device to reconnect."""
         self._transfers.ending.set()
-        self._child.end()
+        self._worker.end()
 
     def _run(self) -> None:
         try:
@@ -79,21 +79,21 @@ class Executor:
             if not self._transfers.ending.is_set():
                 log.exception("the executor ended unexpectedly")
             self._failure = error
-            self._link.close()  # ends the session's stream; the session then calls require_running
+            self._connection.close()  # ends the session's stream; the session then calls require_running
 
     def _work(self) -> None:
-        self._tidy()
+        self._collect_garbage()
         while not self._transfers.ending.is_set():
-            task = self._inbox.take(IDLE_SECONDS)
+            task = self._inbox.next_task(IDLE_SECONDS)
             if task is None:
-                self._child.end()
-                self._tidy()
+                self._worker.end()
+                self._collect_garbage()
             elif isinstance(task, RunEnded):
                 self._end_run(task)
             else:
-                self._take_part(task)
+                self._process(task)
 
-    def _take_part(self, assignment: Assignment) -> None:
+    def _process(self, assignment: Assignment) -> None:
         try:
             self._deliver(assignment)
         except Superseded as reason:
@@ -108,44 +108,45 @@ class Executor:
     def _end_run(self, ended: RunEnded) -> None:
         """Fetch the finished model, then delete the run's state.
 
-        The state goes last: until then the device names the run when it connects and is told again that it ended.
+        The state is deleted last: until then the device names the run when it connects, and the coordinator repeats
+        that it has ended.
         """
         try:
             run_directory(self._runs, ended.run)
             if ended.manifest and ended.model:
-                self._keep_finished(ended, ended.manifest, ended.model)
+                self._store_finished(ended, ended.manifest, ended.model)
         except (Superseded, WindowClosed) as reason:
-            log.info("run %s has ended; its model is fetched later: %s", ended.run, reason)
+            log.info("run %s has ended; fetching its model later: %s", ended.run, reason)
             return
         except (MoonfedError, OSError) as error:
-            log.warning("run %s has ended, and this device does not keep its model: %s", ended.run, error)
+            log.warning("run %s has ended; its model cannot be stored: %s", ended.run, error)
         self._drop(ended.run)
         kept = any(finished.run == ended.run for finished in finished_models(self._finished))
         log.info(
-            "run %s has ended%s", ended.run, "; its model is kept for predictions" if kept else "; nothing is kept"
+            "run %s has ended%s", ended.run, "; stored its model for predictions" if kept else "; deleted its files"
         )
 
-    def _keep_finished(self, ended: RunEnded, manifest: BlobRef, model: BlobRef) -> None:
+    def _store_finished(self, ended: RunEnded, manifest: BlobRef, model: BlobRef) -> None:
         manifest_file = self._transfers.fetch(manifest, self._blobs, needed=False)
         plan = Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE]
-        self._keep_globals([model])
+        self._delete_other_globals([model])
         files = {
             MANIFEST_FILE: manifest_file,
             PLAN_FILE: self._transfers.fetch(plan, self._blobs, needed=False),
             MODEL_FILE: self._transfers.fetch(model, self._globals, needed=False),
         }
-        keep_finished(self._finished, ended.run, ended.rounds, manifest=manifest, model=model, files=files)
+        store_finished(self._finished, ended.run, ended.rounds, manifest=manifest, model=model, files=files)
 
     def _drop(self, run: str) -> None:
         try:
-            self._keep_globals([])
+            self._delete_other_globals([])
             drop_run(self._runs, run, self._blobs.root)
         except (InvalidInput, OSError) as error:
             log.warning("cannot remove the files of run %s: %s", run, error)
 
     def _deliver(self, assignment: Assignment) -> None:
         run = RunState(self._runs, assignment.id.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
-        run.forget_others(assignment.id.round, assignment.id.attempt)
+        run.delete_foreign_rounds(assignment.id.round, assignment.id.attempt)
         stored = self._find(assignment, run)
         if stored:
             log.info("%s: assigned again; it is already trained", assignment)
@@ -161,12 +162,12 @@ class Executor:
         return assignment.digest(self._settings.max_steps, self._settings.max_seconds, self._between)
 
     def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
-        watch = ProgressReporter(assignment, self._link, self._inbox)
-        job = self._prepare(assignment, watch.wants_files)
-        watch.begin_training()
-        if not self._child.train(job, watch.wants):
+        progress = ProgressReporter(assignment, self._connection, self._inbox)
+        job = self._prepare(assignment, progress.should_fetch)
+        progress.begin_training()
+        if not self._worker.train(job, progress.should_train):
             raise Superseded("training was stopped")
-        self._keep_globals([])  # no longer needed
+        self._delete_other_globals([])  # no longer needed
         stored = self._find(assignment, run)
         if stored is None:
             raise Corrupt("the trained model cannot be read back; the disk may be damaged")
@@ -174,21 +175,22 @@ class Executor:
                  stored.update.steps, stored.update.metrics["loss"])  # fmt: skip
         return stored
 
-    def _prepare(self, assignment: Assignment, wanted: Callable[[], bool] = lambda: True) -> Job:
+    def _prepare(self, assignment: Assignment, should_continue: Callable[[], bool] = lambda: True) -> Job:
         """Fetch what training needs; raise VersionMismatch if this device cannot run the plan.
 
-        `wanted`: whether the round still wants this device.
+        `should_continue`: whether the round still needs this device.
         """
         manifest_file = self._transfers.fetch(assignment.manifest, self._blobs)
-        os.utime(manifest_file)  # for tidy
+        os.utime(manifest_file)  # for collect_garbage
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_runnable(manifest)
         _require_known_roles(assignment, manifest)
-        plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, wanted=wanted)
+        plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, should_continue=should_continue)
         os.utime(plan_file)
-        self._keep_globals(assignment.blobs.values())
+        self._delete_other_globals(assignment.blobs.values())
         files = {
-            role: self._transfers.fetch(ref, self._globals, wanted=wanted) for role, ref in assignment.blobs.items()
+            role: self._transfers.fetch(ref, self._globals, should_continue=should_continue)
+            for role, ref in assignment.blobs.items()
         }
         return Job(
             id=assignment.id,
@@ -206,7 +208,7 @@ class Executor:
         )
 
     def _seconds_left(self) -> float | None:
-        """Return the seconds left for local training: of the device's budget, and until its window closes."""
+        """Return the seconds left for local training, by the device's budget and its training window."""
         left = [
             seconds for seconds in (self._settings.max_seconds, self._transfers.seconds_open()) if seconds is not None
         ]
@@ -229,19 +231,19 @@ class Executor:
             return
         log.warning("%s: declined: %s", assignment, reason)
         try:
-            self._link.decline(assignment, without_paths(reason, [self._settings.data, self._settings.state]))
+            self._connection.decline(assignment, without_paths(reason, [self._settings.data, self._settings.state]))
         except Exception as error:  # the round then ends without this device, at its deadline
-            log.warning("%s: could not tell the coordinator: %s", assignment, error)
+            log.warning("%s: cannot report the refusal to the coordinator: %s", assignment, error)
 
-    def _tidy(self) -> None:
+    def _collect_garbage(self) -> None:
         try:
-            tidy(self._runs, self._blobs.root)
-            tidy_finished(self._finished)
+            collect_garbage(self._runs, self._blobs.root)
+            remove_partial_models(self._finished)
         except OSError as error:
             log.warning("cannot remove unused files: %s", error)
 
-    def _keep_globals(self, wanted: Iterable[BlobRef]) -> None:
-        names = {ref.sha256 for ref in wanted}
+    def _delete_other_globals(self, kept: Iterable[BlobRef]) -> None:
+        names = {ref.sha256 for ref in kept}
         for file in self._globals.root.glob("*/*"):
             if file.name not in names:
                 file.unlink()
@@ -251,4 +253,4 @@ def _require_known_roles(assignment: Assignment, manifest: Manifest) -> None:
     unknown = sorted(set(assignment.blobs) - {MODEL, *manifest.downlink})
     if unknown:
         allowed = ", ".join([MODEL, *manifest.downlink])
-        raise InvalidInput(f"the assignment has a blob {unknown[0]!r}; the manifest's downlink knows {allowed}")
+        raise InvalidInput(f"the assignment has a blob {unknown[0]!r}; the manifest's downlink has {allowed}")

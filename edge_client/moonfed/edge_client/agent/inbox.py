@@ -27,7 +27,7 @@ class Inbox:
         with self._changed:
             return self._current is None and not self._waiting
 
-    def take(self, seconds: float) -> Assignment | RunEnded | None:
+    def next_task(self, seconds: float) -> Assignment | RunEnded | None:
         """Wait for the next task and make it the current one; None on timeout."""
         with self._changed:
             self._current = None

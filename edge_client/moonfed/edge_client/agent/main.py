@@ -1,7 +1,7 @@
-"""The process that `moonfed-client run` becomes. Its settings are in the environment.
+"""The agent: the long-lived process that `moonfed-client run` execs, with its settings in the environment.
 
-typer costs 19 MB, so cli.py replaces itself by this program once it has parsed the command line. It imports
-neither torch nor numpy; only the training worker does.
+The command line execs this program because typer would cost 19 MB of memory. The agent imports neither torch nor
+numpy; only the training worker does.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ NAME = "moonfed-client"
 
 def main() -> None:
     """Stay online until a signal or a final error."""
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are reported by us, once
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with errors_as_exit_codes(NAME):
         settings = DeviceSettings.from_environment()
         with _sole_user(Path(settings.state)):
-            _attend(settings)
+            _run_session(settings)
 
 
-def _attend(settings: DeviceSettings) -> None:
+def _run_session(settings: DeviceSettings) -> None:
     from moonfed.edge_client.agent.session import Session
     from moonfed.edge_client.agent.worker_process import WorkerProcess
 
-    link = _open_link(settings)
+    connection = _open_connection(settings)
     worker = WorkerSettings(
         state=settings.state,
-        device=link.device,
+        device=connection.device,
         data=settings.data,
         accelerator=settings.accelerator,
         holdout=settings.holdout,
@@ -62,10 +62,10 @@ def _attend(settings: DeviceSettings) -> None:
         labels=settings.labels,
     )
     window = TrainingWindow.parse(settings.between) if settings.between else None
-    Session(worker, link, WorkerProcess(worker), window).run()
+    Session(worker, connection, WorkerProcess(worker), window).run()
 
 
-def _open_link(settings: DeviceSettings) -> FleetConnection:
+def _open_connection(settings: DeviceSettings) -> FleetConnection:
     from moonfed.edge_client.agent.connection import FleetConnection
     from moonfed.edge_client.agent.enrolment import read_identity
     from moonfed.transport import parse_address
@@ -96,8 +96,8 @@ def _sole_user(state: Path) -> Iterator[None]:
         yield
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End the session from wherever it is; SIGTERM is how services are stopped, so it is not a failure."""
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """Exit on a signal: with 0 on SIGTERM, which is how services are stopped."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is quick and must not be interrupted
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.write(2, f"{NAME}: stopped\n".encode())  # sys.stderr may be in the middle of a line and rejects re-entry

@@ -12,7 +12,7 @@ from moonfed.edge_client.agent.worker_process import Heartbeat
 from moonfed.errors import MoonfedError, NotFound, TooLate, WrongState
 
 REPORT_SECONDS = 2.0  # between two reports to the coordinator
-ASK_SECONDS = 10.0  # between two while fetching: the parts of a file are heartbeats themselves
+FETCH_REPORT_SECONDS = 10.0  # between two reports while fetching, when each chunk is a heartbeat of its own
 
 log = logging.getLogger(__name__)
 
@@ -20,39 +20,39 @@ log = logging.getLogger(__name__)
 class ProgressReporter:
     """Reports progress while files are fetched and at each heartbeat, and learns whether to continue."""
 
-    def __init__(self, assignment: Assignment, link: FleetConnection, inbox: Inbox) -> None:
-        self._assignment, self._link, self._inbox = assignment, link, inbox
+    def __init__(self, assignment: Assignment, connection: FleetConnection, inbox: Inbox) -> None:
+        self._assignment, self._connection, self._inbox = assignment, connection, inbox
         self._epoch = 0
-        self._next_report = time.monotonic() + ASK_SECONDS
+        self._next_report = time.monotonic() + FETCH_REPORT_SECONDS
         self._stopped = False
 
-    def wants_files(self) -> bool:
+    def should_fetch(self) -> bool:
         """Return whether to keep fetching the round's files; polled while fetching."""
-        return self._report(0.0, ASK_SECONDS)
+        return self._report(0.0, FETCH_REPORT_SECONDS)
 
     def begin_training(self) -> None:
         """Start reporting: the worker is about to train."""
         self._next_report = 0.0
 
-    def wants(self, sign: Heartbeat | None) -> bool:
-        """Return whether training should continue; `sign` is the worker's newest heartbeat, if there is one."""
+    def should_train(self, heartbeat: Heartbeat | None) -> bool:
+        """Return whether training should continue; `heartbeat` is the worker's newest heartbeat, if there is one."""
         if self._inbox.superseded():
             return False
-        if sign is None:
+        if heartbeat is None:
             return True
-        if sign.epoch > self._epoch:
-            self._epoch = sign.epoch
-            loss = "" if sign.loss is None else f", loss {sign.loss:.4f}"
-            log.info("%s: epoch %d of %d%s", self._assignment, sign.epoch, self._assignment.training.epochs, loss)
-        return self._report(sign.fraction, REPORT_SECONDS)
+        if heartbeat.epoch > self._epoch:
+            self._epoch = heartbeat.epoch
+            loss = "" if heartbeat.loss is None else f", loss {heartbeat.loss:.4f}"
+            log.info("%s: epoch %d of %d%s", self._assignment, heartbeat.epoch, self._assignment.training.epochs, loss)
+        return self._report(heartbeat.fraction, REPORT_SECONDS)
 
     def _report(self, fraction: float, pause_seconds: float) -> bool:
-        if self._stopped or time.monotonic() < self._next_report or not self._link.attending.is_set():
+        if self._stopped or time.monotonic() < self._next_report or not self._connection.online.is_set():
             return not self._stopped
         self._next_report = time.monotonic() + pause_seconds
         reason: MoonfedError | None
         try:
-            reason = self._link.report(self._assignment, fraction)
+            reason = self._connection.report(self._assignment, fraction)
         except (WrongState, NotFound) as error:  # the round has closed, or the run has ended
             reason = error
         except MoonfedError as error:
@@ -67,4 +67,4 @@ class ProgressReporter:
 def retry_advice(reason: MoonfedError) -> str:
     """Return the estimated time until the run may need this device, as the rest of a sentence."""
     seconds = reason.retry_after_seconds if isinstance(reason, TooLate) else 0.0
-    return f"; it may want this device again in about {seconds:.0f} s" if seconds else ""
+    return f"; it may need this device again in about {seconds:.0f} s" if seconds else ""

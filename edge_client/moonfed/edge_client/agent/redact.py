@@ -12,18 +12,18 @@ _QUOTED = re.compile(r"(?<!\w)b?(?:'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\")")  #
 _BARE = re.compile(r"(?<![\w.])(?:\w+:)?(?:~\w*|\.{1,2})?/+[^\s'\",;/][^\s'\",;]*")
 
 
-def without_paths(reason: str, places: Sequence[str]) -> str:
-    """Replace every path in a reason by PATH: those of `places`, what is below them, and any other.
+def without_paths(reason: str, paths_to_hide: Sequence[str]) -> str:
+    """Replace every path in a reason by PATH: those of `paths_to_hide`, what is below them, and any other.
 
-    A path is what stands in quotes and has a slash, or begins with one; names such as `torchscript/3` stay.
+    A path is quoted text with a slash, or text that begins with one; names such as `torchscript/3` are left alone.
     """
     reason = _QUOTED.sub(lambda found: f"{found[0][-1]}{HIDDEN}{found[0][-1]}", reason)
-    for place in sorted(_spellings(places), key=len, reverse=True):
-        reason = re.sub(rf"(?<![\w./-]){re.escape(place)}(?![\w-])(?:/[^\s'\",;]*)?", HIDDEN, reason)
+    for path in sorted(_spellings(paths_to_hide), key=len, reverse=True):
+        reason = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w-])(?:/[^\s'\",;]*)?", HIDDEN, reason)
     return _BARE.sub(HIDDEN, reason)
 
 
-def _spellings(places: Sequence[str]) -> set[str]:
-    """Return each place as given and as an absolute path."""
-    paths = [Path(place) for place in places if not _CALLABLE.fullmatch(place)]
+def _spellings(paths_to_hide: Sequence[str]) -> set[str]:
+    """Return each path as given and as an absolute path."""
+    paths = [Path(path) for path in paths_to_hide if not _CALLABLE.fullmatch(path)]
     return {spelling for path in paths for spelling in (str(path), str(path.resolve()))} - {".", "..", "/"}

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Protocol, TypeVar
 
-TICK_SECONDS = 0.5  # between two checks that the call is still wanted
+TICK_SECONDS = 0.5  # between two checks that the call is still should_continue
 SETTLE_SECONDS = 5.0  # grace period for an answer in flight
 
 Reply_co = TypeVar("Reply_co", covariant=True)
@@ -21,15 +21,17 @@ class Stream(Protocol[Reply_co]):
         """End the call for both sides."""
 
 
-def while_wanted(
-    stream: Stream[Reply_co], wanted: Callable[[], bool], answering: Callable[[], bool] = lambda: True
+def replies_while(
+    stream: Stream[Reply_co], should_continue: Callable[[], bool], reply_pending: Callable[[], bool] = lambda: True
 ) -> Generator[Reply_co, None, None]:
-    """Yield the stream's replies; cancel it, which raises grpc.RpcError here, soon after `wanted` says no.
+    """Yield the stream's replies; cancel it soon after `should_continue` returns False, which raises grpc.RpcError.
 
-    `answering`: whether an answer may be on its way, which is then waited for a little longer.
+    `reply_pending`: whether a reply may be in flight, which gets a grace period.
     """
     over = threading.Event()
-    threading.Thread(target=_watch, args=(stream, wanted, answering, over), name="stream", daemon=True).start()
+    threading.Thread(
+        target=_watch, args=(stream, should_continue, reply_pending, over), name="stream", daemon=True
+    ).start()
     try:
         yield from stream
     finally:
@@ -38,10 +40,13 @@ def while_wanted(
 
 
 def _watch(
-    stream: Stream[object], wanted: Callable[[], bool], answering: Callable[[], bool], over: threading.Event
+    stream: Stream[object],
+    should_continue: Callable[[], bool],
+    reply_pending: Callable[[], bool],
+    over: threading.Event,
 ) -> None:
     while not over.wait(TICK_SECONDS):
-        if not wanted():
-            if not (answering() and over.wait(SETTLE_SECONDS)):
+        if not should_continue():
+            if not (reply_pending() and over.wait(SETTLE_SECONDS)):
                 stream.cancel()
             return

@@ -10,13 +10,13 @@ from moonfed.errors import Unavailable
 from moonfed.transport import PART_SIZE
 from moonfed.v1 import blob_pb2
 
-PARTS_PER_SECOND = 4  # per part at a low rate, to keep it smooth
-LEAST_PART = 1 << 12  # bytes; smaller ones would be mostly headers
-TICK_SECONDS = 0.5  # between two checks that a transfer is still wanted
+PARTS_PER_SECOND = 4  # at a low rate, to keep it smooth
+MIN_PART_SIZE = 1 << 12  # bytes; smaller ones would be mostly headers
+TICK_SECONDS = 0.5  # between two checks that a transfer is still should_continue
 
 
 class Throttle:
-    """A token bucket: returns the delay after each part. `clock` is in seconds."""
+    """A token bucket that returns the delay after each part. `clock` is in seconds."""
 
     def __init__(self, bytes_per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = bytes_per_second, clock
@@ -25,31 +25,31 @@ class Throttle:
     @property
     def part_size(self) -> int:
         """Bytes to send at once."""
-        return min(max(self._rate // PARTS_PER_SECOND, LEAST_PART), PART_SIZE)
+        return min(max(self._rate // PARTS_PER_SECOND, MIN_PART_SIZE), PART_SIZE)
 
-    def take(self, size: int) -> float:
+    def consume(self, size: int) -> float:
         """Count bytes just transferred; return the seconds to wait before the next.
 
-        What moving them took counts too, so a line that is slower than the rate is not slowed further.
+        The transfer's own time counts, so a connection slower than the rate is never delayed.
         """
         now = self._clock()
         self._due = max(self._due + size / self._rate, now)
         return self._due - now
 
 
-def slowed(
+def throttled(
     chunks: Generator[blob_pb2.Chunk, None, None],
     throttle: Throttle,
-    wanted: Callable[[], bool],
+    should_continue: Callable[[], bool],
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[blob_pb2.Chunk]:
-    """Yield the chunks with a delay after each; raise Unavailable soon after `wanted` says no."""
+    """Yield the chunks with a delay after each; raise Unavailable soon after `should_continue` says no."""
     with closing(chunks):
         for chunk in chunks:
             yield chunk
-            left = throttle.take(len(chunk.data))
+            left = throttle.consume(len(chunk.data))
             while left > 0:
-                if not wanted():
+                if not should_continue():
                     raise Unavailable("the transfer is no longer wanted")
                 pause = min(left, TICK_SECONDS)
                 sleep(pause)

@@ -30,11 +30,11 @@ from moonfed.errors import (
 from moonfed.transport import Backoff
 
 Result = TypeVar("Result")
-Kinds = tuple[type[MoonfedError], ...]
-AWAY: Kinds = (Unavailable, Untrusted)  # the session logs it and decides whether it is final
-REFUSALS: Kinds = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
-# Besides refusals, a fetch may fail for corrupt bytes and this device's full disk.
-UNFETCHED: Kinds = (*REFUSALS, Corrupt, ResourceExhausted)
+ErrorTypes = tuple[type[MoonfedError], ...]
+CONNECTION_ERRORS: ErrorTypes = (Unavailable, Untrusted)  # the session logs it and decides whether it is final
+REFUSALS: ErrorTypes = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
+# A fetch may also fail because of corrupt bytes, or because this device's disk is full.
+FETCH_ERRORS: ErrorTypes = (*REFUSALS, Corrupt, ResourceExhausted)
 log = logging.getLogger(__name__)
 
 
@@ -49,36 +49,43 @@ class WindowClosed(WrongState):
 class BlobTransfers:
     """The transfers of the inbox's current task."""
 
-    def __init__(self, link: FleetConnection, inbox: Inbox, window: TrainingWindow | None = None) -> None:
-        """Outside `window` nothing is fetched; trained updates are submitted at any time."""
+    def __init__(self, connection: FleetConnection, inbox: Inbox, window: TrainingWindow | None = None) -> None:
+        """`window`: when to fetch; trained updates are submitted at any time."""
         self.ending = threading.Event()  # set when the device shuts down
-        self._link, self._inbox, self._window = link, inbox, window
+        self._connection, self._inbox, self._window = connection, inbox, window
 
     def fetch(
-        self, ref: BlobRef, blobs: BlobDirectory, *, needed: bool = True, wanted: Callable[[], bool] = lambda: True
+        self,
+        ref: BlobRef,
+        blobs: BlobDirectory,
+        *,
+        needed: bool = True,
+        should_continue: Callable[[], bool] = lambda: True,
     ) -> Path:
-        """Fetch a blob; return its verified file. Raise Superseded, WindowClosed or one of UNFETCHED.
+        """Fetch a blob; return its verified file. Raise Superseded, WindowClosed or one of FETCH_ERRORS.
 
-        What is not `needed` is given up, with the coordinator's error, if that has trouble of its own. `wanted`: asked
-        on the way; what is not any more is given up too.
+        If not `needed`, it also gives up on the coordinator's own errors, and raises them. `should_continue` is polled;
+        Superseded once it returns False.
         """
 
         def fetch() -> Path:
             self.seconds_open()
-            if not wanted():
+            if not should_continue():
                 raise Superseded("the round no longer needs this device")
-            return self._link.fetch(ref, blobs, lambda: self._wanted() and self._is_open() and wanted())
+            return self._connection.fetch(
+                ref, blobs, lambda: self._is_current() and self._is_open() and should_continue()
+            )
 
         try:
-            return self._patiently(fetch, UNFETCHED, needed=needed)
+            return self._retry(fetch, FETCH_ERRORS, needed=needed)
         except Corrupt as error:  # in transit or on this disk: a fresh copy fixes both
             log.warning("%s; fetching it again", error)
             blobs.path(ref.sha256).unlink(missing_ok=True)
-            return self._patiently(fetch, UNFETCHED, needed=needed)
+            return self._retry(fetch, FETCH_ERRORS, needed=needed)
 
     def submit(self, assignment: Assignment, stored: StoredRound) -> None:
         """Submit the update; return once it is durable. Raise Superseded, or one of REFUSALS."""
-        self._patiently(lambda: self._link.submit(assignment, stored, self._wanted), REFUSALS)
+        self._retry(lambda: self._connection.submit(assignment, stored, self._is_current), REFUSALS)
 
     def seconds_open(self) -> float | None:
         """Return the seconds until the window closes, None without one; raise WindowClosed outside it."""
@@ -92,28 +99,28 @@ class BlobTransfers:
     def _is_open(self) -> bool:
         return self._window is None or self._window.contains(now())
 
-    def _patiently(self, action: Callable[[], Result], final: Kinds, *, needed: bool = True) -> Result:
+    def _retry(self, action: Callable[[], Result], final: ErrorTypes, *, needed: bool = True) -> Result:
         """Retry until success, a final error, or a newer task.
 
         A coordinator's problems are transient: a full disk, a restart, an internal error.
         """
-        backoff, told = Backoff(), ""
+        backoff, logged = Backoff(), ""
         while True:
             try:
                 return action()
             except final:
                 raise
             except MoonfedError as error:
-                if not needed and not isinstance(error, AWAY):
+                if not needed and not isinstance(error, CONNECTION_ERRORS):
                     raise
-                if not isinstance(error, AWAY) and str(error) != told:
-                    told = str(error)
-                    log.warning("retrying; the coordinator cannot serve this device at present: %s", told)
+                if not isinstance(error, CONNECTION_ERRORS) and str(error) != logged:
+                    logged = str(error)
+                    log.warning("retrying; the coordinator cannot serve this device at present: %s", logged)
             self._wait(backoff.next())
-            while not self._link.attending.is_set():
+            while not self._connection.online.is_set():
                 self._wait(1.0)
 
-    def _wanted(self) -> bool:
+    def _is_current(self) -> bool:
         return not (self._inbox.superseded() or self.ending.is_set())
 
     def _wait(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Uploading an update: a header, the parts that the coordinator lacks, a commit, a receipt."""
+"""Upload of an update: a header, the parts that the coordinator lacks, a commit, a receipt."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class UpdateUpload:
     def __init__(self, files: Mapping[BlobRef, Path], throttle: Throttle | None = None) -> None:
         self.done = threading.Event()  # once all parts are sent
         self._files, self._throttle = files, throttle
-        self._over = threading.Event()
+        self._stopped = threading.Event()
 
     def parts(self, offsets: Offsets) -> Iterator[blob_pb2.Part]:
         """Yield the parts that the coordinator lacks; end early if `stop` is called."""
         size = self._throttle.part_size if self._throttle else transport.PART_SIZE
         for part in transport.parts(self._files, offsets, size):
             yield part
-            if self._throttle and self._over.wait(self._throttle.take(len(part.data))):
+            if self._throttle and self._stopped.wait(self._throttle.consume(len(part.data))):
                 return
         self.done.set()
 
     def stop(self) -> None:
         """Release a thread that waits in `parts`."""
-        self._over.set()
+        self._stopped.set()
 
 
 def submit(
@@ -43,7 +43,7 @@ def submit(
 ) -> None:
     """Upload the update; return once it is durable. Idempotent.
 
-    Raises grpc.RpcError from `method`, Unavailable if the stream ends early, Corrupt for a receipt of something else.
+    Raises grpc.RpcError from `method`, Unavailable if the stream ends early, Corrupt if the receipt does not match.
     """
     resume: queue.SimpleQueue[Offsets | None] = queue.SimpleQueue()
     try:

@@ -21,7 +21,7 @@ from moonfed.edge_client.worker.messages import Job, WorkerSettings, decode, enc
 
 SILENCE_SECONDS = 30 * 60.0  # without a heartbeat; one batch of a large model on a small board takes minutes at most
 STOP_SECONDS = 10.0  # for a worker to stop before it is killed
-TICK_SECONDS = 0.5  # between two checks that training is still wanted
+TICK_SECONDS = 0.5  # between two checks that training is still needed
 
 log = logging.getLogger(__name__)
 
@@ -49,17 +49,17 @@ class WorkerProcess:
         return self._process is not None
 
     def check(self) -> None:
-        """Raise what the worker finds wrong with this device's settings, before there is work; then end it."""
+        """Start the worker, raise any problem it finds with this device's settings, and end it."""
         self._answer(encode("check"), lambda _: True)
         self.end()
 
-    def train(self, job: Job, wanted: Callable[[Heartbeat | None], bool]) -> bool:
-        """Train one round; return False if `wanted` said no on the way.
+    def train(self, job: Job, should_continue: Callable[[Heartbeat | None], bool]) -> bool:
+        """Train one round; return False if `should_continue` stopped it.
 
-        `wanted` is called for each heartbeat, and with None now and then. Raises TrainingFailed if the child
-        crashed, hung or could not train, or the child's own MoonfedError; the next job then gets a new child.
+        `should_continue` is called with each heartbeat, and with None in between. Raises TrainingFailed if the worker
+        crashed, hung or could not train, or the worker's own MoonfedError; the next job then gets a new worker.
         """
-        return self._answer(encode("train", **job.to_document()), wanted) == "trained"
+        return self._answer(encode("train", **job.to_document()), should_continue) == "trained"
 
     def end(self) -> None:
         """Kill the worker and everything it started; its files are consistent at every moment."""
@@ -81,10 +81,12 @@ class WorkerProcess:
             json.dumps(asdict(self._settings)),
             str(os.getpid()),
         ]
-        # A session of its own: a Ctrl-C in the terminal is for the parent, which then ends the child.
+        # A session of its own: a Ctrl-C in the terminal is for the parent, which then ends the worker.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._messages = queue.SimpleQueue()
-        threading.Thread(target=_listen, args=(self._process, self._messages), name="child", daemon=True).start()
+        threading.Thread(
+            target=_read_messages, args=(self._process, self._messages), name="worker", daemon=True
+        ).start()
         return self._process
 
     def _send(self, process: subprocess.Popen[bytes], line: bytes) -> None:
@@ -93,19 +95,19 @@ class WorkerProcess:
             process.stdin.write(line)
             process.stdin.flush()
 
-    def _answer(self, command: bytes, wanted: Callable[[Heartbeat | None], bool]) -> str:
+    def _answer(self, command: bytes, should_continue: Callable[[Heartbeat | None], bool]) -> str:
         """Send a command and return the final message; kill the worker on any exception.
 
-        A child whose answer nobody waited for would give it to the next command. One that failed may have left torch
-        or the accelerator in a bad state.
+        An unread answer would be taken for that of the next command, and a failed worker may have left torch or the
+        accelerator in a bad state.
         """
         try:
-            return self._await_answer(command, wanted)
+            return self._await_answer(command, should_continue)
         except BaseException:
             self.end()
             raise
 
-    def _await_answer(self, command: bytes, wanted: Callable[[Heartbeat | None], bool]) -> str:
+    def _await_answer(self, command: bytes, should_continue: Callable[[Heartbeat | None], bool]) -> str:
         process = self._process or self._start()
         self._send(process, command)
         deadline = time.monotonic() + self._silence_seconds
@@ -118,17 +120,17 @@ class WorkerProcess:
             if kind in ("ready", "trained", "stopped"):
                 return kind
             if kind == "failed":
-                raise errors.told_by_a_process(fields["error"], fields["reason"])
-            if kind == "note":
+                raise errors.error_from_process(fields["error"], fields["reason"])
+            if kind == "log":
                 log.log(int(fields["level"]), "%s", fields["text"])
             if time.monotonic() > deadline:
                 if stopping:
                     self.end()
                     return "stopped"
                 raise errors.TrainingFailed(
-                    f"the training process sent no heartbeat for {self._silence_seconds:g} seconds and was ended"
+                    f"the training process sent no heartbeat for {self._silence_seconds:g} seconds and was killed"
                 )
-            if not stopping and not wanted(Heartbeat(**fields) if kind == "progress" else None):
+            if not stopping and not should_continue(Heartbeat(**fields) if kind == "progress" else None):
                 stopping, deadline = True, time.monotonic() + STOP_SECONDS
                 self._send(process, encode("stop"))
 
@@ -139,11 +141,11 @@ class WorkerProcess:
         except queue.Empty:
             return None
         if line is None:
-            raise errors.TrainingFailed(f"the training process {_ending(process.wait())}")
+            raise errors.TrainingFailed(f"the training process {_describe_exit(process.wait())}")
         return decode(line)
 
 
-def _listen(process: subprocess.Popen[bytes], messages: queue.SimpleQueue[bytes | None]) -> None:
+def _read_messages(process: subprocess.Popen[bytes], messages: queue.SimpleQueue[bytes | None]) -> None:
     assert process.stdout  # noqa: S101 - it was opened as a pipe
     with process.stdout:
         for line in process.stdout:
@@ -151,8 +153,8 @@ def _listen(process: subprocess.Popen[bytes], messages: queue.SimpleQueue[bytes 
     messages.put(None)
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
-        return f"ended by itself with exit code {code}"
+        return f"exited unexpectedly with code {code}"
     advice = "; the device may be out of memory" if code == -signal.SIGKILL else ""
     return f"was killed by {signal.Signals(-code).name}{advice}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from moonfed.edge_client.data.samples import Sign
+from moonfed.edge_client.data.samples import HeartbeatCallback
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.images import decode_image, require_images, require_pillow
 from moonfed.manifest import InputSpec
@@ -41,14 +41,14 @@ class FolderSource:
             digest.update(f"{name}\0{file}\0{_facts(file)}\n".encode(errors="surrogateescape"))
         return digest.hexdigest()
 
-    def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
+    def read(self, spec: InputSpec, classes: tuple[str, ...], heartbeat: HeartbeatCallback) -> RawSamples:
         """Read all images that can be decoded; count and log the others once."""
         self.check()
         require_images(spec)
         self._check_names(classes)
         inputs, labels, unreadable = [], [], []
         for name, file in self._files():
-            sign()
+            heartbeat()
             pixels = decode_image(file, spec)
             if pixels is None:
                 unreadable.append(file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from moonfed.edge_client.data.samples import Sign
+from moonfed.edge_client.data.samples import HeartbeatCallback
 from moonfed.files import require_file
 from moonfed.manifest import InputSpec
 from moonfed.samples import RawSamples, read_npz
@@ -30,7 +30,7 @@ class NpzSource:
         text = f"{self.path.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
+    def read(self, spec: InputSpec, classes: tuple[str, ...], heartbeat: HeartbeatCallback) -> RawSamples:
         """Return the file's samples."""
-        sign()
+        heartbeat()
         return read_npz(self.path, spec, classes)

@@ -11,11 +11,11 @@ import numpy as np
 from moonfed.manifest import InputSpec
 from moonfed.samples import RawSamples
 
-Sign = Callable[[], None]  # called regularly while reading, as a heartbeat
+HeartbeatCallback = Callable[[], None]  # called regularly while reading, as a heartbeat
 
 
 class Source(Protocol):
-    """One place that samples come from."""
+    """A source of samples."""
 
     decodes: bool  # whether reading is slow enough to cache the result on disk
 
@@ -23,17 +23,17 @@ class Source(Protocol):
         """Raise InvalidInput or NotFound for what is wrong regardless of the bundle."""
 
     def fingerprint(self) -> str | None:
-        """Return what changes when the samples do; None if unknown: they are then read anew in every round."""
+        """Return what changes when the samples do; None if unknown: the samples are then read again in every round."""
 
-    def read(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples:
+    def read(self, spec: InputSpec, classes: tuple[str, ...], heartbeat: HeartbeatCallback) -> RawSamples:
         """Return the samples in the bundle's form; InvalidInput names what does not fit."""
 
 
 def split(samples: RawSamples, fraction: float) -> tuple[RawSamples, RawSamples]:
     """Split into training and holdout samples; `fraction` of all, rounded, are held out.
 
-    A sample's content decides, not its place: the split stays when others are added, and copies of one picture end on
-    one side (but for one at the border).
+    The split depends on each sample's content, not its position: it is stable when others are added, and duplicates
+    land on the same side (except at the boundary).
     """
     count = round(len(samples) * fraction)
     if count == 0:

@@ -1,4 +1,4 @@
-"""Opens what `--data` names, and keeps decoded samples on disk until the files change."""
+"""Opens the `--data` source, and caches decoded samples on disk until the files change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from moonfed.edge_client.data.folder import FolderSource
 from moonfed.edge_client.data.function import FunctionSource
 from moonfed.edge_client.data.npz import NpzSource
-from moonfed.edge_client.data.samples import Sign, Source
+from moonfed.edge_client.data.samples import HeartbeatCallback, Source
 from moonfed.errors import InvalidInput
 from moonfed.files import sync_file
 from moonfed.manifest import InputSpec
@@ -40,24 +40,26 @@ class Reader:
         self._source, self._cache = source, cache
         self._key: str | None = None
 
-    def read_if_changed(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign) -> RawSamples | None:
+    def read_if_changed(
+        self, spec: InputSpec, classes: tuple[str, ...], heartbeat: HeartbeatCallback
+    ) -> RawSamples | None:
         """Return the samples, or None if they have not changed since the last call."""
         fingerprint = self._source.fingerprint()
         key = f"{spec}\0{classes}\0{fingerprint}"
         if fingerprint is not None and key == self._key:
             return None
-        samples = self._fresh(spec, classes, sign, key)
+        samples = self._fresh(spec, classes, heartbeat, key)
         self._key = key
         return samples
 
-    def _fresh(self, spec: InputSpec, classes: tuple[str, ...], sign: Sign, key: str) -> RawSamples:
+    def _fresh(self, spec: InputSpec, classes: tuple[str, ...], heartbeat: HeartbeatCallback, key: str) -> RawSamples:
         if not self._source.decodes:
-            return self._source.read(spec, classes, sign)
+            return self._source.read(spec, classes, heartbeat)
         file = self._cache / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
         cached = _read_cached(file, spec, classes)
         if cached is not None:
             return cached
-        samples = self._source.read(spec, classes, sign)
+        samples = self._source.read(spec, classes, heartbeat)
         _write_cached(file, samples)
         return samples
 
@@ -68,12 +70,12 @@ def _read_cached(file: Path, spec: InputSpec, classes: tuple[str, ...]) -> RawSa
     try:
         return read_npz(file, spec, classes)
     except InvalidInput as error:
-        log.warning("the cache is damaged and will be made anew: %s", error)
+        log.warning("rebuilding the damaged cache: %s", error)
         return None
 
 
 def _write_cached(file: Path, samples: RawSamples) -> None:
-    """Keep the newest decoding only. A full disk costs the cache, not the round."""
+    """Replace the cache by these samples; a full disk only costs the cache."""
     temporary = file.with_name("writing.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,4 +88,4 @@ def _write_cached(file: Path, samples: RawSamples) -> None:
                 old.unlink(missing_ok=True)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        log.warning("decoded samples are not kept on disk: %s", error)
+        log.warning("cannot cache the decoded samples: %s", error)

@@ -1,6 +1,6 @@
-"""`moonfed-client profile BUNDLE`: how long a bundle's steps take on this device, how much memory, and whether it fits.
+"""`moonfed-client profile BUNDLE`: measures a bundle's time and memory on this device, and checks that it fits.
 
-The samples are random: neither time nor memory depends on what is in them. What would not fit is not measured.
+The samples are random: neither time nor memory depends on their content. A bundle that does not fit is not measured.
 Legend: N samples, B a batch's samples, E epochs, k previous models.
 """
 
@@ -34,13 +34,13 @@ from moonfed.plan import Plan, default_memory_format, load_plan
 from moonfed.validate import require_whole
 
 WARM_UP = 5  # uncounted calls: libraries select kernels, and CUDA graphs are captured
-LEAST, MOST, SECONDS = 5, 100, 3.0  # counted calls of each kind, and their time limit
+MIN_CALLS, MAX_CALLS, MAX_SECONDS = 5, 100, 3.0  # counted calls of each kind, and their time limit
 BATCHES = 4  # of samples that the measured steps cycle through
-CHILD = """\
+WORKER_SCRIPT = """\
 import moonfed.edge_client.worker.main, moonfed.edge_client.worker.trainer
 from moonfed.edge_client.resources.available_memory import resident_memory
 print(resident_memory())
-"""  # the training child up to where it measures itself
+"""  # the training worker up to where it measures itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class ProfileSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Medians in seconds, each of one batch; None for what the plan does not do."""
+    """Median seconds per batch; None where the plan does no such work."""
 
     step: float  # with references at hand, where the method has any
     step_with_references: float | None  # that the step computes itself
@@ -123,36 +123,36 @@ class Profile:
         return self.steps * self.times.step + copies * batches * self.times.references + evaluation
 
 
-def profile(settings: ProfileSettings, tell: Callable[[str], None] = lambda _: None) -> Profile:
-    """Measure, unless the device cannot take part; the profile then has the reason.
+def profile(settings: ProfileSettings, report: Callable[[str], None] = lambda _: None) -> Profile:
+    """Measure the bundle, or return the reason why the device cannot take part.
 
-    `tell` hears what is being measured. Raises NotFound, InvalidInput or Corrupt if there is no sound bundle.
+    `report` is called with each measurement as it starts. Raises NotFound, InvalidInput or Corrupt for a bad bundle.
     """
     own = resident_memory()  # with torch
     bundle = read_bundle(settings.bundle)
-    found = _asked(settings, bundle.manifest)
+    found = _requested(settings, bundle.manifest)
     try:
         require_runnable(bundle.manifest)
         require_accelerator(settings.accelerator)
         require_enough_samples(bundle.manifest, settings.samples)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        need, available = _need(found, settings, found.samples, child_memory()), available_memory(settings.accelerator)
+        need, available = _need(found, settings, found.samples, worker_memory()), available_memory(settings.accelerator)
         found = replace(found, need=need.placed(available), available=available)
         require_fits(need, available, settings.max_memory)
         measured = min(found.samples, BATCHES * found.batch_size)
-        times = _measure(bundle, settings, measured, found.batch_size, tell)
+        times = _measure(bundle, settings, measured, found.batch_size, report)
     except MoonfedError as refusal:
         return replace(found, refusal=refusal)
     return replace(found, times=times, peak=_peak(settings.accelerator, _need(found, settings, measured, own)))
 
 
-def child_memory() -> int:
+def worker_memory() -> int:
     """Return the bytes that a fresh training worker of `moonfed-client run` holds; this process holds more."""
-    return int(subprocess.run([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, check=True).stdout)
+    return int(subprocess.run([sys.executable, "-c", WORKER_SCRIPT], stdout=subprocess.PIPE, check=True).stdout)
 
 
-def _asked(settings: ProfileSettings, manifest: Manifest) -> Profile:
+def _requested(settings: ProfileSettings, manifest: Manifest) -> Profile:
     return Profile(
         manifest=manifest,
         platform=describe_platform(settings.accelerator, settings.threads or torch.get_num_threads()),
@@ -186,7 +186,7 @@ def require_enough_samples(manifest: Manifest, samples: int) -> None:
 
 
 def _measure(
-    bundle: Bundle, settings: ProfileSettings, samples: int, batch_size: int, tell: Callable[[str], None]
+    bundle: Bundle, settings: ProfileSettings, samples: int, batch_size: int, report: Callable[[str], None]
 ) -> Times:
     device = torch.device(settings.accelerator)
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory, own_stream(device):
@@ -198,10 +198,10 @@ def _measure(
         references = nothing = torch.empty(len(labels), 0, device=device)
 
         def launched(given: torch.Tensor) -> Callable[[], object]:
-            return launcher(lambda: plan.step(inputs, labels, given, some_draws), MOST, device, CUDA_GRAPHS, False)
+            return launcher(lambda: plan.step(inputs, labels, given, some_draws), MAX_CALLS, device, CUDA_GRAPHS, False)
 
-        def median(what: str, run: Callable[[], object]) -> float:
-            tell(f"measuring {what}")
+        def median(quantity: str, run: Callable[[], object]) -> float:
+            report(f"measuring {quantity}")
             return _median_seconds(run, device)
 
         reference_seconds = step_with_references = None
@@ -246,7 +246,7 @@ def _median_seconds(run: Callable[[], object], device: torch.device) -> float:
     for _ in range(WARM_UP):
         run()
     seconds: list[float] = []
-    while len(seconds) < LEAST or (len(seconds) < MOST and sum(seconds) < SECONDS):
+    while len(seconds) < MIN_CALLS or (len(seconds) < MAX_CALLS and sum(seconds) < MAX_SECONDS):
         _wait(device)
         began = time.perf_counter()
         run()

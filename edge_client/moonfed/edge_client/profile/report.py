@@ -78,12 +78,12 @@ def _need_document(need: Need | None) -> dict[str, Any] | None:
 
 def profile_lines(found: Profile) -> list[str]:
     """Return a readable table."""
-    rows = [*_who(found), *_times(found), *_memory(found)]
+    rows = [*_subject(found), *_times(found), *_memory(found)]
     width = max(len(name) for name, _ in rows)
     return [f"{name.ljust(width)}  {value}".rstrip() for name, value in rows]
 
 
-def _who(found: Profile) -> Iterator[tuple[str, str]]:
+def _subject(found: Profile) -> Iterator[tuple[str, str]]:
     manifest, platform = found.manifest, found.platform
     yield "bundle", f"{manifest.name}: {manifest.model}, {manifest.method}"
     yield "device", ", ".join(f"{name} {word}" for name, word in platform.items() if name != "memory")

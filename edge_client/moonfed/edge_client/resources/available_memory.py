@@ -13,10 +13,10 @@ KIBIBYTE = 1024  # what /proc counts in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Available:
-    """Bytes that this process holds already or can get, without swapping; None: the system does not tell."""
+    """Bytes that this process holds or can allocate without swapping; None: unknown."""
 
     host: int | None
-    accelerator: int | None = None  # None also: there is no accelerator, or it shares the host's memory
+    accelerator: int | None = None  # also None without an accelerator, or if it shares the host's memory
     shared: bool = False  # whether there is one memory for both, as on a Jetson
 
 
@@ -36,10 +36,10 @@ def available_memory(accelerator: str) -> Available:
 def host_available(root: Path = ROOT) -> int | None:
     """Return the available bytes of host memory, including those that this process holds.
 
-    The least of MemAvailable and what the limits of the process's control groups (cgroup v2) leave. Pages of files
-    count as available, as Linux's own estimate has them; so of what the process holds only the rest is added.
+    The minimum of MemAvailable and what the limits of the process's control groups (cgroup v2) leave. Both count page
+    cache as available, so only the process's anonymous memory is added.
     """
-    free = [room for room in (_machine_room(root), *_group_rooms(root)) if room is not None]
+    free = [size for size in (_machine_available(root), *_cgroup_available(root)) if size is not None]
     return min(free) + held_memory(root, "RssAnon") if free else None
 
 
@@ -49,9 +49,9 @@ def resident_memory(root: Path = ROOT) -> int:
 
 
 def peak_memory(root: Path = ROOT) -> int:
-    """Return the most bytes that this process has held so far; 0 if the system does not tell.
+    """Return the most bytes that this process has held so far; 0 if unknown.
 
-    Unlike getrusage's figure, it begins with this program, not with the process that started it.
+    Unlike getrusage's figure, it excludes the process that started this program.
     """
     return held_memory(root, "VmHWM")
 
@@ -76,7 +76,7 @@ def fields(file: Path) -> dict[str, int]:
     return {name: KIBIBYTE * int(value.split()[0]) for name, _, value in pairs}
 
 
-def _machine_room(root: Path) -> int | None:
+def _machine_available(root: Path) -> int | None:
     return fields(root / "proc/meminfo").get("MemAvailable")
 
 
@@ -89,7 +89,7 @@ def _all_pages(root: Path) -> int | None:
         return None
 
 
-def _group_rooms(root: Path) -> Iterator[int]:
+def _cgroup_available(root: Path) -> Iterator[int]:
     """Return what each cgroup limit leaves, from the process's own group up to the topmost visible one."""
     mount = root / "sys/fs/cgroup"
     group = _own_group(root)

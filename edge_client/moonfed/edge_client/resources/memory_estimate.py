@@ -1,7 +1,7 @@
 """Estimates the memory of a round of local training against what the device has: sizes only, nothing is allocated.
 
-A round that would not fit is declined before it begins; `moonfed-client profile` asks the same beforehand. What is
-counted follows from the manifest, the samples and the settings. The factors were measured: see docs/devices.md.
+A round that would not fit is declined before it starts; `moonfed-client profile` makes the same check. The estimate
+follows from the manifest, the samples and the settings. The factors were measured: see docs/devices.md.
 Legend: N samples, B a batch's samples, C classes, D width of a representation, k previous models.
 """
 
@@ -34,19 +34,19 @@ SAMPLES, REFERENCES = "samples", "references"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Bytes by what they are for, in host memory and on the accelerator; on the CPU all of them are in host memory."""
+    """Bytes by purpose, in host memory and on the accelerator; on the CPU all are in host memory."""
 
     host: Mapping[str, int]
     accelerator: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def host_bytes(self) -> int:
-        """All that lie in host memory."""
+        """Total in host memory."""
         return sum(self.host.values())
 
     @property
     def accelerator_bytes(self) -> int:
-        """All that lie on an accelerator."""
+        """Total on the accelerator."""
         return sum(self.accelerator.values())
 
     @property
@@ -65,10 +65,10 @@ class Need:
         Samples that do not fit on the accelerator are in host memory already; references go there, or are not kept.
         """
         host, accelerator = dict(self.host), dict(self.accelerator)
-        room = Memory(host=available.host, accelerator=available.accelerator)
-        if available.accelerator is not None and room.place(accelerator.get(SAMPLES, 0)) is not Placement.ACCELERATOR:
+        free = Memory(host=available.host, accelerator=available.accelerator)
+        if available.accelerator is not None and free.place(accelerator.get(SAMPLES, 0)) is not Placement.ACCELERATOR:
             del accelerator[SAMPLES]
-        place = room.place(self.parts().get(REFERENCES, 0), accelerator.get(SAMPLES, 0))
+        place = free.place(self.parts().get(REFERENCES, 0), accelerator.get(SAMPLES, 0))
         if place is Placement.STEP:
             for memory in (host, accelerator):
                 memory.pop(REFERENCES, None)
@@ -89,11 +89,11 @@ def round_bytes(
     accelerator: str = "cpu",
     runtime: int = 0,
 ) -> Need:
-    """Return an upper bound of what one round takes, seldom twice of it.
+    """Return an upper bound of a round's memory, seldom more than twice the actual use.
 
     `batch_size`, `epochs`, `views`: the assignment's. `held_out`: samples that only evaluate. `precision`: of
-    moonfed.plan.PRECISIONS; the lower two keep copies of the weights beside the float32 ones. `runtime`: bytes that the
-    process holds with torch and without plan and data.
+    moonfed.plan.PRECISIONS; the lower two keep copies of the weights next to the float32 ones. `runtime`: bytes that
+    the process holds with torch loaded, without plan and data.
     """
     model, trained = _bytes(manifest.tensors), _bytes(manifest.parameters)
     received, kept = _roles_bytes(manifest.downlink), _roles_bytes(manifest.device_state)
@@ -176,11 +176,11 @@ def _roles_bytes(roles: Roles) -> int:
 def require_fits(need: Need, available: Available, limit: int | None) -> None:
     """Raise ResourceExhausted, with both sizes, if a round would not fit.
 
-    `limit`: what the device gives to local training, on host and accelerator together; None: all that is available.
+    `limit`: bytes for local training on host and accelerator together; None: all available.
     """
     need = need.placed(available)
     if limit is not None and need.total > limit:
-        raise _exhausted(need.total, need.parts(), f"this device gives it {human(limit)} (--max-memory)")
+        raise _exhausted(need.total, need.parts(), f"the limit of this device is {human(limit)} (--max-memory)")
     if available.shared and available.host is not None and need.total > available.host:
         raise _exhausted(need.total, need.parts(), f"this device has {human(available.host)} available")
     if available.host is not None and need.host_bytes > available.host:

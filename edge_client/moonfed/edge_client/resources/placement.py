@@ -1,4 +1,4 @@
-"""The rule for where a round's data lie, by their size and by what is free; torch is not imported for it."""
+"""Placement of a round's data by their size and the free memory; does not import torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Memory:
     accelerator: int | None = None  # None: there is none, the CPU computes
 
     def place(self, size: int, before: int = 0) -> Placement:
-        """Return where data of a size go; `before`: bytes of the accelerator's memory that are taken already."""
+        """Return where data of a size go; `before`: bytes of the accelerator's memory already in use."""
         if self.accelerator is not None and 2 * (before + size) <= self.accelerator:
             return Placement.ACCELERATOR
         return Placement.HOST if self.host is None or 2 * size <= self.host else Placement.STEP

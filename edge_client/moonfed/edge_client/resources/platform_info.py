@@ -14,7 +14,7 @@ from pathlib import Path
 
 from moonfed.edge_client.resources.available_memory import ROOT, total_memory
 
-LONGEST = 200  # characters of one word, which is all that a coordinator takes
+MAX_LENGTH = 200  # characters of one word, the coordinator's limit
 _L4T = re.compile(r"#\s*R(\d+)\s*\(release\),\s*REVISION:\s*([\d.]+)")
 _DRIVER = re.compile(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 _CUDA = re.compile(r"^cuda\b[^=]*=\s*['\"]([\d.]+)['\"]", re.MULTILINE)
@@ -45,7 +45,7 @@ def cuda_of_torch(package: Path) -> str:
 
 def printable(text: str) -> str:
     """Return one printable line, no longer than the coordinator accepts."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:LONGEST].rstrip()
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:MAX_LENGTH].rstrip()
 
 
 def _system(root: Path) -> str:

@@ -59,10 +59,10 @@ class Finished:
             raise Corrupt(f"{self.directory / name} is not what was fetched; the disk may be damaged")
 
 
-def keep_finished(
+def store_finished(
     root: Path, run: str, rounds: int, *, manifest: BlobRef, model: BlobRef, files: dict[str, Path]
 ) -> Finished:
-    """Keep a run's checked files, which must lie on the same file system; only the newest runs' remain.
+    """Store a run's verified files, which must be on the same file system; delete all but the newest runs'.
 
     `files`: by `MANIFEST_FILE`, `PLAN_FILE` and `MODEL_FILE`. `root` is STATE/finished.
     """
@@ -85,7 +85,7 @@ def finished_models(root: Path) -> list[Finished]:
 def find_finished(root: Path, run: str = "") -> Finished:
     """Return the newest finished model, or a run's; warn of a newer one that is damaged.
 
-    Raises NotFound, naming those that are there, or Corrupt if all that could answer are damaged.
+    Raises NotFound, listing the existing ones, or Corrupt if all candidates are damaged.
     """
     damaged: list[Path] = []
     for file in _newest_first(root):
@@ -93,14 +93,14 @@ def find_finished(root: Path, run: str = "") -> Finished:
             continue
         if found := _read(file):
             for other in damaged:
-                log.warning("%s is damaged, so the model of run %s answers", other, found.run)
+                log.warning("%s is damaged; using the model of run %s", other, found.run)
             return found
         damaged.append(file)
     if damaged:
         raise Corrupt(f"{damaged[0]} is not what was fetched; the disk may be damaged")
     if kept := finished_models(root):
         raise NotFound(f"{root.parent} holds no finished model of {run!r}; it holds {', '.join(f.run for f in kept)}")
-    raise NotFound(f"{root.parent} holds no finished model yet; a device fetches it when a run of its has finished")
+    raise NotFound(f"{root.parent} holds no finished model yet; a device fetches it when one of its runs has finished")
 
 
 def _newest_first(root: Path) -> list[Path]:
@@ -109,8 +109,8 @@ def _newest_first(root: Path) -> list[Path]:
     return sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
 
 
-def tidy_finished(root: Path) -> None:
-    """Remove what a killed process left half-written."""
+def remove_partial_models(root: Path) -> None:
+    """Remove partial directories that a killed process left."""
     for leftover in root.glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
 

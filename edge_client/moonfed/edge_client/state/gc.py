@@ -44,10 +44,10 @@ def _plans(manifest_file: Path) -> list[str]:
     return []
 
 
-def tidy(runs: Path, blobs: Path) -> None:
+def collect_garbage(runs: Path, blobs: Path) -> None:
     """Remove half-written files in STATE/runs, and the least recently used runs and blobs.
 
-    Not while the child trains: what it writes is half-written, too.
+    Not while the worker trains: its partial files would be removed, too.
     """
     for leftover in runs.glob("*/.*"):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -1,9 +1,9 @@
 """A device's files of its rounds: STATE/runs/RUN/ROUND-ATTEMPT/ with ROLE.safetensors and update.json.
 
-A directory appears whole or not at all. It serves thrice: an update that was not acknowledged is submitted again
-without training; the newest models are the previous models of later rounds, whether they were counted or not; and
-the device state of the latest round that was counted is what the next one begins with. Where a run's encoding rounds
-what is handed in, that is `encoded_model`; `model` then stays on the device, and so does `model_error`, what was lost.
+A directory appears whole or not at all. It has three uses: an unacknowledged update is resubmitted without training;
+the newest models are the previous models of later rounds, counted or not; and the next round starts from the device
+state of the latest counted round. If the run's uplink encoding is lossy, `encoded_model` is submitted; `model` and
+`model_error`, the encoding error, stay on the device.
 This module is used by the light parent process too, so it imports neither torch nor numpy.
 """
 
@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """The facts about what one round of training left."""
+    """Metadata of one round's results."""
 
-    manifest: str  # its sha256, which with the seed tells runs of one name apart
+    manifest: str  # its sha256, which with the seed distinguishes runs of the same name
     seed: int
     assignment: str  # the digest of what was trained
     blobs: Mapping[str, BlobRef]  # by role: what is submitted
@@ -73,8 +73,8 @@ class StoredRound:
         return {MODEL if role == ENCODED_MODEL else role: (ref, self.file(role)) for role, ref in blobs.items()}
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Order the rounds of a run."""
+    def key(self) -> tuple[int, int]:
+        """Round and attempt, by which the rounds of a run are ordered."""
         return self.round, self.attempt
 
 
@@ -96,20 +96,20 @@ class RunState:
     def previous(self, round_number: int, attempt: int, count: int) -> list[StoredRound]:
         """Return the newest `count` models trained before a round and attempt, newest first, counted or not."""
         before = (round_number, attempt)
-        earlier = (stored for stored in self._stored() if stored.place < before and _is_whole(stored, [MODEL]))
+        earlier = (stored for stored in self._stored() if stored.key < before and _is_whole(stored, [MODEL]))
         return list(islice(earlier, count))
 
     def device_state(self, round_number: int, attempt: int, roles: Collection[str]) -> dict[str, Path]:
         """Return the files of the device state that a counted round left, by role; round 0 left none.
 
-        A state that was lost or damaged counts as none, all of it, with a warning.
+        Returns none, with a warning, if any of them is missing or damaged.
         """
         if round_number == 0 or not roles:
             return {}
         stored = self._at((round_number, attempt))
         if stored is not None and _is_whole(stored, roles):
             return {role: stored.file(role) for role in roles}
-        log.warning("this device's state of round %d (attempt %d) is lost; starting from none", round_number, attempt)
+        log.warning("this device's state of round %d (attempt %d) is lost; starting without it", round_number, attempt)
         return {}
 
     @contextmanager
@@ -123,11 +123,11 @@ class RunState:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def forget_others(self, round_number: int, attempt: int) -> None:
-        """Delete what another run of the same name left, and rounds after the assigned one."""
+    def delete_foreign_rounds(self, round_number: int, attempt: int) -> None:
+        """Delete rounds of another run with the same name, and rounds after the assigned one."""
         for stored in read_rounds(self.directory):
-            if not self._owns(stored) or stored.place > (round_number, attempt):
-                log.warning("dropping %s: it belongs to another run of that name", stored.directory)
+            if not self._owns(stored) or stored.key > (round_number, attempt):
+                log.warning("deleting %s: it belongs to another run of that name", stored.directory)
                 shutil.rmtree(stored.directory, ignore_errors=True)
 
     def save(
@@ -147,7 +147,7 @@ class RunState:
         """Store a round's results durably; a function per role writes the file.
 
         `kept`: the roles that stay on the device. Only the newest `keep` rounds of the run remain, and `counted`, the
-        place of the round whose device state still counts until the coordinator names another.
+        key of the round whose device state is in effect until the coordinator names another.
         """
         directory = self.directory / f"{round_number}-{attempt}"
         with new_directory(directory) as temporary:
@@ -166,17 +166,17 @@ class RunState:
             )
             (temporary / UPDATE_FILE).write_text(json.dumps(asdict(update)))
         for stored in self._stored()[keep:]:
-            if stored.place != counted:
+            if stored.key != counted:
                 shutil.rmtree(stored.directory, ignore_errors=True)
         return StoredRound(directory, round_number, attempt, update)
 
     def _stored(self) -> list[StoredRound]:
         """Return this run's stored rounds, newest first."""
         owned = [stored for stored in read_rounds(self.directory) if self._owns(stored)]
-        return sorted(owned, key=lambda stored: stored.place, reverse=True)
+        return sorted(owned, key=lambda stored: stored.key, reverse=True)
 
     def _at(self, place: tuple[int, int]) -> StoredRound | None:
-        return next((stored for stored in self._stored() if stored.place == place), None)
+        return next((stored for stored in self._stored() if stored.key == place), None)
 
     def _owns(self, stored: StoredRound) -> bool:
         return (stored.update.manifest, stored.update.seed) == self._identity

@@ -36,15 +36,15 @@ class BatchFeed:
         settings: RoundSettings,
         device: torch.device,
         memory: Memory,
-        sign: Callable[[], None],
+        heartbeat: Callable[[], None],
         in_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`memory`: free memory before the data were placed. `sign` is called after every unit of work.
+        """`memory`: free memory before the data were placed. `heartbeat` is called after every unit of work.
 
         `in_time`: whether the round has seconds left; references are not computed beyond them.
         """
         self._data, self._device = data, device
-        self._copies = _AugmentedCopies(plan, data, settings, device, memory, sign, in_time)
+        self._copies = _AugmentedCopies(plan, data, settings, device, memory, heartbeat, in_time)
         self._resident, self._fetched = ResidentRows(device), FetchedRows(device)
         self._batch: Batch | None = None
 
@@ -74,9 +74,9 @@ class BatchFeed:
 class _AugmentedCopies:
     """The round's augmented copies of the data, each as its draws [N, R] and references [N, …].
 
-    A copy that comes back in a later epoch is kept with its references, which are frozen: all data without
-    augmentation, else a view, from its first use on. The references of a fresh copy are left to the step, which
-    augments anyway; so are all of them in a round whose steps want no more of them than there would be to keep.
+    A copy that recurs in a later epoch (all data without augmentation, else a view) is kept from its first use, with
+    its references, which are frozen. The step computes the references of a fresh copy, which it augments anyway, and
+    all of them in a round whose steps would use no more of them than there are to keep.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class _AugmentedCopies:
         settings: RoundSettings,
         device: torch.device,
         memory: Memory,
-        sign: Callable[[], None],
+        heartbeat: Callable[[], None],
         in_time: Callable[[], bool],
     ) -> None:
-        self._plan, self._data, self._settings, self._device, self._sign = plan, data, settings, device, sign
+        self._plan, self._data, self._settings, self._device, self._heartbeat = plan, data, settings, device, heartbeat
         self._memory, self._in_time = memory, in_time
         self._per_sample = plan.draws_per_sample()
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -113,7 +113,7 @@ class _AugmentedCopies:
         if not self._come_back:
             return torch.empty(len(self._data), 0)
         size = self._settings.training.batch_size
-        return compute_references(self._plan, self._data, draws, size, self._sign, self._home, self._in_time)
+        return compute_references(self._plan, self._data, draws, size, self._heartbeat, self._home, self._in_time)
 
     def _draws(self, number: int) -> torch.Tensor:
         draws = sample_draws(len(self._data), self._per_sample, self._settings, number)
@@ -130,13 +130,13 @@ def compute_references(
     data: Samples,
     draws: torch.Tensor,
     batch_size: int,
-    sign: Callable[[], None] = lambda: None,
+    heartbeat: Callable[[], None] = lambda: None,
     home: Callable[[int], torch.device | None] = lambda _: torch.device("cpu"),
     in_time: Callable[[], bool] = lambda: True,
 ) -> torch.Tensor:
-    """Return all samples' references [N, …]; [N, 0] if the objective needs none or they have no place.
+    """Return all samples' references [N, …]; [N, 0] if the objective needs none or they do not fit.
 
-    `home`: where references of so many bytes are to lie, or None. `in_time`: whether to go on; [N, 0] if it said no.
+    `home`: the device for references of so many bytes, or None. `in_time`: whether time is left; [N, 0] if it runs out.
     """
     kept = nothing = torch.empty(len(data), 0)
     if plan.reference_count() == 0:
@@ -151,7 +151,7 @@ def compute_references(
                 break
             kept = found.new_empty((len(data), *found.shape[1:]), device=device)
         kept[rows] = found
-        sign()
+        heartbeat()
         if not in_time():
             return nothing
     return kept

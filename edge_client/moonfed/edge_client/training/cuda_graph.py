@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 
 
 class StepCapture:
-    """Captures the steps of one process' rounds, until a step cannot be captured: from then on none is.
+    """Captures the steps of one process's rounds; stops capturing for good after the first failure.
 
-    What a failed capture leaves of torch's state is good enough to go on with, but not to capture again.
+    After a failed capture, torch's state is good enough to continue, but not to capture again.
     """
 
     def __init__(self, capture: Callable[[Run], Run], rehearse: Callable[[Run], str]) -> None:
         """`capture` records a step without executing it and returns what replays it; it may raise anything.
 
-        `rehearse` executes a step, and says what of it no graph can hold; nothing if all is well.
+        `rehearse` executes a step and returns the reason why it cannot be captured; empty if it can.
         """
         self._capture, self._rehearse = capture, rehearse
         self._failed = False
@@ -67,9 +67,9 @@ class StepCapture:
 class Launcher:
     """Launches a round's steps, one with each call."""
 
-    def __init__(self, run: Run, graphs: StepCapture | None = None, pace: LaunchLimiter | None = None) -> None:
-        """Without `graphs` all steps are launched as they are, without `pace` as fast as it goes."""
-        self._run, self._graphs, self._pace = run, graphs, pace
+    def __init__(self, run: Run, graphs: StepCapture | None = None, limiter: LaunchLimiter | None = None) -> None:
+        """Without `graphs`, steps are launched kernel by kernel; without `limiter`, the host may run ahead freely."""
+        self._run, self._graphs, self._limiter = run, graphs, limiter
         self._launched = 0
 
     def __call__(self) -> None:
@@ -81,8 +81,8 @@ class Launcher:
             self._graphs.rehearse(self._run)
         else:
             self._run()
-        if self._pace is not None:
-            self._pace.keep()
+        if self._limiter is not None:
+            self._limiter.wait()
 
 
 def launcher(run: Run, steps: int, device: torch.device, graphs: StepCapture | None, timed: bool) -> Launcher:
@@ -93,13 +93,13 @@ def launcher(run: Run, steps: int, device: torch.device, graphs: StepCapture | N
 
 
 class LaunchLimiter:
-    """Keeps the host close to the accelerator, so that a step that was launched in time is also done in time."""
+    """Keeps the host close to the accelerator, so that a step launched in time also ends in time."""
 
     def __init__(self) -> None:
         self._events = [torch.cuda.Event() for _ in range(AHEAD)]  # type: ignore[no-untyped-call]
         self._steps = 0
 
-    def keep(self) -> None:
+    def wait(self) -> None:
         """Wait, after a launch, until the accelerator is less than AHEAD steps behind."""
         self._events[self._steps % AHEAD].record()
         self._steps += 1
@@ -168,7 +168,7 @@ def _first_reason(error: BaseException) -> str:
     chain = [error]
     while chain[-1].__context__ is not None:
         chain.append(chain[-1].__context__)
-    first = next((link for link in chain if isinstance(link, MoonfedError)), chain[-1])
+    first = next((cause for cause in chain if isinstance(cause, MoonfedError)), chain[-1])
     lines = str(first).strip().splitlines()
     return lines[0] if lines else type(first).__name__
 

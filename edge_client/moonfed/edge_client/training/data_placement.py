@@ -53,15 +53,15 @@ def _host_memory() -> int | None:
 
 
 class DataPlacement:
-    """Keeps samples on the accelerator if that is their place, from round to round."""
+    """Keeps samples on the accelerator from round to round if they fit."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._source: Samples | None = None
         self._moved: Samples | None = None
 
-    def of(self, data: Samples) -> Samples:
-        """Return the samples where the next round finds them; `data` must be one object while they stay the same."""
+    def place(self, data: Samples) -> Samples:
+        """Return the samples, moved if they fit; `data` must be the same object while they are unchanged."""
         if self._moved is not None and self._source is data:
             return self._moved
         self._source = self._moved = None  # never both the old and the new at once

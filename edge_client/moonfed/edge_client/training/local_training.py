@@ -77,7 +77,7 @@ def train_round(
 
     `previous_models`: this device's own, newest first. `received`: global state and the device's own, by role.
     `holdout` scores the incoming global model before it is trained. `accelerator`: where the plan runs; by default
-    where the data lie. `started`: when the budget of seconds began to run, by the clock; by default now. `graphs`: what
+    where the data are. `started`: when the budget of seconds began to run, by the clock; by default now. `graphs`: what
     captures steps on CUDA; None launches each of them kernel by kernel.
     """
     if len(data) == 0:
@@ -86,18 +86,18 @@ def train_round(
     budget = Budget(steps_in_round(len(data), settings), settings.max_seconds, clock, started)
     spec, total = settings.training, 0.0
 
-    def sign() -> None:
+    def heartbeat() -> None:
         progress(Progress(fraction=budget.fraction()))
 
     with own_stream(accelerator):
         # Before the first step: score and survey the global model.
         plan.begin_round(model, previous_models, received, spec.hyperparameters)
-        score = evaluate(plan, holdout, spec.batch_size, sign) if holdout else None
+        score = evaluate(plan, holdout, spec.batch_size, heartbeat) if holdout else None
         if plan.wants_survey(False):
-            survey(plan, data, spec.batch_size, budget.taken, sign)
+            survey(plan, data, spec.batch_size, budget.taken, heartbeat)
         # Steps: whole epochs, until the device's budget is spent.
         memory = free_memory(accelerator, data.bytes_on(accelerator))
-        feed = BatchFeed(plan, data, settings, accelerator, memory, sign, budget.in_time)
+        feed = BatchFeed(plan, data, settings, accelerator, memory, heartbeat, budget.in_time)
         losses = torch.zeros((), device=accelerator)
         timed = settings.max_seconds is not None
         launch = launcher(lambda: losses.add_(plan.step(*feed.batch)), budget.steps, accelerator, graphs, timed)
@@ -123,7 +123,7 @@ def train_round(
                 progress(Progress(fraction=budget.fraction(), epoch=epoch, loss=loss / (budget.taken - before)))
         # After the last step: survey the trained model if the method asks for it.
         if plan.wants_survey(True):
-            survey(plan, data, spec.batch_size, budget.taken, sign)
+            survey(plan, data, spec.batch_size, budget.taken, heartbeat)
         return Trained(
             results=plan.end_round(budget.taken),
             samples=len(data),
@@ -134,18 +134,20 @@ def train_round(
         )
 
 
-def survey(plan: Plan, data: Samples, batch_size: int, steps: int, sign: Callable[[], None] = lambda: None) -> None:
+def survey(
+    plan: Plan, data: Samples, batch_size: int, steps: int, heartbeat: Callable[[], None] = lambda: None
+) -> None:
     """Show all samples to the plan once, in order, after `steps` steps of the round."""
     for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
         plan.survey(inputs, labels, steps)
-        sign()
+        heartbeat()
 
 
-def evaluate(plan: Plan, data: Samples, batch_size: int, sign: Callable[[], None] = lambda: None) -> Evaluation:
+def evaluate(plan: Plan, data: Samples, batch_size: int, heartbeat: Callable[[], None] = lambda: None) -> Evaluation:
     """Score the plan's present model; `data` must not be empty."""
     sums = []
     for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
         sums.append(plan.evaluate(inputs, labels))
-        sign()
+        heartbeat()
     loss, correct = torch.stack(sums).sum(0, dtype=torch.float64).tolist()
     return Evaluation(loss=loss / len(data), accuracy=correct / len(data), samples=len(data))

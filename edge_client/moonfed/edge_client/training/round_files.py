@@ -53,11 +53,11 @@ def train_job(
     if len(data) < least:
         raise InvalidInput(f"this device has {len(data)} samples to train on; the plan needs at least {least}")
     with state.scratch() if job.encodings.needed else nullcontext() as scratch:
-        begun_with = decoded_model(job, manifest, scratch) if scratch else Path(job.files[MODEL])
+        initial_model = decoded_model(job, manifest, scratch) if scratch else Path(job.files[MODEL])
         trained = train_round(
             plan,
             data,
-            model=_load(begun_with, manifest.tensors),
+            model=_load(initial_model, manifest.tensors),
             previous_models=_previous_models(state, job, manifest),
             received={**_global_state(job, manifest), **_device_state(state, job, manifest)},
             settings=_settings(job, device),
@@ -69,7 +69,7 @@ def train_job(
         _require_results(trained.results, manifest)
         files = {role: _writer(specs, trained.results[role]) for role, specs in _outgoing(manifest).items()}
         if scratch and job.encodings.updates_encoded:
-            files |= encoded_update(files[MODEL], begun_with, state, job, manifest, scratch)
+            files |= encoded_update(files[MODEL], initial_model, state, job, manifest, scratch)
         return _save(state, job, manifest, trained, files)
 
 
@@ -100,7 +100,7 @@ def _global_state(job: Job, manifest: Manifest) -> dict[str, Model]:
 
 
 def _device_state(state: RunState, job: Job, manifest: Manifest) -> dict[str, Model]:
-    files = state.device_state(*job.counted_place, list(manifest.device_state))
+    files = state.device_state(*job.counted_key, list(manifest.device_state))
     return {role: _load(file, manifest.device_state[role]) for role, file in files.items()}
 
 
@@ -137,7 +137,7 @@ def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained, files
         steps=trained.steps,
         metrics=_metrics(trained),
         keep=manifest.previous_models + 1,
-        counted=job.counted_place,
+        counted=job.counted_key,
     )
 
 

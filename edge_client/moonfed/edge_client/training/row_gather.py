@@ -62,7 +62,7 @@ class FetchedRows:
         self._ahead = self._fetch_all([source for source, _ in pairs], batches.unbind(0))
 
     def fill(self) -> None:
-        """Put the next batch into the buffers, and sends for the one after."""
+        """Put the next batch into the buffers, and start fetching the one after it."""
         if not self._pairs:
             return
         slot, stream = next(self._ahead), self._api.current_stream()

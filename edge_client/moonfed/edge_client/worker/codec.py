@@ -18,17 +18,17 @@ def decoded_model(job: Job, manifest: Manifest, scratch: Path) -> Path:
     received, encoding = Path(job.files[MODEL]), job.encodings.down
     if encoding == PLAIN:
         return received
-    decode_model(received, scratch / "begun_with", manifest.tensors, encoding)
-    return scratch / "begun_with"
+    decode_model(received, scratch / "initial_model", manifest.tensors, encoding)
+    return scratch / "initial_model"
 
 
 def encoded_update(
-    write_model: Write, begun_with: Path, state: RunState, job: Job, manifest: Manifest, scratch: Path
+    write_model: Write, initial_model: Path, state: RunState, job: Job, manifest: Manifest, scratch: Path
 ) -> Mapping[str, Write]:
-    """Encode what `write_model` writes; return writers of the model, its encoding and the encoding's error, by role.
+    """Encode the model that `write_model` writes; return writers of the model, its encoding and its error, by role.
 
-    What was lost of the last counted update is added to the change before it is rounded, so that it arrives in the end;
-    of an update that did not count nothing arrived, and what that lost is forgotten with it.
+    Error feedback: the encoding error of the last counted update is added to the change before it is encoded. The error
+    of an update that did not count is discarded with that update.
     """
     encodings, files = job.encodings, {role: scratch / role for role in (MODEL, ENCODED_MODEL)}
     if encodings.up.lossy:
@@ -39,7 +39,7 @@ def encoded_update(
         files[ENCODED_MODEL],
         manifest.tensors,
         encodings.up,
-        begun_with=begun_with if encodings.changes else None,
+        initial_model=initial_model if encodings.changes else None,
         error=_error(state, job) if encodings.up.lossy else None,
         new_error=files.get(MODEL_ERROR),
     )
@@ -47,7 +47,7 @@ def encoded_update(
 
 
 def _error(state: RunState, job: Job) -> Path | None:
-    return state.device_state(*job.counted_place, [MODEL_ERROR]).get(MODEL_ERROR)
+    return state.device_state(*job.counted_key, [MODEL_ERROR]).get(MODEL_ERROR)
 
 
 def _moves(file: Path) -> Write:

@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class ParentPipe:
-    """The pipes to the parent, out of reach of plans and user code, which get other standard streams."""
+    """The pipes to the parent; plans and user code get other standard streams."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -26,10 +26,10 @@ class ParentPipe:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         self._lock = threading.Lock()
         self._commands: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
-        self.stop_asked = threading.Event()
+        self.stop_requested = threading.Event()
         threading.Thread(target=self._listen, name="parent", daemon=True).start()
 
-    def say(self, kind: str, **fields: object) -> None:
+    def send(self, kind: str, **fields: object) -> None:
         """Send one message."""
         with self._lock:
             self._out.write(encode(kind, **fields))
@@ -42,9 +42,9 @@ class ParentPipe:
         for line in self._in:
             kind, fields = decode(line)
             if kind == "stop":
-                self.stop_asked.set()
+                self.stop_requested.set()
             else:
-                self.stop_asked.clear()  # it was for the previous job
+                self.stop_requested.clear()  # it was for the previous job
                 self._commands.put((kind, fields))
         os._exit(0)  # the parent is gone
 
@@ -58,7 +58,7 @@ class LogForwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send the record to the parent."""
-        self._parent.say("note", level=record.levelno, text=self.format(record))
+        self._parent.send("log", level=record.levelno, text=self.format(record))
 
 
 def die_with(parent: int) -> None:

@@ -1,7 +1,7 @@
 """The training worker: `python -m moonfed.edge_client.worker.main SETTINGS PARENT`, started by `agent.worker_process`.
 
-Torch is imported with the first job. The child stays between rounds, with plan and samples in memory, and ends when its
-standard input closes: when the parent says so, or is no more.
+Torch is imported with the first job. The worker keeps plan and samples in memory between rounds, and exits when its
+standard input closes, which happens when the parent closes it or dies.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from moonfed.edge_client.training.local_training import Progress
     from moonfed.edge_client.worker.trainer import Trainer
 
-SIGN_SECONDS = 1.0  # between two heartbeats
-BESIDE_STEPS = 0.01  # share of a round for work other than steps: reading data, references, surveys, holdout
+HEARTBEAT_SECONDS = 1.0  # between two heartbeats
+OTHER_WORK_SHARE = 0.01  # share of a round for work other than steps: reading data, references, surveys, holdout
 REASON_LENGTH = 300  # characters; the log on this device has the whole traceback
 
 
@@ -33,12 +33,12 @@ class TrainingWorker:
     def __init__(self, settings: WorkerSettings, parent: ParentPipe) -> None:
         self._settings, self._parent = settings, parent
         self._trainer: Trainer | None = None
-        self._next_sign = 0.0
+        self._next_heartbeat = 0.0
         self._loss: float | None = None
-        self._beside = 0  # units of work other than steps
+        self._other_work = 0  # units of work other than steps
 
     def check(self) -> None:
-        """Raise what would fail every round: missing data, or missing CUDA."""
+        """Raise an error that would fail every round: missing data, or missing CUDA."""
         open_source(self._settings.data).check()
         if self._settings.accelerator != "cpu":  # importing torch takes two seconds; cpu does not need it
             from moonfed.edge_client.worker.trainer import require_accelerator
@@ -51,7 +51,7 @@ class TrainingWorker:
         from moonfed.edge_client.worker.trainer import Trainer
 
         self._trainer = self._trainer or Trainer(self._settings, self._reading, self._training)
-        self._loss, self._beside = None, 0
+        self._loss, self._other_work = None, 0
         try:
             self._trainer.train(job)
         except Stopped:
@@ -59,30 +59,30 @@ class TrainingWorker:
         return "trained"
 
     def _reading(self) -> None:
-        self._beside += 1
-        self._sign(0.0, 0)
+        self._other_work += 1
+        self._heartbeat(0.0, 0)
 
     def _training(self, progress: Progress) -> None:
-        self._beside += progress.epoch == 0
+        self._other_work += progress.epoch == 0
         self._loss = progress.loss if progress.loss is not None else self._loss
-        self._sign(progress.fraction, progress.epoch)
+        self._heartbeat(progress.fraction, progress.epoch)
 
-    def _sign(self, fraction: float, epoch: int) -> None:
-        """Report progress at most once per SIGN_SECONDS; raise Stopped if the parent asked to stop."""
-        if self._parent.stop_asked.is_set():
+    def _heartbeat(self, fraction: float, epoch: int) -> None:
+        """Report progress at most once per HEARTBEAT_SECONDS; raise Stopped if the parent asked to stop."""
+        if self._parent.stop_requested.is_set():
             from moonfed.edge_client.training.local_training import Stopped
 
             raise Stopped
-        if time.monotonic() >= self._next_sign:
-            self._next_sign = time.monotonic() + SIGN_SECONDS
+        if time.monotonic() >= self._next_heartbeat:
+            self._next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             # Strictly increasing with every unit of work, so that the coordinator can detect a stalled device.
-            beside = self._beside / (self._beside + 1)
-            told = (1 - BESIDE_STEPS) * fraction + BESIDE_STEPS * beside
-            self._parent.say("progress", fraction=told, epoch=epoch, loss=self._loss)
+            other_work = self._other_work / (self._other_work + 1)
+            reported = (1 - OTHER_WORK_SHARE) * fraction + OTHER_WORK_SHARE * other_work
+            self._parent.send("progress", fraction=reported, epoch=epoch, loss=self._loss)
 
 
 def main() -> None:
-    """Stay online until a signal or a final error."""
+    """Execute the parent's commands until its pipe closes."""
     die_with(int(sys.argv[2]))
     parent = ParentPipe()
     logging.basicConfig(handlers=[LogForwarder(parent)], level=logging.INFO, format="%(message)s")
@@ -92,17 +92,17 @@ def main() -> None:
         try:
             if kind == "check":
                 worker.check()
-                parent.say("ready")
+                parent.send("ready")
             else:
-                parent.say(worker.train(Job.from_document(fields)))
+                parent.send(worker.train(Job.from_document(fields)))
         except MoonfedError as error:
-            parent.say("failed", error=type(error).__name__, reason=str(error))
-        except Exception as error:  # in the plan or in user code; it must not look like silence
+            parent.send("failed", error=type(error).__name__, reason=str(error))
+        except Exception as error:  # in the plan or in user code; it must be reported, not look like a hang
             traceback.print_exc()
-            parent.say("failed", error="TrainingFailed", reason=_in_one_sentence(error))
+            parent.send("failed", error="TrainingFailed", reason=_summary(error))
 
 
-def _in_one_sentence(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     lines = str(error).strip().splitlines()  # TorchScript puts its own traceback before the message
     return f"{type(error).__name__}: {lines[-1] if lines else 'no message'}"[:REASON_LENGTH]
 

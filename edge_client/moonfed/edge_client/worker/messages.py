@@ -1,7 +1,7 @@
 """Messages between the agent and its training worker: one JSON object per line.
 
 To the worker:   check, train (a Job), stop
-To the agent:    ready, progress (fraction, epoch, loss), note (level, text), trained, stopped, failed (error, reason)
+To the agent:    ready, progress (fraction, epoch, loss), log (level, text), trained, stopped, failed (error, reason)
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One round of local training; the files were checked by whoever made the job.
+    """One round of local training; its files are verified already.
 
-    `files`, by role: the global `model`, and what else the round begins with of the manifest's downlink.
-    `counted`: the stored attempt whose device state counts.
+    `files`, by role: the global `model`, and the rest of the manifest's downlink. `counted`: the stored attempt whose
+    device state is in effect.
     """
 
     id: AttemptId
@@ -56,7 +56,7 @@ class Job:
     began: float | None = None  # that moment, by the monotonic clock, which all processes of the machine share
 
     @property
-    def counted_place(self) -> tuple[int, int]:
+    def counted_key(self) -> tuple[int, int]:
         """The round and attempt whose stored device state counts; (0, 0): none."""
         return (self.counted.round, self.counted.attempt) if self.counted else (0, 0)
 

@@ -49,12 +49,12 @@ class Trainer:
         self._plan: Plan | None = None
         self._plan_file = ""
         self._accelerator = torch.device(settings.accelerator)
-        self._residence = DataPlacement(self._accelerator)
+        self._placement = DataPlacement(self._accelerator)
         self._samples: tuple[Samples, Samples] | None = None  # to train on, held out; in host memory
 
     def train(self, job: Job) -> StoredRound:
         """Train and store one round's update; raise MoonfedError, or whatever the plan or user code raises."""
-        # starting this process, importing torch and reading the data take of the round's seconds
+        # starting this process, importing torch and reading the data count towards the budget
         started = time.monotonic() if job.began is None else job.began
         content = Path(job.manifest_file).read_bytes()
         manifest = Manifest.from_bytes(content)
@@ -65,7 +65,7 @@ class Trainer:
         state = RunState(Path(self._settings.state, "runs"), job.id.run, manifest=sha256, seed=job.seed)
         return train_job(
             plan,
-            self._residence.of(data),
+            self._placement.place(data),
             holdout,
             state,
             job,
@@ -79,10 +79,10 @@ class Trainer:
     def _read(self, manifest: Manifest) -> tuple[Samples, Samples]:
         raw = self._reader.read_if_changed(manifest.input, manifest.classes, self._reading)
         if raw is not None:
-            self._samples, self._residence = (
+            self._samples, self._placement = (
                 None,
                 DataPlacement(self._accelerator),
-            )  # not the old ones and the new at once
+            )  # never both the old and the new at once
             trained, held_out = split(raw, self._settings.holdout)
             self._samples = _in_torch(trained), _in_torch(held_out)
             log.info("%d samples to train on, %d held out", len(trained), len(held_out))
@@ -90,7 +90,7 @@ class Trainer:
         return self._samples
 
     def _require_memory(self, manifest: Manifest, job: Job, samples: int, held_out: int) -> None:
-        """Raise ResourceExhausted if the round would take more memory than this device has, or was given."""
+        """Raise ResourceExhausted if the round needs more memory than is available or allowed."""
         settings = self._settings
         need = round_bytes(
             manifest,

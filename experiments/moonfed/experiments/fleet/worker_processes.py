@@ -36,7 +36,7 @@ class ProcessWorker:
             if answer == "done":
                 return found
             if answer == "failed":
-                raise errors.told_by_a_process(found["error"], found["reason"])
+                raise errors.error_from_process(found["error"], found["reason"])
             log.log(int(found["level"]), "%s", found["text"])
         raise errors.TrainingFailed(f"a worker process {_ending(await self._process.wait())}")
 
@@ -68,6 +68,6 @@ async def open_processes(stack: AsyncExitStack, number: int, output: Path, accel
 
 def _ending(code: int) -> str:
     if code >= 0:
-        return f"ended by itself with exit code {code}"
+        return f"exited unexpectedly with code {code}"
     advice = "; this machine may be out of memory, which fewer --workers would spare" if -code == signal.SIGKILL else ""
     return f"was killed by {signal.Signals(-code).name}{advice}"

@@ -19,8 +19,8 @@ import numpy as np
 
 from moonfed.coordinator.aggregation.robust.outliers import Outlier, far_outliers
 from moonfed.coordinator.aggregation.robust.reducers.reducer import WeightingReducer, majority, require_byzantine
-from moonfed.errors import InvalidInput
 from moonfed.server_rules.server_rule import Float64Array
+from moonfed.validate import require_whole
 
 MAX_ITERATIONS = 1_000_000
 TOLERANCE = 1e-6  # relative: the share of an update that is 10^30 away must end at 10^-30 of the others'
@@ -39,8 +39,7 @@ class GeometricMedian(WeightingReducer):
 
     def __post_init__(self) -> None:
         require_byzantine(self.byzantine)
-        if not 1 <= self.iterations <= MAX_ITERATIONS:
-            raise InvalidInput(f"iterations is {self.iterations}; it must be a whole number from 1 to {MAX_ITERATIONS}")
+        require_whole("iterations", self.iterations, 1, MAX_ITERATIONS)
 
     @property
     def updates_needed(self) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from moonfed.coordinator.aggregation.robust.outliers import Outlier, far_outliers
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.server_rule import Float64Array
+from moonfed.validate import require_whole
 
 MAX_BYZANTINE = 1_000_000
 
@@ -96,8 +97,7 @@ class WeightingReducer(Reducer):
 
 def require_byzantine(value: int) -> None:
     """Raise InvalidInput unless a setting can be a number of faulty or malicious devices."""
-    if not 0 <= value <= MAX_BYZANTINE:
-        raise InvalidInput(f"byzantine is {value}; it must be a whole number from 0 to {MAX_BYZANTINE}")
+    require_whole("byzantine", value, 0, MAX_BYZANTINE)
 
 
 def majority(byzantine: int) -> int:
