@@ -126,7 +126,7 @@ def _plan_round(contender: Contender, work: Workload, network: Network, data: Sa
         )
         return train_round(
             plan,
-            residence.of(data),
+            residence.place(data),
             model=model,
             previous_models=[previous],
             received={},

@@ -177,4 +177,4 @@ def test_a_round_that_was_trained_before_is_found_with_its_encoded_file(train: T
     assert [kept.key for kept in state.previous(2, 1, 1)] == [(1, 1)]
     stored.outgoing["model"][1].write_bytes(b"damaged")
     assert state.find(1, 1, TASK) is None
-    assert [kept.place for kept in state.previous(2, 1, 1)] == [(1, 1)], "the model itself is whole"
+    assert [kept.key for kept in state.previous(2, 1, 1)] == [(1, 1)], "the model itself is whole"

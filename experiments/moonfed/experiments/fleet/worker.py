@@ -88,12 +88,12 @@ def main() -> None:
         kind, fields = parent.next_command()
         try:
             worker = worker or Worker(Path(output), accelerator)
-            parent.say("done", **worker.do(kind, fields))
+            parent.send("done", **worker.do(kind, fields))
         except MoonfedError as error:
-            parent.say("failed", error=type(error).__name__, reason=str(error))
+            parent.send("failed", error=type(error).__name__, reason=str(error))
         except Exception as error:
             traceback.print_exc()
-            parent.say("failed", error="TrainingFailed", reason=f"{type(error).__name__}: {error}")
+            parent.send("failed", error="TrainingFailed", reason=f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":
