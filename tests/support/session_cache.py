@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-CACHE = "MOONFED_TEST_CACHE"  # names the directory to the other test process
+CACHE = "SESSION_CACHE_OF_TESTS"  # names the directory to the other test process
 
 
 def cached(key: bytes, write: Callable[[Path], object]) -> Path:

@@ -50,7 +50,7 @@ def test_a_device_logs_when_it_may_be_needed_again(
 def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
     coordinator: Coordinator, link: FleetConnection, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "ASK_SECONDS", 0.1)
+    monkeypatch.setattr(watch_module, "FETCH_REPORT_SECONDS", 0.1)
     link.online.set()
     inbox, assignment = Inbox(), read_assignment(bundle.assignment())
     inbox.put(assignment)
@@ -71,7 +71,7 @@ class Listener(ParentPipe):
         self.stop_requested = threading.Event()
         self.fractions: list[float] = []
 
-    def say(self, kind: str, **fields: Any) -> None:  # noqa: ANN401
+    def send(self, kind: str, **fields: Any) -> None:  # noqa: ANN401
         self.fractions += [fields["fraction"]] if kind == "progress" else []
 
 

@@ -91,7 +91,7 @@ def test_a_device_names_the_runs_it_keeps_and_learns_which_have_ended(
     assert list(coordinator.attended[0].runs) == []
     coordinator.over["tested"] = ended(bundle, model)
     device.start(samples)
-    device.wait_for_log("run tested has ended; its model is kept")
+    device.wait_for_log("run tested has ended; stored its model for predictions")
     device.stop()
     assert list(coordinator.attended[1].runs) == ["tested"]
     device.start(samples)
