@@ -18,9 +18,9 @@ def test_a_device_that_does_not_know_a_runs_encodings_is_left_out_and_the_run_sa
 ) -> None:
     fleet.start("run", uplink_encoding="int8+zstd", downlink_encoding="bfloat16")
     one = fleet.device("cam-1").attend(encodings=["float32", "bfloat16", "int8"])
-    until(lambda: "left out" in fleet.operator.run("run").waiting)
+    until(lambda: "not eligible" in fleet.operator.run("run").waiting)
     assert fleet.operator.run("run").waiting == (
-        "waiting for 1 more device: 0 online, 1 needed; left out: cam-1 (without the encoding int8+zstd)"
+        "waiting for 1 more device: 0 online, 1 needed; not eligible: cam-1 (without the encoding int8+zstd)"
     )
     two = fleet.device("cam-2").attend(encodings=["bfloat16", "int8+zstd"])
     work = two.assignment()
