@@ -105,7 +105,7 @@ def test_a_tls_server_is_verified(pictures: list[Path], tmp_path: Path) -> None:
     assert trusted.stdout.startswith(str(pictures[0]))
     for refused in (strange, plaintext):
         assert (refused.returncode, refused.stdout) == (10, "")
-        assert "with --tls-ca if it has TLS?" in refused.stderr
+        assert "does it need --tls-ca?" in refused.stderr
 
 
 def test_a_model_without_class_names_gives_numbers(tmp_path: Path, pictures: list[Path]) -> None:
