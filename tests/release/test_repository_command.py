@@ -186,7 +186,7 @@ def test_an_existing_configuration_is_reported(checked: CheckedModel, tmp_path: 
         (["absent.onnx"], 3, "there is no file 'absent.onnx'"),
         (["{tmp}/broken.onnx"], 2, "broken.onnx is not an ONNX model, or a damaged one"),
         (["{tmp}/strange.onnx"], 2, "strange.onnx cannot be run by ONNX Runtime"),
-        (["{tmp}/lying.onnx"], 2, r"output 'probabilities' of .* has shape \[1, 3\]; it says \[1, 4\]"),
+        (["{tmp}/lying.onnx"], 2, r"output 'probabilities' of .* has shape \[1, 3\]; its graph declares \[1, 4\]"),
         (["{tmp}/good.onnx", "--sign", "{tmp}/absent.pem"], 3, "sign is '.*absent.pem'; there is no such file"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_runs_initial_weights_need_an_explicit_version(
 ) -> None:
     refused = published(trained_run, trained, tmp_path, "--round", 0)
     assert refused.returncode == 2
-    assert "round 0 of run 'r' holds the weights that a run started from" in refused.stderr
+    assert "round 0 of run 'r' is a run's initial model" in refused.stderr
     assert "versions start at 1, so choose a --version" in refused.stderr
     assert published(trained_run, trained, tmp_path, "--round", 0, "--version", 3).returncode == 0
     card = (tmp_path / "digits" / "3" / "MODEL_CARD.md").read_text()

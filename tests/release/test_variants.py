@@ -225,7 +225,7 @@ def test_calibrating_on_test_data_is_rejected(trained: Trained, tmp_path: Path) 
         read_calibration(trained.test_file, RECIPE.input, test, sha256)
     mixed = np.concatenate([calibration(trained)[:30], test[5:7]])
     np.savez(tmp_path / "mixed.npz", inputs=mixed)
-    with pytest.raises(InvalidInput, match="2 of its 32 samples, such as that at position 30, are among the test"):
+    with pytest.raises(InvalidInput, match="2 of its 32 samples, such as the one at position 30, are in the test data"):
         read_calibration(tmp_path / "mixed.npz", RECIPE.input, test, sha256)
     np.savez(tmp_path / "none.npz", inputs=mixed[:0])
     with pytest.raises(NotFound, match=r"^calibration is '.*absent.npz'; there is no such file$"):
