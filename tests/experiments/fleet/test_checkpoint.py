@@ -76,7 +76,8 @@ def test_a_restored_simulation_ends_to_the_bit_like_an_undisturbed_one(
         assert result.model.read_bytes() == whole.model.read_bytes()
         assert measured(tmp_path / name) == measured(tmp_path / "whole")
     restored = json.loads((tmp_path / "live" / "checkpoint.json").read_text())
-    assert restored["rounds"] == int(at[6]) - 1
+    current = int(at[6])  # it may end while the checkpoint is being saved
+    assert restored["rounds"] in (current - 1, current)
 
 
 def test_parties_that_have_trained_alone_are_not_trained_again(tmp_path: Path) -> None:
