@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from moonfed.errors import InvalidInput
-from moonfed.export.archive import clean_archive
+from moonfed.export.archive import canonical_archive
 from moonfed.export.augmentation import NoAugmentation
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
@@ -45,7 +45,7 @@ def compile_plan(
 def plan_bytes(scripted: torch.jit.ScriptModule) -> bytes:
     """Serialise plan.pt, independent of the machine that built it."""
     with quiet_torchscript():
-        return clean_archive(scripted.save_to_buffer())
+        return canonical_archive(scripted.save_to_buffer())
 
 
 def save_plan(path: Path, scripted: torch.jit.ScriptModule) -> None:

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.manifest import PLAN_FILE, InputSpec
+from tests.support.compiled import cached_bundle
+
+PICTURES = BundleRecipe(
+    name="pictures",
+    model="tests.support.residual_network:small_resnet",
+    input=InputSpec(kind="image", shape=(16, 16, 3)),
+    classes=("cat", "dog", "bird"),
+    method="moon",
+)
+
+ANOTHER_PROCESS = """
+import dataclasses, sys
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.manifest import PLAN_FILE
+from tests.export.test_archive import PICTURES
+
+build_bundle(dataclasses.replace(PICTURES, method="scaffold"))
+sys.stdout.buffer.write(build_bundle(PICTURES).contents[PLAN_FILE])
+"""
+
+
+def test_a_plan_does_not_depend_on_hash_seed_or_on_earlier_compilations() -> None:
+    expected = cached_bundle(PICTURES).contents[PLAN_FILE]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    root = Path(__file__).parents[2]
+    found = subprocess.run(
+        [sys.executable, "-c", ANOTHER_PROCESS], cwd=root, env=environment, stdout=subprocess.PIPE, check=True
+    )
+    assert found.stdout == expected
