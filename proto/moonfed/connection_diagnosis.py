@@ -132,8 +132,8 @@ def _after_handshake(address: str, identity: Identity | None, *, silent: bool) -
         return Unavailable(f"the coordinator at {address} is reachable but did not answer the call")
     if identity is None:
         return Untrusted(f"the server at {address} asks for a certificate; enrolment has a port of its own")
-    if refusal := identity.refusal:
-        return Untrusted(f"the coordinator at {address} refused this certificate: {refusal}")
+    if rejection := identity.rejection:
+        return Untrusted(f"the coordinator at {address} rejected this certificate: {rejection}")
     return Unavailable(
         f"the coordinator at {address} broke off after the handshake; "
         "if that persists, compare this machine's clock with the coordinator's"

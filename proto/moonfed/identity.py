@@ -58,7 +58,7 @@ class Identity:
             )
 
     @property
-    def refusal(self) -> str | None:
+    def rejection(self) -> str | None:
         """Reason why a coordinator with this authority would reject the certificate, if one can be found locally."""
         held, authority = (x509.load_pem_x509_certificate(content) for content in (self.certificate, self.ca))
         try:

@@ -1,7 +1,7 @@
 """HTTP proxies between a caller and its coordinator: selection and CONNECT.
 
 gRPC tunnels through the proxy of a channel option or of the environment, but reports little about a proxy that
-refuses. This module selects the same proxy and opens a tunnel itself to explain the failure.
+rejects. This module selects the same proxy and opens a tunnel itself to explain the failure.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def proxy_between(host: str, option: str, environment: Mapping[str, str] = os.en
 
 
 def open_tunnel(proxy: Proxy, address: str, seconds: float) -> socket.socket:
-    """Connect to `host:port` through a proxy; Unavailable explains the proxy's refusal."""
+    """Connect to `host:port` through a proxy; Unavailable explains the proxy's rejection."""
     try:
         connection = socket.create_connection((proxy.host, proxy.port), seconds)
     except OSError as error:
@@ -69,7 +69,7 @@ def open_tunnel(proxy: Proxy, address: str, seconds: float) -> socket.socket:
     try:
         status = _connect(connection, proxy, address)
         if not 200 <= status < 300:
-            raise Unavailable(_refusal(proxy, address, status))
+            raise Unavailable(_rejection(proxy, address, status))
     except OSError as error:
         connection.close()
         raise Unavailable(f"the proxy at {proxy} broke off: {error.strerror or error}") from error
@@ -117,7 +117,7 @@ def _connect(connection: socket.socket, proxy: Proxy, address: str) -> int:
     return response.status
 
 
-def _refusal(proxy: Proxy, address: str, status: int) -> str:
+def _rejection(proxy: Proxy, address: str, status: int) -> str:
     if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
         what = "rejects this password" if proxy.credentials else "requires a password"
         return f"the proxy at {proxy} {what} (407); give it as http://USER:PASSWORD@HOST:PORT"

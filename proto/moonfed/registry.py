@@ -135,15 +135,15 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     def _load_own(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
         location = self._entries[name]
         module, _, found = location.partition(":")
-        refusal = f"{self.field} {name!r} of {OURSELVES} cannot be imported from {location}"
+        rejection = f"{self.field} {name!r} of {OURSELVES} cannot be imported from {location}"
         try:
             imported = import_module(module)
         except ModuleNotFoundError as error:
             if error.name != module:  # a library that is not installed: the program says which extra has it
                 raise
-            raise InvalidInput(f"{refusal}: there is no such module") from error
+            raise InvalidInput(f"{rejection}: there is no such module") from error
         if not hasattr(imported, found):
-            raise InvalidInput(f"{refusal}: the module has no {found}")
+            raise InvalidInput(f"{rejection}: the module has no {found}")
         return getattr(imported, found)
 
     def _load_installed(self, name: str, entry: EntryPoint) -> Any:  # noqa: ANN401 - whatever is there
@@ -208,7 +208,7 @@ def _read_number(key: str, value: object, *, whole: bool) -> int | float:
 
 def _as_float(value: object) -> float | None:
     try:
-        return float(value)  # type: ignore[arg-type] # what does not convert is refused
+        return float(value)  # type: ignore[arg-type] # what does not convert is rejected
     except (TypeError, ValueError):
         return None
 

@@ -60,7 +60,7 @@ def check_inputs(inputs: object, spec: InputSpec, where: str) -> Inputs:
     """
     raw = np.asarray(inputs)
     if spec.kind == "features" and raw.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # becomes infinite, which is refused below
+        with np.errstate(over="ignore"):  # becomes infinite, which is rejected below
             raw = raw.astype(spec.dtype, copy=False)
     if raw.dtype != np.dtype(spec.dtype):
         raise InvalidInput(f"inputs of {where} have dtype {raw.dtype}; the bundle takes {spec.dtype}")

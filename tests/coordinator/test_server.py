@@ -218,7 +218,7 @@ def test_it_stops_cleanly_with_devices_online(programs: Programs, number: int) -
     assert programs.operator().run("r").open_round.attempt == 1, "stopping loses nobody"
 
 
-def test_a_second_coordinator_on_one_state_and_on_one_port_is_refused(programs: Programs) -> None:
+def test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected(programs: Programs) -> None:
     programs.serve()
     assert programs.process
     told = programs.command("serve", "--state", str(programs.state), "--insecure", code=4)
@@ -378,7 +378,8 @@ def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
         words = ("serve", "--state", str(programs.state), "--insecure", "--fleet-port", str(port))
         told = programs.command(*words, code=4)
     assert told == (
-        f"moonfed-coordinator: cannot listen on 127.0.0.1:{port}: the port is taken, or the host is not this machine\n"
+        f"moonfed-coordinator: cannot listen on 127.0.0.1:{port}: "
+        "the port is taken, or the address is not one of this machine's\n"
     )
 
 

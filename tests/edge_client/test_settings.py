@@ -64,9 +64,9 @@ def test_an_invalid_size_is_rejected(text: str) -> None:
     ],
 )
 def test_a_wrong_setting_is_named(field: str, value: object, message: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as rejected:
         DeviceSettings(**{**USUAL, field: value})
-    assert str(refused.value) == message
+    assert str(rejected.value) == message
 
 
 def test_settings_travel_through_the_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:

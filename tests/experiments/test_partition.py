@@ -126,7 +126,7 @@ def test_a_device_that_holds_its_share_gets_no_more_of_the_next_classes() -> Non
         ({"devices": 400, "beta": 0.01}, "it must be larger, or the devices fewer"),
     ],
 )
-def test_what_cannot_be_split_is_refused_by_name(settings: dict[str, object], message: str) -> None:
+def test_what_cannot_be_split_is_rejected_by_name(settings: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         partition(LABELS, PartitionSettings(**settings))  # type: ignore[arg-type]
 

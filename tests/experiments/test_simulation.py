@@ -1,4 +1,4 @@
-"""Recipes: what they mean, and that a wrong one is refused before any work, by the name of its key."""
+"""Recipes: what they mean, and that a wrong one is rejected before any work, by the name of its key."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
         ({"name": ""}, "name is ''"),
     ],
 )
-def test_a_wrong_recipe_is_refused_by_the_name_of_its_key(document: dict[str, Any], message: str) -> None:
+def test_a_wrong_recipe_is_rejected_by_the_name_of_its_key(document: dict[str, Any], message: str) -> None:
     complete = document if document in ({}, {"dataset": "imagenet"}) else {"dataset": "digits", **document}
     with pytest.raises(InvalidInput, match=re.escape(message)):
         from_document(complete)
@@ -140,7 +140,7 @@ def test_a_wrong_recipe_is_refused_by_the_name_of_its_key(document: dict[str, An
         ("round=3", "setting 'round' (= '3') is unknown"),
     ],
 )
-def test_a_wrong_change_is_refused(change: str, message: str) -> None:
+def test_a_wrong_change_is_rejected(change: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(message)):
         from_document({"dataset": "digits"}, [change])
 
@@ -152,7 +152,7 @@ def test_a_change_without_a_value_takes_the_key_out() -> None:
     assert document["settings"] == {"mu": 7, "epochs": 2}
 
 
-def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text("dataset: digits")
     with pytest.raises(InvalidInput, match="is not TOML"):
         read_simulation(tmp_path / "x.toml")

@@ -22,6 +22,6 @@ def test_a_subset_keeps_the_classes_shares() -> None:
     assert subset(data, train_samples=0, test_samples=0, seed=1).train_inputs.shape == data.train_inputs.shape
 
 
-def test_a_subset_larger_than_the_data_is_refused() -> None:
+def test_a_subset_larger_than_the_data_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="train_samples is 456; the data set has 455"):
         subset(load_dataset("breast-cancer", None), train_samples=456, test_samples=0, seed=0)

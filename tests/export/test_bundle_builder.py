@@ -365,7 +365,7 @@ def test_results_that_differ_from_the_manifest_are_rejected(
         ({"model": "nowhere:model"}, "model is 'nowhere:model', which cannot be imported: No module named 'nowhere'"),
         ({"model": f"{MINE}:nothing"}, "cannot be imported: module 'tests.support.residual_network' has no attribute"),
         ({"model": f"{MINE}:not_three_modules"}, "must return three modules: encoder, projection head, output layer"),
-        ({"model": f"{MINE}:refuses_the_size"}, "which does not accept inputs of 16x16x3: mat1 and mat2 shapes"),
+        ({"model": f"{MINE}:rejects_the_size"}, "which does not accept inputs of 16x16x3: mat1 and mat2 shapes"),
         (
             {"model": f"{MINE}:returns_a_tuple"},
             "which does not accept inputs of 16x16x3: 'tuple' object has no attribute",

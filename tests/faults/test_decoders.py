@@ -81,7 +81,7 @@ def test_what_a_device_is_told(assignment: fleet_pb2.Assignment, ended: fleet_pb
 
 @EXAMPLES
 @given(content=damaged(MODEL_FILE) | spoilt(HEADER).map(lambda document: with_header(document)))
-def test_a_tensor_file_is_exactly_what_was_asked_for_or_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_tensor_file_is_exactly_what_was_asked_for_or_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model"
     path.write_bytes(content)
     with suppress(SchemaMismatch):
@@ -186,7 +186,7 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_what_would_run_if_it_were_loaded_is_refused_unopened(tmp_path: Path) -> None:
+def test_what_would_run_if_it_were_loaded_is_rejected_unopened(tmp_path: Path) -> None:
     pickled = pickle.dumps(Trap(tmp_path / "sprung"))
     archive = tmp_path / "plan.pt"  # as TorchScript and torch.save write theirs: a zip file with a pickle in it
     with zipfile.ZipFile(archive, "w") as written:

@@ -64,10 +64,10 @@ TESTS: dict[int, list[str]] = {
         "replicas.test_shared_rounds::test_the_same_update_at_two_replicas_at_once_counts_once",
     ],
     7: [
-        "coordinator.updates.test_submission::test_a_different_second_update_is_refused_and_the_first_stands",
+        "coordinator.updates.test_submission::test_a_different_second_update_is_rejected_and_the_first_stands",
         "replicas.test_shared_rounds::test_of_two_different_updates_at_two_replicas_at_once_one_stands",
     ],
-    8: ["coordinator.updates.test_submission::test_a_stale_round_is_refused_with_the_present_one"],
+    8: ["coordinator.updates.test_submission::test_a_stale_round_is_rejected_with_the_present_one"],
     9: [
         "coordinator.devices.test_liveness::test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata",
         "coordinator.devices.test_liveness::"
@@ -83,32 +83,32 @@ TESTS: dict[int, list[str]] = {
         "coordinator.updates.test_submission::test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again",
     ],
     11: [
-        "coordinator.updates.test_submission::test_a_bad_update_is_refused_by_name_and_the_round_goes_on",
-        "proto.test_tensors::test_a_value_that_is_not_finite_is_refused_by_tensor",
+        "coordinator.updates.test_submission::test_a_bad_update_is_rejected_by_name_and_the_round_goes_on",
+        "proto.test_tensors::test_a_value_that_is_not_finite_is_rejected_by_tensor",
     ],
     12: [
         "coordinator.aggregation.test_robust_runs::test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples",
-        "coordinator.updates.test_submission::test_a_senseless_header_is_refused_before_the_bytes",
+        "coordinator.updates.test_submission::test_a_senseless_header_is_rejected_before_the_bytes",
     ],
     13: [
-        "coordinator.updates.test_submission::test_a_bad_update_is_refused_by_name_and_the_round_goes_on",
-        "proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name",
+        "coordinator.updates.test_submission::test_a_bad_update_is_rejected_by_name_and_the_round_goes_on",
+        "proto.test_tensors::test_a_model_that_does_not_match_is_rejected_by_name",
     ],
     14: [
-        "coordinator.updates.test_submission::test_a_bad_update_is_refused_by_name_and_the_round_goes_on",
-        "proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name",
+        "coordinator.updates.test_submission::test_a_bad_update_is_rejected_by_name_and_the_round_goes_on",
+        "proto.test_tensors::test_a_model_that_does_not_match_is_rejected_by_name",
     ],
-    15: ["proto.test_tensors::test_a_model_that_does_not_match_is_refused_by_name"],
-    16: ["coordinator.runs.test_exchanged_roles::test_a_bad_file_is_refused_by_role_and_tensor"],
+    15: ["proto.test_tensors::test_a_model_that_does_not_match_is_rejected_by_name"],
+    16: ["coordinator.runs.test_exchanged_roles::test_a_bad_file_is_rejected_by_role_and_tensor"],
     17: [
         "coordinator.updates.test_submission::"
         "test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_others_are_not",
-        "coordinator.updates.test_submission::test_a_senseless_header_is_refused_before_the_bytes",
-        "proto.test_blobs::test_more_than_the_declared_size_is_refused",
+        "coordinator.updates.test_submission::test_a_senseless_header_is_rejected_before_the_bytes",
+        "proto.test_blobs::test_more_than_the_declared_size_is_rejected",
     ],
     18: [
         "proto.test_encodings::test_a_decompression_bomb_stops_at_the_size_that_a_model_has",
-        "coordinator.updates.test_codec::test_what_is_no_such_model_is_refused_and_the_round_goes_on",
+        "coordinator.updates.test_codec::test_what_is_no_such_model_is_rejected_and_the_round_goes_on",
     ],
     19: [
         "coordinator.updates.test_submission::test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again",
@@ -131,7 +131,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_failpoints::test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart",
     ],
     22: [
-        "coordinator.storage.test_recovery::test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged",
+        "coordinator.storage.test_recovery::test_a_damaged_spooled_update_counts_as_rejected_and_the_others_are_merged",
         "coordinator.storage.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
         "coordinator.runs.test_rollback::test_a_damaged_file_of_the_newest_global_state_gives_way_to_the_one_before_it",
         "coordinator.runs.test_rollback::test_damage_in_mid_round_makes_no_model_and_the_run_goes_on_without_a_restart",
@@ -157,15 +157,15 @@ TESTS: dict[int, list[str]] = {
     ],
     34: [
         "coordinator.test_server::test_a_coordinator_imports_no_torch_no_runtime_and_no_export",
-        "faults.test_decoders::test_what_would_run_if_it_were_loaded_is_refused_unopened",
+        "faults.test_decoders::test_what_would_run_if_it_were_loaded_is_rejected_unopened",
     ],
     35: [
         "coordinator.rpc.test_authentication::test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn",
-        "coordinator.rpc.test_authentication::test_another_major_version_of_the_contract_is_refused_with_both_versions",
+        "coordinator.rpc.test_authentication::test_another_major_version_of_the_contract_is_rejected_with_both_versions",
         "edge_client.agent.test_compatibility::test_a_plan_that_needs_newer_things_is_not_run",
     ],
     36: [
-        "coordinator.storage.db.test_sqlite::test_any_other_schema_is_refused_with_both_versions",
+        "coordinator.storage.db.test_sqlite::test_any_other_schema_is_rejected_with_both_versions",
         "coordinator.storage.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on",
     ],
     37: [
@@ -179,12 +179,12 @@ TESTS: dict[int, list[str]] = {
         "coordinator.storage.db.test_postgres::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",
         "coordinator.storage.db.test_postgres::test_only_the_holder_of_a_runs_lease_changes_it",
         "coordinator.storage.test_recovery::test_one_coordinator_at_a_time",
-        "coordinator.test_server::test_a_second_coordinator_on_one_state_and_on_one_port_is_refused",
+        "coordinator.test_server::test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected",
     ],
     38: [
         "edge_client.agent.test_session::test_a_coordinator_that_goes_away_in_mid_round_gets_the_update_when_it_is_back",
         "edge_client.agent.test_session::test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_without_training",
-        "edge_client.agent.test_executor::test_a_refused_update_is_not_sent_again",
+        "edge_client.agent.test_executor::test_a_rejected_update_is_not_sent_again",
         "edge_client.agent.test_executor::test_an_update_waits_until_the_coordinators_trouble_has_passed",
         "faults.test_bad_network::test_a_run_over_a_bad_network_ends_with_the_undisturbed_model",
         "proto.test_transport::test_a_connection_that_breaks_right_after_the_handshake_is_no_reason_to_give_up",

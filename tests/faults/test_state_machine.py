@@ -305,7 +305,7 @@ class Life(RuleBasedStateMachine):
         book, current = self.books[work.id.run], self.view(work.id.run).open_round
         if current is None or not device.attends or device.name not in current.cohort:
             return False
-        settled = current.reported | current.declined | (current.refused if book.settings.asynchronous else set())
+        settled = current.reported | current.declined | (current.rejected if book.settings.asynchronous else set())
         same = book.settings.asynchronous or (current.round, current.attempt) == (work.id.round, work.id.attempt)
         return bool(same and device.name not in settled)
 
@@ -335,7 +335,7 @@ class Life(RuleBasedStateMachine):
             running = [name for name in self.books if self.view(name).record.status == "running"]
             if not running:
                 break
-            everybody = [*self.devices, *self.others]  # who was refused waits for others to bring the run on
+            everybody = [*self.devices, *self.others]  # who was rejected waits for others to bring the run on
             for device in everybody:
                 device.leave()
             self.coordinator.settle()

@@ -54,12 +54,12 @@ def test_receiving_resumes_where_it_broke_off(blobs: BlobDirectory) -> None:
     assert blobs.read(REF) == CONTENT
 
 
-def test_a_part_that_does_not_follow_is_refused(blobs: BlobDirectory) -> None:
+def test_a_part_that_does_not_follow_is_rejected(blobs: BlobDirectory) -> None:
     with blobs.receive(REF) as incoming, pytest.raises(InvalidInput, match="starts at 5; 0 was expected"):
         incoming.append(5, b"x")
 
 
-def test_more_than_the_declared_size_is_refused(blobs: BlobDirectory) -> None:
+def test_more_than_the_declared_size_is_rejected(blobs: BlobDirectory) -> None:
     with pytest.raises(ResourceExhausted, match="longer than its declared"):
         receive(blobs, CONTENT + b"x")
 
@@ -73,7 +73,7 @@ def test_too_few_bytes_are_not_a_blob_but_stay_for_a_resume(blobs: BlobDirectory
     assert not blobs.has(REF)
 
 
-def test_the_wrong_bytes_are_refused_and_forgotten(blobs: BlobDirectory) -> None:
+def test_the_wrong_bytes_are_rejected_and_forgotten(blobs: BlobDirectory) -> None:
     with blobs.receive(REF) as incoming:
         incoming.append(0, b"\1" * len(CONTENT))
         with pytest.raises(Corrupt):
@@ -83,7 +83,7 @@ def test_the_wrong_bytes_are_refused_and_forgotten(blobs: BlobDirectory) -> None
 
 
 @pytest.mark.parametrize("name", ["", "x", "../../etc/passwd", "A" * 64, "0" * 63])
-def test_a_name_that_is_no_sha256_is_refused(blobs: BlobDirectory, name: str) -> None:
+def test_a_name_that_is_no_sha256_is_rejected(blobs: BlobDirectory, name: str) -> None:
     with pytest.raises(NotFound):
         blobs.find(name)
     with pytest.raises(InvalidInput, match="hexadecimal"):

@@ -235,7 +235,7 @@ def test_a_variance_stays_positive(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(open_model(tmp_path / "decoded", specs), [1e-6, 1.0], rtol=2**-8)
 
 
-def test_a_change_that_float32_cannot_hold_is_refused(tmp_path: Path) -> None:
+def test_a_change_that_float32_cannot_hold_is_rejected(tmp_path: Path) -> None:
     begun = model(tmp_path / "begun", np.full(SIZE, -3e38, np.float32))
     trained = model(tmp_path / "trained", np.full(SIZE, 3e38, np.float32))
     with pytest.raises(InvalidInput, match=r"the change of tensor 'a\.bias' is larger than float32 can hold"):
@@ -282,14 +282,14 @@ def with_header(file: Path, old: str, new: str) -> None:
         ("[0,4]", "[4,8]", r"tensor 'scales:a\.bias' is at bytes \[4, 8\]; it must be at \[0, 4\]"),
     ],
 )
-def test_a_malformed_header_is_refused_and_names_the_tensor(old: str, new: str, message: str, tmp_path: Path) -> None:
+def test_a_malformed_header_is_rejected_and_names_the_tensor(old: str, new: str, message: str, tmp_path: Path) -> None:
     file = encoded(tmp_path)
     with_header(file, old, new)
     with pytest.raises(SchemaMismatch, match=message):
         decode(file)
 
 
-def test_a_file_of_another_encoding_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_encoding_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatch, match=r"tensor 'a\.bias' is not part of the model"):
         decode(encoded(tmp_path, "bfloat16"), "int8")
     with pytest.raises(SchemaMismatch, match=r"tensor 'a\.bias' has dtype 'F32'; it must be 'BF16'"):
@@ -301,7 +301,7 @@ def test_a_file_of_another_encoding_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, -1.0])
-def test_a_senseless_scale_is_refused(scale: float, tmp_path: Path) -> None:
+def test_a_senseless_scale_is_rejected(scale: float, tmp_path: Path) -> None:
     file = encoded(tmp_path)
     content = bytearray(file.read_bytes())
     start = 8 + int.from_bytes(content[:8], "little")
@@ -313,7 +313,7 @@ def test_a_senseless_scale_is_refused(scale: float, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("cut", [1, 20, 300])
-def test_a_file_that_is_cut_or_goes_on_is_refused(name: str, cut: int, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_or_goes_on_is_rejected(name: str, cut: int, tmp_path: Path) -> None:
     file = encoded(tmp_path, name)
     content = file.read_bytes()
     for wrong in (content[:-cut], content + bytes(cut)):
@@ -416,7 +416,7 @@ def test_names_are_read_and_written(name: str) -> None:
     assert Encodings.from_document(json.loads(json.dumps(given.to_document()))) == given
 
 
-def test_an_unknown_name_is_refused() -> None:
+def test_an_unknown_name_is_rejected() -> None:
     with pytest.raises(InvalidInput, match=r"up is 'int8\+gzip'; it must be one of float32, float32\+zstd, bfloat16"):
         parse_encoding("up", "int8+gzip")
     assert parse_encoding("up", "") == Encoding()

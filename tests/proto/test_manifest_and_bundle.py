@@ -1,4 +1,4 @@
-"""Manifests have one byte form and say what is wrong; bundles are whole or refused."""
+"""Manifests have one byte form and say what is wrong; bundles are whole or rejected."""
 
 import dataclasses
 import json
@@ -124,7 +124,7 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
         ({"previous_models": -1}, "previous_models is -1"),
     ],
 )
-def test_a_wrong_manifest_is_refused_by_field(change: dict[str, Any], message: str) -> None:
+def test_a_wrong_manifest_is_rejected_by_field(change: dict[str, Any], message: str) -> None:
     if "files.plan.pt.sha256" in change:
         document = json.loads(MANIFEST.to_bytes())
         document["files"]["plan.pt"]["sha256"] = "x"
@@ -159,7 +159,7 @@ def test_a_wrong_manifest_is_refused_by_field(change: dict[str, Any], message: s
         ({"augmentation": ""}, "augmentation is ''"),
     ],
 )
-def test_wrong_roles_schedules_and_rules_are_refused_by_field(change: dict[str, Any], message: str) -> None:
+def test_wrong_roles_schedules_and_rules_are_rejected_by_field(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Manifest.from_bytes(altered(change, EVERYTHING))
 
@@ -179,7 +179,7 @@ def test_a_bundle_survives_as_directory_and_as_zip(tmp_path: Path, name: str) ->
     assert bundle.ref == ref_of_bytes(MANIFEST.to_bytes())
 
 
-def test_a_damaged_or_incomplete_bundle_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_or_incomplete_bundle_is_rejected(tmp_path: Path) -> None:
     write_bundle(tmp_path / "b", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
     (tmp_path / "b" / "plan.pt").write_bytes(b"other")
     with pytest.raises(Corrupt, match=r"plan\.pt"):
@@ -200,9 +200,9 @@ def test_a_damaged_or_incomplete_bundle_is_refused(tmp_path: Path) -> None:
 def test_a_bundle_whose_manifest_is_cut_off_is_named(tmp_path: Path, name: str) -> None:
     whole = MANIFEST.to_bytes()
     write_bundle(tmp_path / name, Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: whole[: len(whole) // 2]}))
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as rejected:
         read_bundle(tmp_path / name)
-    assert str(refused.value) == (
+    assert str(rejected.value) == (
         f"bundle is {str(tmp_path / name)!r}, which cannot be used: manifest.json is not JSON"
     )
 

@@ -43,9 +43,9 @@ def test_a_proxys_url(url: str, read: Proxy) -> None:
      "http://proxy:3128/path", "socks5://me:secret@proxy:1080", "me:secret@proxy:3128"],
 )  # fmt: skip
 def test_an_invalid_proxy_is_rejected_without_its_password(url: str) -> None:
-    with pytest.raises(InvalidInput, match="it must be http://HOST:PORT") as refused:
+    with pytest.raises(InvalidInput, match="it must be http://HOST:PORT") as rejected:
         parse_proxy(url)
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(rejected.value)
 
 
 def test_a_proxy_prints_without_its_password() -> None:
@@ -114,7 +114,7 @@ def test_a_tunnel_carries_bytes() -> None:
         ("", 502, "status 502"),
     ],
 )
-def test_a_proxy_that_refuses_is_explained(password: str, status: int, message: str) -> None:
+def test_a_proxy_that_rejects_is_explained(password: str, status: int, message: str) -> None:
     with ConnectProxy(password=password, status=status) as server:
         reason = explain_unavailable(f"{HOST}:7443", None, f"http://me:wrong@{server.address}")
     assert isinstance(reason, Unavailable)

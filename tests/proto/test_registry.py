@@ -69,7 +69,7 @@ def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
         ("gone", "Gone", "server_rule 'gone' of .* cannot be imported from .*Gone: AttributeError"),
     ],
 )
-def test_an_entry_that_clashes_or_is_incomplete_is_refused(
+def test_an_entry_that_clashes_or_is_incomplete_is_rejected(
     name: str, entry: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InvalidInput, match=told):
@@ -109,7 +109,7 @@ def test_a_line_of_our_own_table_is_checked_likewise(name: str, location: str, t
         (Selection("half", {"share": True}), "share is True; it must be a number"),
     ],
 )
-def test_a_selection_that_makes_no_sense_is_refused(
+def test_a_selection_that_makes_no_sense_is_rejected(
     selection: Selection, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InvalidInput, match=told):

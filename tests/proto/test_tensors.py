@@ -1,4 +1,4 @@
-"""Model files: the layout, what is refused, and that the safetensors library agrees."""
+"""Model files: the layout, what is rejected, and that the safetensors library agrees."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_any_names_and_shapes_survive_a_round_trip(
         ({"encoder.bias": np.ones(3, dtype=np.float16)}, "'encoder.bias' has dtype 'F16'"),
     ],
 )
-def test_a_model_that_does_not_match_is_refused_by_name(
+def test_a_model_that_does_not_match_is_rejected_by_name(
     tmp_path: Path, change: dict[str, np.ndarray | None], message: str
 ) -> None:
     tensors = {name: value for name, value in (VALUES | change).items() if value is not None}
@@ -102,27 +102,27 @@ def entries(**changes: object) -> dict[str, object]:
         b'{"encoder.bias": {}, "encoder.bias": {}}',
     ],
 )
-def test_a_malformed_header_is_refused(tmp_path: Path, header: bytes) -> None:
+def test_a_malformed_header_is_rejected(tmp_path: Path, header: bytes) -> None:
     with pytest.raises(SchemaMismatch):
         open_model(header_file(tmp_path / "m", header), SPECS)
 
 
 @pytest.mark.parametrize("body", [39, 41, 0])
-def test_a_body_of_the_wrong_length_is_refused(tmp_path: Path, body: int) -> None:
+def test_a_body_of_the_wrong_length_is_rejected(tmp_path: Path, body: int) -> None:
     path = header_file(tmp_path / "m", json.dumps(entries()).encode(), b"\0" * body)
     with pytest.raises(SchemaMismatch, match="bytes"):
         open_model(path, SPECS)
 
 
 @pytest.mark.parametrize("length", [0, 1, 1 << 17, 1 << 40])
-def test_an_absurd_header_length_is_refused(tmp_path: Path, length: int) -> None:
+def test_an_absurd_header_length_is_rejected(tmp_path: Path, length: int) -> None:
     (tmp_path / "m").write_bytes(length.to_bytes(8, "little") + b"{}" + b" " * min(length, 1 << 18))
     with pytest.raises(SchemaMismatch, match="header"):
         open_model(tmp_path / "m", SPECS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_not_finite_is_refused_by_tensor(bad: float) -> None:
+def test_a_value_that_is_not_finite_is_rejected_by_tensor(bad: float) -> None:
     vector = np.zeros(10, dtype=np.float32)
     require_finite(vector, SPECS)
     vector[8] = bad
@@ -130,6 +130,6 @@ def test_a_value_that_is_not_finite_is_refused_by_tensor(bad: float) -> None:
         require_finite(vector, SPECS)
 
 
-def test_writing_too_few_elements_is_refused(tmp_path: Path) -> None:
+def test_writing_too_few_elements_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="9 elements"):
         write_model(tmp_path / "m", SPECS, [np.zeros(9, dtype=np.float32)])

@@ -191,7 +191,7 @@ def reason_of(identity: Identity) -> errors.MoonfedError:
 def test_a_certificate_of_another_authority_is_final(served: Served) -> None:
     reason = reason_of(served.identity(Authority.make()))
     assert isinstance(reason, errors.Untrusted)
-    assert "refused this certificate" in str(reason)
+    assert "rejected this certificate" in str(reason)
     assert served.fleet.reports == 0
 
 
@@ -302,7 +302,7 @@ def test_a_fetch_resumes_where_the_line_broke(served: Served, tmp_path: Path) ->
     assert served.fleet.fetches == [0, 1 << 20]
 
 
-def test_bytes_of_another_sha256_are_refused(served: Served, tmp_path: Path) -> None:
+def test_bytes_of_another_sha256_are_rejected(served: Served, tmp_path: Path) -> None:
     identity, blobs, ref = served.identity(), BlobDirectory(tmp_path / "blobs"), BlobRef("0" * 64, len(CONTENT))
     served.fleet.fetches.append(0)
     with open_channel(identity.address, identity) as channel, pytest.raises(errors.Corrupt):

@@ -103,9 +103,9 @@ def test_a_tls_server_is_verified(pictures: list[Path], tmp_path: Path) -> None:
         strange, plaintext = program(*asked, "--tls-ca", other[1]), program(*asked)
     assert trusted.returncode == 0, trusted.stderr
     assert trusted.stdout.startswith(str(pictures[0]))
-    for refused in (strange, plaintext):
-        assert (refused.returncode, refused.stdout) == (10, "")
-        assert "does it need --tls-ca?" in refused.stderr
+    for rejected in (strange, plaintext):
+        assert (rejected.returncode, rejected.stdout) == (10, "")
+        assert "does it need --tls-ca?" in rejected.stderr
 
 
 def test_a_model_without_class_names_gives_numbers(tmp_path: Path, pictures: list[Path]) -> None:

@@ -215,10 +215,10 @@ def test_an_unservable_model_is_rejected_and_nothing_is_written(
 def test_a_runs_initial_weights_need_an_explicit_version(
     trained_run: Control, trained: Trained, tmp_path: Path
 ) -> None:
-    refused = published(trained_run, trained, tmp_path, "--round", 0)
-    assert refused.returncode == 2
-    assert "round 0 of run 'r' is a run's initial model" in refused.stderr
-    assert "versions start at 1, so choose a --version" in refused.stderr
+    rejected = published(trained_run, trained, tmp_path, "--round", 0)
+    assert rejected.returncode == 2
+    assert "round 0 of run 'r' is the initial model" in rejected.stderr
+    assert "versions start at 1; choose one with --version" in rejected.stderr
     assert published(trained_run, trained, tmp_path, "--round", 0, "--version", 3).returncode == 0
     card = (tmp_path / "digits" / "3" / "MODEL_CARD.md").read_text()
     assert card.startswith("# digits, version 3\n")

@@ -162,11 +162,11 @@ def test_a_poll_returns_each_runs_holder_and_position(two: Two) -> None:
     assert (seen.holder, seen.stopping) == (holder.leases.holder, False)
     assert (seen.round, seen.attempt, seen.status, seen.accepted) == (1, 1, "open", 0)
     follower.reports.record(report("a"))
-    follower.reports.record(report("b", outcome="refused", blobs={}))
+    follower.reports.record(report("b", outcome="rejected", blobs={}))
     follower.run_summaries.request_stop("digits")
     follower.run_summaries.request_stop("digits")
     seen = holder.run_summaries.load()["digits"]
-    assert (seen.stopping, seen.accepted, seen.refused, seen.declined) == (True, 1, 1, 0)
+    assert (seen.stopping, seen.accepted, seen.rejected, seen.declined) == (True, 1, 1, 0)
     holder.begin_reducing(FIRST)
     assert holder.run_summaries.load()["digits"].status == "reducing"
     assert holder.leases.acquire("digits", 0.0)

@@ -122,7 +122,7 @@ def test_a_run_is_stopped_at_any_replica(pair: Pair) -> None:
     assert reply.status == control_pb2.RUN_STATUS_STOPPED
 
 
-def test_another_authority_is_refused(pair: Pair, tmp_path: Path) -> None:
+def test_another_authority_is_rejected(pair: Pair, tmp_path: Path) -> None:
     ours = pair.replicas[0]
     stranger = Coordinators(tmp_path, program=ours.program, arguments=ours.arguments, environment=ours.environment)
     process = stranger.launch()

@@ -244,21 +244,21 @@ def test_both_reject_a_request_with_the_same_status_and_message(pair: Pair, prot
 
 @pytest.fixture(scope="module")
 def full(pair: Pair) -> Iterator[Pair]:
-    """Send two requests to a queue for one: one waits until it is cancelled, the other is refused."""
+    """Send two requests to a queue for one: one waits until it is cancelled, the other is rejected."""
     with ExitStack() as clients:
 
         def fill(server: Server) -> None:
             client = clients.enter_context(triton_grpc.InferenceServerClient(server.grpc))
-            refused: list[Any] = []
+            rejected: list[Any] = []
             for _ in range(2):
-                client.async_infer("full", [ONE.written("grpc")], lambda result, error: refused.append(error))
-            until(lambda: bool(refused))
+                client.async_infer("full", [ONE.written("grpc")], lambda result, error: rejected.append(error))
+            until(lambda: bool(rejected))
 
         pair.both(fill)
         yield pair
 
 
-def test_both_refuse_the_same_way_when_the_queue_is_full(full: Pair, protocol: str) -> None:
+def test_both_reject_the_same_way_when_the_queue_is_full(full: Pair, protocol: str) -> None:
     case = Case(about="a full queue", model="full", options={"request_id": "7"})
     theirs, ours = full.both(lambda server: told(server, protocol, case))
     assert ours == theirs
@@ -509,15 +509,15 @@ def ordered(metric: str) -> str:
 
 
 @pytest.mark.parametrize("action", ["load", "unload"])
-def test_both_refuse_load_and_unload_in_poll_mode(pair: Pair, action: str) -> None:
-    def refused(server: Server) -> Any:  # noqa: ANN401
+def test_both_reject_load_and_unload_in_poll_mode(pair: Pair, action: str) -> None:
+    def rejected(server: Server) -> Any:  # noqa: ANN401
         with triton_grpc.InferenceServerClient(server.grpc) as client:
             with pytest.raises(InferenceServerException) as caught:
                 getattr(client, f"{action}_model")("linear")
             path = f"/v2/repository/models/linear/{action}"
             return caught.value.status(), caught.value.message(), answer_of(server.http, path, {})
 
-    theirs, ours = pair.both(refused)
+    theirs, ours = pair.both(rejected)
     assert ours == theirs
 
 

@@ -197,7 +197,7 @@ def test_each_request_of_a_batch_gets_its_requested_outputs(tmp_path: Path, thre
     assert gate.batches == [1, 2]
 
 
-def test_a_full_queue_refuses_requests(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_a_full_queue_rejects_requests(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, "default_queue_policy { max_queue_size: 2 }")
     gate = SessionGate(version._sessions)
     first = threads.submit(models.infer, ask("linear", batch_of(1)))
@@ -212,7 +212,7 @@ def test_a_full_queue_refuses_requests(tmp_path: Path, threads: ThreadPoolExecut
     assert models.statistics("linear")[0].fail.count == 1
 
 
-def test_a_request_queued_beyond_its_timeout_is_refused(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_a_request_queued_beyond_its_timeout_is_rejected(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
     models, version = batching(tmp_path, "default_queue_policy { default_timeout_microseconds: 1000 }")
     gate = SessionGate(version._sessions)
     first = threads.submit(_until_it_runs, models, gate)

@@ -188,7 +188,7 @@ def test_invalid_requests_are_rejected_with_a_message(message: Message, sentence
     assert str(caught.value).count(ASKED) == sentence.count(ASKED)
 
 
-def test_a_number_outside_its_datatype_is_refused() -> None:
+def test_a_number_outside_its_datatype_is_rejected() -> None:
     message = with_input(datatype="UINT8")
     message.inputs[0].contents.uint_contents.extend([1, 256])
     with pytest.raises(InvalidInput, match="do not fit UINT8"):
@@ -202,6 +202,6 @@ def test_every_datatype_of_numbers_has_a_way_value_by_value_but_half_precision()
 def test_a_streamed_answer_is_its_requests_last_one() -> None:
     response = InferResponse(model="m", version="1", id="a", outputs={"y": objects([b"1:0"], (1,))})
     assert grpc_codec.encode_stream_response(response).infer_response.parameters["triton_final_response"].bool_param
-    refused = grpc_codec.encode_stream_error("no", asked([]))
-    assert (refused.error_message, refused.infer_response.id) == ("no", "seven")
-    assert refused.infer_response.parameters["triton_final_response"].bool_param
+    rejected = grpc_codec.encode_stream_error("no", asked([]))
+    assert (rejected.error_message, rejected.infer_response.id) == ("no", "seven")
+    assert rejected.infer_response.parameters["triton_final_response"].bool_param

@@ -263,12 +263,12 @@ def test_an_unreadable_model_directory_does_not_affect_the_others(
         write_model(tmp_path, name, 1, linear(seed=1))
     later, asked = serve(tmp_path), serve(tmp_path, explicit=True)
 
-    def refused(repository: Path, name: str) -> ScannedModel:
+    def rejected(repository: Path, name: str) -> ScannedModel:
         if name == "b":
             raise PermissionError(13, "Permission denied")
         return scan_model(repository, name)
 
-    monkeypatch.setattr("moonfed.serving.model_manager.scan_model", refused)
+    monkeypatch.setattr("moonfed.serving.model_manager.scan_model", rejected)
     write_model(tmp_path, "c", 1, linear(seed=2))
     later.poll()
     assert np.array_equal(answer(later, "c"), OF[2])
@@ -354,7 +354,7 @@ def test_a_poll_reloads_when_labels_or_warm_up_data_change(tmp_path: Path, file:
     assert models.statistics("linear")[0].success.count == 0  # another one
 
 
-def test_load_and_unload_are_refused_in_poll_mode(tmp_path: Path) -> None:
+def test_load_and_unload_are_rejected_in_poll_mode(tmp_path: Path) -> None:
     models = serve(tmp_path)
     for control in (models.load, models.unload):
         with pytest.raises(Unavailable, match="explicit model load / unload is not allowed if polling is enabled"):
@@ -431,7 +431,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[ModelVersion]:
     return found
 
 
-def test_closing_refuses_new_requests_and_waits_for_those_in_flight(tmp_path: Path, waited: list[ModelVersion]) -> None:
+def test_closing_rejects_new_requests_and_waits_for_those_in_flight(tmp_path: Path, waited: list[ModelVersion]) -> None:
     write_model(tmp_path, "linear", 1, linear(seed=1))
     models = serve(tmp_path)
     gate = SessionGate(models._loader.ready["linear", ""]._sessions)

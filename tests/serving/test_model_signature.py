@@ -63,7 +63,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelManager:
         ({"a": ones(1, 2, 1), "b": ones(1, 2)}, ASKED + r".*'a' for model 'sum'. Expected \[-1,-1\], got \[1,2,1\]"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused_in_tritons_words(
+def test_inputs_that_do_not_fit_are_rejected_in_tritons_words(
     models: ModelManager, inputs: Mapping[str, Array], says: str
 ) -> None:
     with pytest.raises(InvalidInput, match=says):
@@ -77,13 +77,13 @@ def test_without_batching_the_shape_is_the_whole_one(models: ModelManager) -> No
         models.infer(InferRequest(model="whole", inputs={"x": x[0]}))
 
 
-def test_an_output_that_is_unknown_is_refused(models: ModelManager) -> None:
+def test_an_output_that_is_unknown_is_rejected(models: ModelManager) -> None:
     inputs = {"a": ones(1, 2), "b": ones(1, 2)}
     with pytest.raises(InvalidInput, match=r"^unexpected inference output 'product' for model 'sum'$"):
         models.infer(InferRequest(model="sum", inputs=inputs, outputs=(RequestedOutput(name="product"),)))
 
 
-def test_what_is_refused_is_counted(models: ModelManager) -> None:
+def test_what_is_rejected_is_counted(models: ModelManager) -> None:
     before = models.statistics("sum")[0].fail.count
     with pytest.raises(InvalidInput):
         models.infer(InferRequest(model="sum", inputs={}))

@@ -85,7 +85,7 @@ def infer_later(channel: grpc.Channel, gate: threading.Event) -> Any:  # noqa: A
 
 
 def until_full(channel: grpc.Channel) -> None:
-    """Wait until the server is full, when it refuses a stream, which is not a request itself."""
+    """Wait until the server is full, when it rejects a stream, which is not a request itself."""
     stub = triton_grpc.service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
     def open_streams() -> None:
@@ -177,7 +177,7 @@ def test_an_idle_stream_does_not_delay_a_stop(repository: Path, log_file: Path) 
         client.stop_stream(cancel_requests=True)
 
 
-def test_requests_beyond_the_limit_are_refused(repository: Path, log_file: Path) -> None:
+def test_requests_beyond_the_limit_are_rejected(repository: Path, log_file: Path) -> None:
     write_model(repository, "pair", 1, linear(), waits_for(2))
     with (
         ThreadPoolExecutor(1) as pool,
@@ -219,7 +219,7 @@ class Stream:
         assert list(self._answers) == []
 
 
-def test_streams_beyond_the_limit_are_refused(repository: Path, log_file: Path) -> None:
+def test_streams_beyond_the_limit_are_rejected(repository: Path, log_file: Path) -> None:
     with served(repository, log_file) as server, grpc.insecure_channel(server.grpc) as channel:
         streams = [Stream(channel) for _ in range(64)]
         assert [each.ask() for each in streams] == [""] * 64  # all are open, at once
@@ -296,7 +296,7 @@ def ask_unless_busy(server: Server) -> Result | None:
         return None
 
 
-def test_a_flooded_model_refuses_requests_and_the_others_are_served(repository: Path, log_file: Path) -> None:
+def test_a_flooded_model_rejects_requests_and_the_others_are_served(repository: Path, log_file: Path) -> None:
     bounded = waits_for(3).replace("preferred", "default_queue_policy { max_queue_size: 2 } preferred")
     write_model(repository, "bounded", 1, linear(), bounded)
     with ThreadPoolExecutor(2) as pool, served(repository, log_file) as server:
@@ -437,28 +437,28 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
 def test_startup_errors_are_one_sentence(
     repository: Path, log_file: Path, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
-    def refused(*options: str, path: Path = repository) -> str:
+    def rejected(*options: str, path: Path = repository) -> str:
         ended = run(str(path), *FREE_PORTS, *options)
         assert (ended.returncode != 0, ended.stdout) == (True, "")
         assert ended.stderr.count("\n") == 1, ended.stderr
         return ended.stderr
 
-    assert "is not a directory" in refused(path=tmp_path / "nothing")
-    assert "model-control is 'x'; it must be one of poll, explicit" in refused("--model-control", "x")
-    assert "provider is 'tpu'; it must be one of cpu, cuda, tensorrt" in refused("--provider", "tpu")
-    assert "max-request-size is 'big'" in refused("--max-request-size", "big")
-    assert "tls_key and tls_certificate must be given together" in refused("--tls-key", str(certificate[0]))
+    assert "is not a directory" in rejected(path=tmp_path / "nothing")
+    assert "model-control is 'x'; it must be one of poll, explicit" in rejected("--model-control", "x")
+    assert "provider is 'tpu'; it must be one of cpu, cuda, tensorrt" in rejected("--provider", "tpu")
+    assert "max-request-size is 'big'" in rejected("--max-request-size", "big")
+    assert "tls_key and tls_certificate must be given together" in rejected("--tls-key", str(certificate[0]))
     pair = ("--tls-key", str(certificate[1]), "--tls-certificate", str(certificate[1]))
-    assert "must be a PEM key without a password and its certificate" in refused(*pair)
+    assert "must be a PEM key without a password and its certificate" in rejected(*pair)
     missing = ("--tls-key", str(tmp_path / "no.pem"), "--tls-certificate", str(certificate[1]))
-    assert f"tls_key is '{tmp_path / 'no.pem'}'; there is no such file" in refused(*missing)
-    assert "grpc_port is 70000" in refused("--grpc-port", "70000")
-    assert "are 9, 9 and 0; they must be three ports" in refused("--grpc-port", "9", "--http-port", "9")
-    assert "cannot listen on 192.0.2.1:0: Cannot assign requested address" in refused("--host", "192.0.2.1")
+    assert f"tls_key is '{tmp_path / 'no.pem'}'; there is no such file" in rejected(*missing)
+    assert "grpc_port is 70000" in rejected("--grpc-port", "70000")
+    assert "are 9, 9 and 0; they must be three ports" in rejected("--grpc-port", "9", "--http-port", "9")
+    assert "cannot listen on 192.0.2.1:0: Cannot assign requested address" in rejected("--host", "192.0.2.1")
     with served(repository, log_file) as server:
         for protocol in ("grpc", "http", "metrics"):
             taken = str(server.ports[f"{protocol}_port"])
-            assert f"cannot listen on 127.0.0.1:{taken}" in refused(f"--{protocol}-port", taken)
+            assert f"cannot listen on 127.0.0.1:{taken}" in rejected(f"--{protocol}-port", taken)
 
 
 @pytest.mark.parametrize(("provider", "name"), [("cuda", "CUDA"), ("tensorrt", "Tensorrt")])

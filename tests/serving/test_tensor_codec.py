@@ -60,7 +60,7 @@ def test_numbers_are_not_copied() -> None:
         (bytes(4), "FP32", (2**62, 4), "Expected 73786976294838206464, got 4"),
     ],
 )
-def test_bytes_that_do_not_fit_are_refused_in_tritons_words(
+def test_bytes_that_do_not_fit_are_rejected_in_tritons_words(
     raw: bytes, datatype: str, shape: tuple[int, ...], says: str
 ) -> None:
     with pytest.raises(InvalidInput, match=r"^\[request id: 7\] .*" + says):

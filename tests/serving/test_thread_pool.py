@@ -55,7 +55,7 @@ def test_extra_threads_end_when_they_are_not_needed(pool: ElasticThreadPool) -> 
     assert pool.submit(pow, 2, 3).result() == 8
 
 
-def test_calls_beyond_the_limit_are_refused(pool: ElasticThreadPool) -> None:
+def test_calls_beyond_the_limit_are_rejected(pool: ElasticThreadPool) -> None:
     gate = threading.Event()
     calls = [pool.submit(gate.wait) for _ in range(39)]
     pool.require_capacity()
@@ -66,7 +66,7 @@ def test_calls_beyond_the_limit_are_refused(pool: ElasticThreadPool) -> None:
     assert all(call.result() for call in calls)
 
 
-def test_a_stopping_pool_refuses_calls_and_finishes_those_in_flight(pool: ElasticThreadPool) -> None:
+def test_a_stopping_pool_rejects_calls_and_finishes_those_in_flight(pool: ElasticThreadPool) -> None:
     gate = threading.Event()
     call = pool.submit(gate.wait)
     pool.stop_accepting()

@@ -36,7 +36,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.declined: list[fleet_pb2.DeclineRequest] = []
         self.updates: list[tuple[fleet_pb2.SubmitHeader, bytes]] = []  # with the model
         self.received: list[dict[str, bytes]] = []  # of each update, by role
-        self.refused = 0  # uploads
+        self.rejected = 0  # uploads
         self.resumed: list[int] = []  # bytes that were already here when an upload began
         self.renewed: list[bytes] = []  # certificates
         self.stop_reason, self.retry_after_seconds = "", 0.0
@@ -166,7 +166,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
 
     def Renew(self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext) -> fleet_pb2.RenewReply:  # noqa: N802
         if self.renew_error:
-            self.refused += 1
+            self.rejected += 1
             self._tell()
             _abort(context, self.renew_error)
         self.keys[request.device] = requested_key(request.signing_request)
@@ -179,7 +179,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     ) -> Iterator[fleet_pb2.SubmitReply]:
         problem = self.submit_problems.pop(0) if self.submit_problems else self.submit_error
         if problem:
-            self.refused += 1
+            self.rejected += 1
             self._tell()
             _abort(context, problem)
         header = next(request_iterator).header

@@ -48,7 +48,7 @@ def with_unused_layer(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, 
     return Encoder(), nn.Linear(16, 8), nn.Linear(8, classes)
 
 
-def refuses_the_size(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:
+def rejects_the_size(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:
     return nn.Sequential(nn.Flatten(), nn.Linear(7, 8)), nn.Linear(8, 8), nn.Linear(8, classes)
 
 

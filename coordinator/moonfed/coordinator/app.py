@@ -71,7 +71,7 @@ class Coordinator:
         return Replicated(store, self._runs, presence, self._background)
 
     def dismiss(self) -> None:
-        """Prepare to stop: end sessions and subscriptions; no device counts as lost for that."""
+        """Prepare to stop: end sessions and subscriptions, without counting devices as lost."""
         reason = Unavailable("the coordinator is stopping")
         self._runs.dismiss(reason)
         self._sessions.close(reason)
@@ -82,4 +82,4 @@ class Coordinator:
         try:
             await self._replication.stop()
         except Exception:  # the database is unavailable: the leases expire
-            _log.exception("the leases of runs cannot be given back")
+            _log.exception("cannot release the leases of this coordinator's runs")

@@ -16,13 +16,13 @@ from moonfed.manifest import MODEL
 
 MAX_REASON = 1000  # characters kept of a reason that a device gives or receives
 MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
-Outcome = Literal["accepted", "refused", "declined"]
+Outcome = Literal["accepted", "rejected", "declined"]
 EventKind = Literal[
     "waiting",
     "round_opened",
     "progress",
     "update_received",
-    "update_refused",
+    "update_rejected",
     "device_declined",
     "device_lost",
     "round_committed",
@@ -52,7 +52,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """Return one attempt at a round; None if it is unknown."""
+    """An attempt at a round, with its cohort and outcome."""
 
     id: AttemptId
     status: Literal["open", "reducing", "committed", "abandoned"]
@@ -82,7 +82,7 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """A device's report on one assignment: an update that was accepted or refused, or a declined assignment."""
+    """A device's report on one assignment: an update that was accepted or rejected, or a declined assignment."""
 
     id: AttemptId
     device: str

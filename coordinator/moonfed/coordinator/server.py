@@ -1,4 +1,4 @@
-"""Serves a state directory: opens the ports, resumes the runs, and stops cleanly on a signal."""
+"""Service of a state directory: open the ports, resume the runs, and stop cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from moonfed.validate import require_port
 _log = logging.getLogger(__name__)
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the operator's choice, not our default
 HOST = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")  # the latter for IPv6
-STOP_SECONDS = 2.0  # for calls under way when the coordinator stops; devices resume them later
+STOP_SECONDS = 2.0  # for calls in flight when the coordinator stops; devices resume them later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """The addresses and storage of a coordinator. Port 0 stands for any free one.
+    """The addresses and storage of a coordinator. Port 0 selects a free port.
 
-    `names` are the server certificate's, besides this machine's own; the first one goes into join tokens.
+    `names` are in the server certificate in addition to this machine's own; join tokens contain the first one.
     """
 
     state: Path
-    database: str = ""  # a PostgreSQL server's; empty: SQLite's file in the state directory
-    blobs: str = ""  # an object store's; empty: files in the state directory
+    database: str = ""  # PostgreSQL URL; empty: an SQLite file in the state directory
+    blobs: str = ""  # object store URL; empty: files in the state directory
     disk_budget: int | None = None  # bytes that the state directory may hold
     host: str = "127.0.0.1"
     fleet_port: int = 7443
@@ -63,7 +63,7 @@ class ServeSettings:
             require_loopback(self.host)
         elif self.host not in LOOPBACK and not self.names:
             raise InvalidInput(
-                f"name is not given; with host {self.host!r} it must be what devices call this machine, "
+                f"name is not given; with host {self.host!r} it must be the name by which devices reach this machine, "
                 "such as --name coordinator.example.org"
             )
         for name in self.names:
@@ -72,7 +72,7 @@ class ServeSettings:
         for field, port in (("fleet_port", self.fleet_port), ("enrolment_port", self.enrolment_port)):
             require_port(field, port)
         if self.fleet_port == self.enrolment_port != 0 and not self.insecure:
-            raise InvalidInput(f"enrolment_port is {self.enrolment_port}; it must be another port than fleet_port")
+            raise InvalidInput(f"enrolment_port is {self.enrolment_port}; it must differ from fleet_port")
         if not 0 < self.certificate_days <= 3650:
             raise InvalidInput(f"certificate_days is {self.certificate_days}; it must be above 0 and at most 3650")
 
@@ -84,7 +84,7 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The ports of a coordinator; there is no enrolment without TLS."""
+    """The ports of a coordinator; without TLS there is no enrolment port."""
 
     fleet: int
     enrolment: int | None
@@ -99,12 +99,12 @@ class Running:
 
 
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is called once calls are answered."""
+    """Serve until SIGTERM or SIGINT; `ready` is called once the ports accept calls."""
     if settings.state.exists() and not settings.state.is_dir():
-        raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not be there yet")
+        raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not exist yet")
     for registry in (SERVER_RULES, REDUCERS, NUMBER_FORMATS):
         registry.check()  # a broken package must not surface in a round
-    # Outside the event loop: its end waits for the threads that still use the database.
+    # Opened outside the event loop, whose end waits for the threads that still use the database.
     with open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage:
         asyncio.run(_serve(settings, storage, ready))
 
@@ -121,7 +121,7 @@ async def _serve(settings: ServeSettings, storage: Storage, ready: Callable[[Por
 
 @asynccontextmanager
 async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Running]:
-    """Serve for as long as the context lasts."""
+    """Serve until the context exits."""
     coordinator = Coordinator(storage)
     directory = storage.directory
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.authority)
@@ -134,9 +134,9 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
         if authority is None:
             _add_services(fleet, coordinator, None, insecure=True)
         else:
-            admission = _admission(settings, storage, authority, ports)
-            _add_services(fleet, coordinator, admission, insecure=False)
-            enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(admission, ports.fleet), enrolment)
+            issuer = _enrolment(settings, storage, authority, ports)
+            _add_services(fleet, coordinator, issuer, insecure=False)
+            enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(issuer, ports.fleet), enrolment)
             await _add_health(enrolment)
             await enrolment.start()
         await _add_health(fleet)
@@ -176,15 +176,15 @@ def _bind(server: grpc.aio.Server, host: str, port: int, credentials: grpc.Serve
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise AlreadyExists(
-            f"cannot listen on {address}: the port is taken, or the host is not this machine"
+            f"cannot listen on {address}: the port is taken, or the address is not one of this machine's"
         ) from error
 
 
-def _admission(settings: ServeSettings, storage: Storage, authority: Authority, ports: Ports) -> Enrolment:
-    """Enrolment at the ports that were opened, and the operator's identity for them."""
+def _enrolment(settings: ServeSettings, storage: Storage, authority: Authority, ports: Ports) -> Enrolment:
+    """Create the enrolment for the open ports, and write the operator's identity for them."""
     name = _bracketed(settings.public_name)
     own = "127.0.0.1" if settings.host in EVERYWHERE else _bracketed(settings.host)
-    authority.keep_operator(storage.directory.operator, f"{own}:{ports.fleet}")
+    authority.ensure_operator(storage.directory.operator, f"{own}:{ports.fleet}")
     return Enrolment(
         authority=authority,
         registry=storage.store.devices,
@@ -204,7 +204,7 @@ def _add_services(
 
 
 async def _add_health(server: grpc.aio.Server) -> None:
-    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its types leave it out
+    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing from its type stubs
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
 

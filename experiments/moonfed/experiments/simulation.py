@@ -266,7 +266,7 @@ def _typed(key: str, value: object, kind: str) -> object:
             return truths[str(value).lower()]
         raise InvalidInput(f"{key} is {value!r}; it must be true or false")
     if kind not in ("int", "float"):
-        return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else _refuse(key, value)
+        return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else _reject(key, value)
     try:
         number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
     except ValueError:
@@ -276,7 +276,7 @@ def _typed(key: str, value: object, kind: str) -> object:
     return int(value) if kind == "int" else number  # type: ignore[call-overload] # it converts, as was just seen
 
 
-def _refuse(key: str, value: object) -> str:
+def _reject(key: str, value: object) -> str:
     raise InvalidInput(f"{key} is {value!r}; it must be text")
 
 

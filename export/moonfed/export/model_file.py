@@ -68,7 +68,7 @@ def check_model(
     load_model(plan, vector, manifest)
     difference = require_parity(graph, plan, inputs, bound=bound)
     # The difference itself is left out: its digits depend on the processor, so the same model would give a different
-    # file elsewhere, which a repository that has the model would refuse. Report and model card show it.
+    # file elsewhere, which a repository that has the model would reject. Report and model card show it.
     checked_with = {"parity_bound": f"{bound:g}", "parity_data_sha256": ref_of_file(data).sha256}
     return CheckedModel(
         graph=with_metadata(graph, {**read_metadata(graph), "variant": "float32", **checked_with}),

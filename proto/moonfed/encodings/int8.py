@@ -43,7 +43,7 @@ class Int8(NumberFormat):
         return products
 
     def find_problem(self, numbers: Sequence[Numbers]) -> str:
-        """Refuse scales that are not finite, or below 0."""
+        """Reject scales that are not finite, or below 0."""
         scales = numbers[0]
         good = (np.isfinite(scales) & (scales >= 0)).all()
         return "" if good else "has a scale below 0, NaN or infinite; it must be finite"

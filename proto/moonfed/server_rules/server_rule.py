@@ -57,7 +57,7 @@ class ServerRule(ABC):
     def step_weights(self, p: Sequence[float], steps: Sequence[int], momentum: float) -> list[float]:
         """Return q_i, for rules that count steps: their `mean` is w + Σ q_i·(w_i − w).
 
-        Robust aggregation and asynchronous rounds refuse such rules, since devices' steps are claims about one round.
+        Robust aggregation and asynchronous rounds reject such rules, since devices' steps are claims about one round.
 
         Args:
             p: each device's weight; the sum is 1.

@@ -92,7 +92,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """round, attempt, device, fraction"""
     EVENT_KIND_UPDATE_RECEIVED: _EventKind.ValueType  # 5
     """round, attempt, device, devices: still pending"""
-    EVENT_KIND_UPDATE_REFUSED: _EventKind.ValueType  # 6
+    EVENT_KIND_UPDATE_REJECTED: _EventKind.ValueType  # 6
     """round, attempt, device, devices: still pending, reason"""
     EVENT_KIND_DEVICE_DECLINED: _EventKind.ValueType  # 7
     """round, attempt, device, devices: still pending, reason"""
@@ -120,7 +120,7 @@ EVENT_KIND_PROGRESS: EventKind.ValueType  # 4
 """round, attempt, device, fraction"""
 EVENT_KIND_UPDATE_RECEIVED: EventKind.ValueType  # 5
 """round, attempt, device, devices: still pending"""
-EVENT_KIND_UPDATE_REFUSED: EventKind.ValueType  # 6
+EVENT_KIND_UPDATE_REJECTED: EventKind.ValueType  # 6
 """round, attempt, device, devices: still pending, reason"""
 EVENT_KIND_DEVICE_DECLINED: EventKind.ValueType  # 7
 """round, attempt, device, devices: still pending, reason"""
@@ -711,7 +711,7 @@ class OpenRound(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     COHORT_FIELD_NUMBER: _builtins.int
     REPORTED_FIELD_NUMBER: _builtins.int
-    REFUSED_FIELD_NUMBER: _builtins.int
+    REJECTED_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     DECLINED_FIELD_NUMBER: _builtins.int
     round: _builtins.int
@@ -721,7 +721,7 @@ class OpenRound(_message.Message):
     @_builtins.property
     def reported(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def refused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def rejected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -733,13 +733,13 @@ class OpenRound(_message.Message):
         attempt: _builtins.int = ...,
         cohort: _abc.Iterable[_builtins.str] | None = ...,
         reported: _abc.Iterable[_builtins.str] | None = ...,
-        refused: _abc.Iterable[_builtins.str] | None = ...,
+        rejected: _abc.Iterable[_builtins.str] | None = ...,
         lost: _abc.Iterable[_builtins.str] | None = ...,
         declined: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cohort", b"cohort", "declined", b"declined", "lost", b"lost", "refused", b"refused", "reported", b"reported", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cohort", b"cohort", "declined", b"declined", "lost", b"lost", "rejected", b"rejected", "reported", b"reported", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -130,7 +130,7 @@ def require_runnable(graph: bytes, interface: GraphInterface, where: str) -> Non
 def _version(candidate: Candidate, directory: ModelDirectory) -> int:
     if candidate.round == 0:
         raise InvalidInput(
-            f"{candidate.where} is a run's initial model, of round 0; versions start at 1, so choose a --version"
+            f"{candidate.where} is the initial model, but versions start at 1; choose one with --version"
         )
     return candidate.round or max(directory.versions(), default=0) + 1
 

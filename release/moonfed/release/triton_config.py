@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # roll-back must work where only the server is installed
 
 CONFIG_FILE, LABELS_FILE, MODEL_FILE = "config.pbtxt", "labels.txt", "model.onnx"
 BACKEND, PLATFORM = "onnxruntime", "onnxruntime_onnx"
-QUEUE_SIZE = 1024  # queued requests; further ones are refused
-QUEUE_TIMEOUT_US = 5_000_000  # after which a queued request is refused
+QUEUE_SIZE = 1024  # queued requests; further ones are rejected
+QUEUE_TIMEOUT_US = 5_000_000  # after which a queued request is rejected
 ANY = -1  # a dimension of any length
 _TRITON_NAMES = {"FLOAT": "FP32", "FLOAT16": "FP16", "DOUBLE": "FP64", "BFLOAT16": "BF16"}  # by ONNX's name
 

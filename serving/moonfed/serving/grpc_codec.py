@@ -47,7 +47,7 @@ def decode_request(message: Message) -> InferRequest:
     for index, tensor in enumerate(message.inputs):
         if tensor.name in inputs:
             raise InvalidInput(f"{request_prefix(message.id)}input '{tensor.name}' already exists in request")
-        _refuse_shared_memory(tensor, message.id)
+        _reject_shared_memory(tensor, message.id)
         inputs[tensor.name] = _from_raw(tensor, raw[index], message) if raw else _from_contents(tensor, message)
     return InferRequest(
         model=message.model_name,
@@ -120,7 +120,7 @@ def _from_contents(tensor: Message, message: Message) -> Array:
     )
 
 
-def _refuse_shared_memory(tensor: Message, request_id: str) -> None:
+def _reject_shared_memory(tensor: Message, request_id: str) -> None:
     if tensor.parameters and _SHARED_MEMORY in tensor.parameters:
         raise InvalidInput(
             f"{request_prefix(request_id)}'{tensor.name}' is in shared memory, which this server does not offer; "
@@ -131,7 +131,7 @@ def _refuse_shared_memory(tensor: Message, request_id: str) -> None:
 def _requested_output(output: Message, request_id: str) -> RequestedOutput:
     if not output.parameters:
         return RequestedOutput(name=output.name)
-    _refuse_shared_memory(output, request_id)
+    _reject_shared_memory(output, request_id)
     if "classification" not in output.parameters:
         return RequestedOutput(name=output.name)
     count = _whole_number(output.parameters, "classification", request_id)

@@ -1,7 +1,7 @@
 """Admission and threads of gRPC calls, so that no call waits behind another kind of call.
 
 Inference has the server's default pool to itself; a stream occupies a thread while it is open; health checks and
-control calls have threads of their own. Calls beyond a limit are refused on arrival, before they wait for a thread.
+control calls have threads of their own. Calls beyond a limit are rejected on arrival, before they wait for a thread.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class ThreadPools:
     def __init__(self) -> None:
         self.health = ThreadPoolExecutor(4, thread_name_prefix="health")
         self.control = ThreadPoolExecutor(4, thread_name_prefix="control")
-        self.refusals = ThreadPoolExecutor(4, thread_name_prefix="refusal")
+        self.rejections = ThreadPoolExecutor(4, thread_name_prefix="rejection")
         self.streams = _CountingPool(MAX_STREAMS, thread_name_prefix="stream")
 
 
 class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
-    """Routes every call to its pool, and refuses inference and streams beyond their limits."""
+    """Routes every call to its pool, and rejects inference and streams beyond their limits."""
 
     def __init__(self, inference: ElasticThreadPool, pools: ThreadPools) -> None:
         self._inference, self._pools = inference, pools
 
     def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Handler:  # noqa: ANN401
-        """Return the method's handler with its pool, or one that refuses the call."""
+        """Return the method's handler with its pool, or one that rejects the call."""
         method, handler = handler_call_details.method, continuation(handler_call_details)
         try:
             if method == _INFER:
@@ -54,7 +54,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
                 self._require_stream_capacity()
                 return _run_on(self._pools.streams, handler)
         except MoonfedError as error:
-            return self._refusing(handler, error)
+            return self._rejecting(handler, error)
         if handler is None or method == _WATCH:
             return handler
         return _run_on(self._pools.health if method in _HEALTH else self._pools.control, handler)
@@ -64,16 +64,16 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         if self._pools.streams.count >= MAX_STREAMS:
             raise Overloaded(f"Server is busy with {MAX_STREAMS} streams, as many as it takes at once")
 
-    def _refusing(self, handler: Handler, error: MoonfedError) -> Handler:
+    def _rejecting(self, handler: Handler, error: MoonfedError) -> Handler:
         code, _, message = status_of(error)
 
-        def refuse(_: object, context: grpc.ServicerContext) -> None:
+        def reject(_: object, context: grpc.ServicerContext) -> None:
             context.abort(code, message)
 
-        refuse.experimental_thread_pool = self._pools.refusals  # type: ignore[attr-defined]
+        reject.experimental_thread_pool = self._pools.rejections  # type: ignore[attr-defined]
         if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(refuse)
-        return grpc.unary_unary_rpc_method_handler(refuse)
+            return grpc.stream_stream_rpc_method_handler(reject)
+        return grpc.unary_unary_rpc_method_handler(reject)
 
 
 class _CountingPool(ThreadPoolExecutor):

@@ -109,13 +109,13 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):
     @_translate_errors
     def RepositoryIndex(self, request: Message, context: Context) -> Message:  # noqa: N802
         """List the models of the repository."""
-        _refuse_repository(request)
+        _reject_repository(request)
         return grpc_metadata.repository_index(self._models.index(ready_only=request.ready))
 
     @_translate_errors
     def RepositoryModelLoad(self, request: Message, context: Context) -> Message:  # noqa: N802
         """Load a model."""
-        _refuse_repository(request)
+        _reject_repository(request)
         if request.parameters:
             raise UnsupportedFeature(LOAD_PARAMETERS)
         self._models.load(request.model_name)
@@ -124,51 +124,51 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):
     @_translate_errors
     def RepositoryModelUnload(self, request: Message, context: Context) -> Message:  # noqa: N802
         """Unload a model."""
-        _refuse_repository(request)
+        _reject_repository(request)
         self._models.unload(request.model_name)
         return service_pb2.RepositoryModelUnloadResponse()
 
     @_translate_errors
     def SystemSharedMemoryStatus(self, request: Message, context: Context) -> Message:  # noqa: N802
-        """Refuse: not supported."""
+        """Reject: not supported."""
         raise UnsupportedFeature(SHARED_MEMORY)
 
     @_translate_errors
     def SystemSharedMemoryRegister(self, request: Message, context: Context) -> Message:  # noqa: N802
-        """Refuse: not supported."""
+        """Reject: not supported."""
         raise UnsupportedFeature(SHARED_MEMORY)
 
     @_translate_errors
     def SystemSharedMemoryUnregister(self, request: Message, context: Context) -> Message:  # noqa: N802
-        """Refuse: not supported."""
+        """Reject: not supported."""
         raise UnsupportedFeature(SHARED_MEMORY)
 
     @_translate_errors
     def CudaSharedMemoryStatus(self, request: Message, context: Context) -> Message:  # noqa: N802
-        """Refuse: not supported."""
+        """Reject: not supported."""
         raise UnsupportedFeature(SHARED_MEMORY)
 
     @_translate_errors
     def CudaSharedMemoryRegister(self, request: Message, context: Context) -> Message:  # noqa: N802
-        """Refuse: not supported."""
+        """Reject: not supported."""
         raise UnsupportedFeature(SHARED_MEMORY)
 
     @_translate_errors
     def CudaSharedMemoryUnregister(self, request: Message, context: Context) -> Message:  # noqa: N802
-        """Refuse: not supported."""
+        """Reject: not supported."""
         raise UnsupportedFeature(SHARED_MEMORY)
 
     @_translate_errors
     def TraceSetting(self, request: Message, context: Context) -> Message:  # noqa: N802
-        """Refuse: not supported."""
+        """Reject: not supported."""
         raise UnsupportedFeature("tracing is not supported by this server")
 
     @_translate_errors
     def LogSettings(self, request: Message, context: Context) -> Message:  # noqa: N802
-        """Refuse: not supported."""
+        """Reject: not supported."""
         raise UnsupportedFeature("changing its log's settings is not supported by this server")
 
 
-def _refuse_repository(request: Message) -> None:
+def _reject_repository(request: Message) -> None:
     if request.repository_name:
         raise UnsupportedFeature("'repository_name' specification is not supported")

@@ -166,22 +166,22 @@ def _strings(data: list[Any], name: str) -> Array:
 def _numbers(data: list[Any], datatype: str, name: str) -> Array:
     """Convert JSON numbers; raise InvalidInput for a value of another kind or outside the datatype's range."""
     dtype = DTYPES[datatype]
-    refusal = f"Unable to parse 'data' of input '{name}': it must be an array of {datatype}"
+    rejection = f"Unable to parse 'data' of input '{name}': it must be an array of {datatype}"
     try:
         found = np.array(data)
     except ValueError as error:
-        raise InvalidInput(f"{refusal}: {error}") from error
+        raise InvalidInput(f"{rejection}: {error}") from error
     if not found.size:
         return found.astype(dtype)
     if dtype.kind == "u" and found.dtype.kind == "f":
         found = _exact_integers(data, found)
     if found.dtype.kind not in _KINDS[dtype.kind]:
-        raise InvalidInput(f"{refusal}, not of {_KIND_NAMES.get(found.dtype.kind, found.dtype.name)}")
+        raise InvalidInput(f"{rejection}, not of {_KIND_NAMES.get(found.dtype.kind, found.dtype.name)}")
     if dtype.kind in "iu":
         bounds = np.iinfo(cast("np.dtype[np.integer[Any]]", dtype))
         low, high = int(found.min()), int(found.max())
         if low < bounds.min or high > bounds.max:
-            raise InvalidInput(f"{refusal}, from {bounds.min} to {bounds.max}; it has values from {low} to {high}")
+            raise InvalidInput(f"{rejection}, from {bounds.min} to {bounds.max}; it has values from {low} to {high}")
     with np.errstate(over="ignore"):  # too large a value becomes infinite
         return found.astype(dtype)
 

@@ -1,4 +1,4 @@
-"""config.pbtxt: reading it, refusing unsupported settings, completing the rest from the ONNX model."""
+"""config.pbtxt: reading it, rejecting unsupported settings, completing the rest from the ONNX model."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def _require_servable(config: Config, name: str) -> None:
         )
     if config.max_batch_size < 0:
         raise InvalidInput(f"'max_batch_size' must be non-negative value for {name}")
-    _refuse(config, _UNSUPPORTED, name)
+    _reject(config, _UNSUPPORTED, name)
     for tensor in (*config.input, *config.output):
-        _refuse(tensor, _UNSUPPORTED_IN_TENSORS, name)
+        _reject(tensor, _UNSUPPORTED_IN_TENSORS, name)
     _require_batching(config, name)
 
 
-def _refuse(message: Any, fields: Sequence[str], name: str) -> None:  # noqa: ANN401
+def _reject(message: Any, fields: Sequence[str], name: str) -> None:  # noqa: ANN401
     for descriptor, _ in message.ListFields():
         if descriptor.name in fields:
             raise InvalidInput(f"{CONFIG_FILE} of model '{name}' sets {descriptor.name}, which this server lacks")
@@ -62,7 +62,7 @@ def _refuse(message: Any, fields: Sequence[str], name: str) -> None:  # noqa: AN
 
 def _require_batching(config: Config, name: str) -> None:
     batching = config.dynamic_batching
-    _refuse(batching, _UNSUPPORTED_IN_BATCHING, name)
+    _reject(batching, _UNSUPPORTED_IN_BATCHING, name)
     if any(size <= 0 for size in batching.preferred_batch_size):
         raise InvalidInput(f"dynamic batching preferred size must be positive for {name}")
     if any(size > config.max_batch_size for size in batching.preferred_batch_size):

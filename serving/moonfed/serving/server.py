@@ -55,7 +55,7 @@ class ServingPorts:
 def serve(settings: ServerSettings, ready: Callable[[ServingPorts], None]) -> None:
     """Serve until SIGTERM or SIGINT; call `ready` once clients can call.
 
-    On the first signal the server reports that it is not ready, refuses inference, and ends once the requests in flight
+    On the first signal the server reports that it is not ready, rejects inference, and ends once the requests in flight
     are answered; after `drain_seconds` it ends anyway, with exit code 1. A second signal ends it without waiting.
     """
     credentials = read_credentials(settings)

@@ -63,7 +63,7 @@ class ElasticThreadPool:
             raise Overloaded(f"Server is busy with {self._limit} inference requests, as many as it takes at once")
 
     def stop_accepting(self) -> None:
-        """Make `require_capacity` refuse every call from now on; calls in flight continue."""
+        """Make `require_capacity` reject every call from now on; calls in flight continue."""
         self.accepting = False
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:  # noqa: ANN401

@@ -214,7 +214,7 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_setting
         ({}, {"weight_cap": 3}, 9, "weight_cap is 3.0; it must be a share from 0 to 1"),
     ],
 )
-def test_robust_settings_that_would_not_hold_are_refused_at_the_start(
+def test_robust_settings_that_would_not_hold_are_rejected_at_the_start(
     fleet: Fleet, bundle: Sent, robust: Sent, devices: int, told: str
 ) -> None:
     with pytest.raises(InvalidInput, match=told):
@@ -237,7 +237,7 @@ def started(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> control_p
         ({"server_rule": MeanRule(weighting="uniform")}, {"weight_cap": 0.2}, 1),
     ],
 )
-def test_robust_settings_that_hold_are_not_refused(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> None:
+def test_robust_settings_that_hold_are_not_rejected(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> None:
     assert started(fleet, bundle, robust, devices).status == control_pb2.RUN_STATUS_RUNNING
 
 
@@ -250,7 +250,7 @@ def test_an_asynchronous_run_aggregates_robustly_too(fleet: Fleet) -> None:
         "bundle": make_bundle(server_rule=MeanRule(weighting="uniform")),
     }
     with pytest.raises(InvalidInput, match="a round may close with 2 updates; reducer 'median' needs 3"):
-        fleet.start("refused", 2, minimum_devices=4, **fields)
+        fleet.start("rejected", 2, minimum_devices=4, **fields)
     fleet.start("run", 2, minimum_devices=4, quorum=control_pb2.Amount(fraction=1.0), **fields)
     attending = [device.attend() for device in devices]
     work = [one.assignment() for one in attending]

@@ -169,11 +169,11 @@ def with_rule(name: str, **settings: Value) -> Manifest:
         (with_rule("fedavgm", damped=2), "damped is 2; it must be true or false"),
     ],
 )
-def test_what_could_not_be_aggregated_is_refused_by_name(manifest: Manifest, told: str) -> None:
+def test_what_could_not_be_aggregated_is_rejected_by_name(manifest: Manifest, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         require_consistent(manifest)
 
 
-def test_what_can_be_aggregated_is_not_refused() -> None:
+def test_what_can_be_aggregated_is_not_rejected() -> None:
     for manifest in (scaffold(), fedssc(0), make_manifest(server_rule=FedNova())):
         require_consistent(manifest)

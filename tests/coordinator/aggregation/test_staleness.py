@@ -115,7 +115,7 @@ def test_a_variance_stays_positive_however_stale_updates_are(tmp_path: Path) -> 
         ({"server_rule": FedNova()}, "server_rule is 'fednova'"),
     ],
 )
-def test_methods_whose_updates_belong_to_one_round_are_refused(fields: dict[str, Any], told: str) -> None:
+def test_methods_whose_updates_belong_to_one_round_are_rejected(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         require_bufferable(coordinator.make_bundle(**fields).manifest)
     require_bufferable(coordinator.make_bundle(method="moon", previous_models=1).manifest)

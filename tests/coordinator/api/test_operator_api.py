@@ -93,7 +93,7 @@ def test_settings_come_back_as_they_went(fleet: Fleet) -> None:
         ({"minimum_devices": 0}, "minimum_devices is 0"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(fleet: Fleet, fields: dict[str, Any], told: str) -> None:
+def test_settings_that_make_no_sense_are_rejected(fleet: Fleet, fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         start(fleet, settings=coordinator.settings(**{"rounds": 1, **fields}))
 

@@ -46,6 +46,6 @@ def test_a_device_without_encodings_gets_float32(fleet: Fleet, until: Until) -> 
     assert work.uplink_encoding in ("", "float32")
 
 
-def test_an_encoding_that_nobody_knows_is_refused(fleet: Fleet) -> None:
+def test_an_encoding_that_nobody_knows_is_rejected(fleet: Fleet) -> None:
     with pytest.raises(InvalidInput, match=r"uplink_encoding is 'int4'; it must be one of float32, float32\+zstd, bf"):
         fleet.start("run", uplink_encoding="int4")

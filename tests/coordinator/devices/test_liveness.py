@@ -295,6 +295,6 @@ def test_a_run_draws_devices_with_its_labels_only_and_says_whom_it_leaves_out(fl
     assert dict(listed[1].labels) == {"site": "hamburg", "camera": "hd"}
 
 
-def test_labels_that_nobody_may_have_are_refused(fleet: Fleet) -> None:
+def test_labels_that_nobody_may_have_are_rejected(fleet: Fleet) -> None:
     with pytest.raises(InvalidInput, match="label is 'site='"):
         fleet.device("cam-1").attend(labels={"site": ""})

@@ -118,6 +118,6 @@ def test_a_run_that_starts_while_its_name_is_looked_up_is_not_called_over(
     assert ended.model == fleet.operator.run("run").model
 
 
-def test_a_device_that_names_too_many_runs_is_refused(fleet: Fleet) -> None:
+def test_a_device_that_names_too_many_runs_is_rejected(fleet: Fleet) -> None:
     with pytest.raises(InvalidInput, match="runs names 65 runs; it must be at most 64"):
         fleet.device("cam-1").attend(runs=["r"] * 65)

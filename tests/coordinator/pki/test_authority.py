@@ -75,12 +75,12 @@ def test_the_authority_gives_the_name_and_the_role(enrolment: Enrolment) -> None
 
 def test_the_operator_has_an_identity_that_is_kept(tmp_path: Path) -> None:
     authority, directory = Authority(tmp_path / "authority"), tmp_path / "operator"
-    authority.keep_operator(directory, "127.0.0.1:7443")
+    authority.ensure_operator(directory, "127.0.0.1:7443")
     held = load_identity(directory)
     assert subject_of(held.certificate) == ("operator", "operator")
-    authority.keep_operator(directory, "127.0.0.1:7443")
+    authority.ensure_operator(directory, "127.0.0.1:7443")
     assert load_identity(directory) == held
-    authority.keep_operator(directory, "127.0.0.1:9999")
+    authority.ensure_operator(directory, "127.0.0.1:9999")
     assert load_identity(directory).address == "127.0.0.1:9999"
 
 
@@ -93,10 +93,10 @@ def test_a_token_carries_address_and_authority_but_only_its_hash_is_kept(enrolme
     assert token.secret.encode() not in kept
 
 
-def test_a_used_token_an_expired_one_and_a_forged_one_are_refused(enrolment: Enrolment) -> None:
+def test_a_used_token_an_expired_one_and_a_forged_one_are_rejected(enrolment: Enrolment) -> None:
     once = secret(enrolment)
     enrolment.enrol(once, "cam-1", request())
-    with pytest.raises(Untrusted, match="used as often as it may be"):
+    with pytest.raises(Untrusted, match="the join token is used up"):
         enrolment.enrol(once, "cam-2", request())
     short = secret(enrolment, valid_seconds=0.01)
     time.sleep(0.02)
@@ -113,7 +113,7 @@ def test_a_lost_reply_can_be_asked_for_again_with_the_same_key_and_token(enrolme
     assert first.key_sha256 == again.key_sha256
     with pytest.raises(Untrusted, match="did not issue"):
         enrolment.enrol("guess", "cam-1", asked)
-    with pytest.raises(Untrusted, match="used as often"):
+    with pytest.raises(Untrusted, match="used up"):
         enrolment.enrol(once, "cam-2", asked)
 
 
@@ -123,7 +123,7 @@ def test_a_device_enrols_again_with_its_key_even_when_its_certificate_has_expire
     enrolment.registry.renewed("cam-1", held.key_sha256, time.time() - 86400)
     other = secret(enrolment)
     enrolment.enrol(other, "cam-2", request())
-    with pytest.raises(Untrusted, match="used as often"):
+    with pytest.raises(Untrusted, match="used up"):
         enrolment.enrol(other, "cam-1", asked)
     signed = enrolment.enrol(secret(enrolment), "cam-1", asked)
     assert enrolment.registry.devices()[0].certificate_expires == signed.expires > time.time()
@@ -143,7 +143,7 @@ def test_nothing_of_a_stranger_is_parsed(enrolment: Enrolment) -> None:
         enrolment.enrol("guess", "cam-1", b"nonsense")
 
 
-def test_a_taken_name_is_refused(enrolment: Enrolment) -> None:
+def test_a_taken_name_is_rejected(enrolment: Enrolment) -> None:
     both = secret(enrolment, uses=2)
     enrolment.enrol(both, "cam-1", request())
     with pytest.raises(AlreadyExists, match="'cam-1'"):
@@ -151,7 +151,7 @@ def test_a_taken_name_is_refused(enrolment: Enrolment) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Cam", "../cam", "-cam", ".cam", "a/b", "a b", "x" * 64, "cam\n"])
-def test_a_name_that_is_no_file_name_is_refused(enrolment: Enrolment, name: str) -> None:
+def test_a_name_that_is_no_file_name_is_rejected(enrolment: Enrolment, name: str) -> None:
     with pytest.raises(InvalidInput, match="device is"):
         enrolment.enrol(secret(enrolment), name, request())
 
@@ -171,7 +171,7 @@ def rsa_request() -> bytes:
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense", request()[:-80] + b"-----END CERTIFICATE REQUEST-----", rsa_request()]
 )
-def test_a_request_that_is_none_is_refused(enrolment: Enrolment, content: bytes) -> None:
+def test_a_request_that_is_none_is_rejected(enrolment: Enrolment, content: bytes) -> None:
     with pytest.raises(InvalidInput, match="signing_request"):
         enrolment.enrol(secret(enrolment), "cam-1", content)
 
@@ -184,7 +184,7 @@ def test_renewal_signs_a_new_key_for_the_same_name(enrolment: Enrolment) -> None
 
 
 @pytest.mark.parametrize(("uses", "seconds"), [(0, 60.0), (1, 0.0), (1, -5.0), (1, float("nan")), (1, float("inf"))])
-def test_a_token_that_makes_no_sense_is_refused(enrolment: Enrolment, uses: int, seconds: float) -> None:
+def test_a_token_that_makes_no_sense_is_rejected(enrolment: Enrolment, uses: int, seconds: float) -> None:
     with pytest.raises(InvalidInput, match=r"(uses|valid_seconds) is"):
         enrolment.create_token(uses, seconds)
 

@@ -31,7 +31,7 @@ from moonfed.coordinator.rounds.events import (
     StartTimer,
     StopRequested,
     UpdateAccepted,
-    UpdateRefused,
+    UpdateRejected,
 )
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import FedBuffState, buffered
@@ -104,7 +104,7 @@ def test_k_updates_make_a_model_and_the_slow_device_continues_with_its_own() -> 
 
 
 def test_the_next_round_opens_though_devices_have_left() -> None:
-    """Else the updates of those at work would be refused for as long as the others are away."""
+    """Else the updates of those at work would be rejected for as long as the others are away."""
     state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
     state, commands = after(
         DeviceOffline(device="a"), DeviceOffline(device="b"), DeviceOffline(device="c"), reduced(1), state=state
@@ -168,9 +168,9 @@ def test_a_reconnecting_device_resumes_its_assignment() -> None:
     assert "c" in state.working
 
 
-@pytest.mark.parametrize("kind", [UpdateRefused, Declined])
-def test_refused_and_declined_devices_are_assigned_again_with_the_next_model(
-    kind: type[UpdateRefused | Declined],
+@pytest.mark.parametrize("kind", [UpdateRejected, Declined])
+def test_rejected_and_declined_devices_are_assigned_again_with_the_next_model(
+    kind: type[UpdateRejected | Declined],
 ) -> None:
     state, _ = after(*attended("a", "b", "c"), kind(round=1, attempt=1, device="a"))
     state, commands = after(accepted("b"), accepted("c"), state=state)
@@ -197,7 +197,7 @@ def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
     state, commands = after(ReductionFailed(round=1, attempt=1, reason="the disk is full"), state=state)
     retry = RetryDue(round=1, attempt=1)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
-    assert FEDBUFF.waiting(TWO, state) == ("round 1 cannot be reduced; retrying within a minute: the disk is full")
+    assert FEDBUFF.waiting(TWO, state) == "the reduction of round 1 failed; retrying within a minute: the disk is full"
     state, commands = after(accepted("c"), state=state)
     assert not commands
     state, commands = after(retry, state=state)
@@ -266,7 +266,7 @@ def test_training_devices_resume_their_assignments_after_a_restart() -> None:
         ({"quorum": Amount(count=4)}, "quorum is 4; it must be at most the buffer, 3"),
     ],
 )
-def test_settings_that_mean_nothing_for_asynchronous_rounds_are_refused(fields: dict[str, object], told: str) -> None:
+def test_settings_that_mean_nothing_for_asynchronous_rounds_are_rejected(fields: dict[str, object], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=3), **fields)  # type: ignore[arg-type]
 

@@ -26,7 +26,7 @@ from moonfed.coordinator.rounds.events import (
     Stalled,
     StartTimer,
     UpdateAccepted,
-    UpdateRefused,
+    UpdateRejected,
 )
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import buffered
@@ -112,8 +112,8 @@ class Runs(Play):
             self.waiting_for_a_model.add(key)
         self.send(accepted(device, begun))
 
-    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRefused, Declined]))
-    def fails(self, device: str, kind: type[UpdateRefused | Declined]) -> None:
+    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRejected, Declined]))
+    def fails(self, device: str, kind: type[UpdateRejected | Declined]) -> None:
         begun = buffered(self.state).tasks.get(device)
         if begun and self.state.status == "running":
             self.answered.add((device, begun))
@@ -168,7 +168,7 @@ class Runs(Play):
     def nobody_is_counted_on_twice(self) -> None:
         now = buffered(self.state)
         if now.open and now.status == "running":
-            groups = [set(now.tasks), set(now.buffer), set(now.closing), now.refused, now.declined]
+            groups = [set(now.tasks), set(now.buffer), set(now.closing), now.rejected, now.declined]
             assert sum(map(len, groups)) == len(set().union(*groups))
             assert set(now.open.outstanding) == set(now.working)
             assert now.lost <= now.tasks.keys()

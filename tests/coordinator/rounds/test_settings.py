@@ -46,7 +46,7 @@ def test_amounts_as_operators_write_them(text: str, total: int, expected: int) -
 
 
 @pytest.mark.parametrize("text", ["", "many", "0", "0%", "101%", "-3", "nan%", "1.5"])
-def test_amounts_that_make_no_sense_are_refused(text: str) -> None:
+def test_amounts_that_make_no_sense_are_rejected(text: str) -> None:
     with pytest.raises(InvalidInput, match="cohort is"):
         parse_amount("cohort", text)
 

@@ -28,7 +28,7 @@ from moonfed.coordinator.rounds.events import (
     StartTimer,
     StopRequested,
     UpdateAccepted,
-    UpdateRefused,
+    UpdateRejected,
 )
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
@@ -79,8 +79,8 @@ def test_a_round_is_reduced_once_everybody_has_reported() -> None:
     assert commands[0] == Open(round=2, attempt=1, cohort=("a", "b", "c"))
 
 
-@pytest.mark.parametrize("kind", [UpdateRefused, Declined])
-def test_a_round_does_not_wait_for_refused_or_declined_devices(kind: type[UpdateRefused | Declined]) -> None:
+@pytest.mark.parametrize("kind", [UpdateRejected, Declined])
+def test_a_round_does_not_wait_for_rejected_or_declined_devices(kind: type[UpdateRejected | Declined]) -> None:
     state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"))
     _, commands = after(THREE, kind(round=1, attempt=1, device="c"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
@@ -188,10 +188,10 @@ def test_a_damaged_update_of_an_over_selected_round_is_not_made_up_for_by_those_
     assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
 
 
-def test_a_declined_device_is_final_and_a_refused_one_may_try_again() -> None:
+def test_a_declined_device_is_final_and_a_rejected_one_may_try_again() -> None:
     state, _ = after(THREE, *attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
     assert rejection_reason(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"
-    state, _ = after(THREE, UpdateRefused(round=1, attempt=1, device="b"), state=state)
+    state, _ = after(THREE, UpdateRejected(round=1, attempt=1, device="b"), state=state)
     assert rejection_reason(state, 1, 1, "b") is None
 
 
@@ -240,7 +240,7 @@ def test_a_reduction_that_failed_transiently_is_retried_with_all_acknowledged_up
     retry = RetryDue(round=1, attempt=1)
     state, commands = after(THREE, failed, state=state)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
-    assert waiting(THREE, state) == "round 1 cannot be reduced; retrying within a minute: the disk is full"
+    assert waiting(THREE, state) == "the reduction of round 1 failed; retrying within a minute: the disk is full"
     assert rejection_reason(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
     state, commands = after(THREE, accepted("a"), DeadlinePassed(round=1, attempt=1), state=state)
     assert not commands, "it is never given up"
@@ -286,7 +286,7 @@ def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("b",)), state=state)
     assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a",)), state=state)
-    reason = "1 of the 2 updates needed once every device had answered; refused: a, b"
+    reason = "1 of the 2 updates needed once every device had answered; rejected: a, b"
     assert commands[:2] == [
         Discard(round=1, attempt=1, device="a"),
         Abandon(round=1, attempt=1, missing=("a", "b"), reason=reason),

@@ -25,7 +25,7 @@ from moonfed.coordinator.rounds.events import (
     Stalled,
     StartTimer,
     UpdateAccepted,
-    UpdateRefused,
+    UpdateRejected,
 )
 from moonfed.coordinator.rounds.protocol import SYNCHRONOUS
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
@@ -98,8 +98,8 @@ class Runs(Play):
             self.acknowledged.setdefault((round_, number), set()).add(device)
         self.send(UpdateAccepted(round=round_, attempt=number, device=device))
 
-    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRefused, Declined]))
-    def fails(self, device: str, kind: type[UpdateRefused | Declined]) -> None:
+    @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRejected, Declined]))
+    def fails(self, device: str, kind: type[UpdateRejected | Declined]) -> None:
         if self.state.open:
             self.send(kind(round=self.state.open.round, attempt=self.state.open.attempt, device=device))
 
@@ -146,7 +146,7 @@ class Runs(Play):
             attempt=current.attempt,
             cohort=current.cohort,
             reported=current.reported,
-            refused=current.refused,
+            rejected=current.rejected,
             declined=current.declined,
         )
         self.here, self.timers, self.reducing, self.stopping = set(devices), [], None, False

@@ -38,7 +38,7 @@ from tests.support.coordinator import ask, model_bytes
 def test_a_token_enrols_as_often_as_it_may(fleet: Fleet) -> None:
     token = fleet.operator.token(uses=1)
     coordinator.enrol(fleet.tmp / "a", token, "cam-1")
-    with pytest.raises(Untrusted, match="used as often"):
+    with pytest.raises(Untrusted, match="used up"):
         coordinator.enrol(fleet.tmp / "b", token, "cam-2")
     with pytest.raises(AlreadyExists, match="'cam-1'"):
         coordinator.enrol(fleet.tmp / "c", fleet.operator.token(), "cam-1")
@@ -110,32 +110,32 @@ def test_an_operator_is_no_device_and_a_device_no_operator(fleet: Fleet) -> None
             ask(method, request)
 
 
-def refused(channel: grpc.Channel, reason: MoonfedError) -> str:
+def rejected(channel: grpc.Channel, reason: MoonfedError) -> str:
     """Return the message for a call that fails for that reason."""
     with channel, pytest.raises(type(reason)) as caught:
         transport.call(ControlStub(channel).ListRuns, control_pb2.ListRunsRequest(), explain=lambda: reason)
     return str(caught.value)
 
 
-def test_another_authoritys_certificate_and_none_are_refused(fleet: Fleet, tmp_path: Path) -> None:
+def test_another_authoritys_certificate_and_none_are_rejected(fleet: Fleet, tmp_path: Path) -> None:
     address = f"127.0.0.1:{fleet.ports.fleet}"
     ours = load_identity(fleet.state / "operator")
-    Authority(tmp_path / "other").keep_operator(tmp_path / "theirs", address)
+    Authority(tmp_path / "other").ensure_operator(tmp_path / "theirs", address)
     (tmp_path / "theirs" / "ca.pem").write_bytes(ours.ca)
     theirs = load_identity(tmp_path / "theirs")
     reason = explain_unavailable(address, theirs)
     assert isinstance(reason, Untrusted)
-    told = refused(transport.open_channel(address, theirs), reason)
-    assert told.endswith("refused this certificate: it is signed by another authority")
+    told = rejected(transport.open_channel(address, theirs), reason)
+    assert told.endswith("rejected this certificate: it is signed by another authority")
 
     reason = explain_enrolment_unavailable(address, ours.ca)
     assert isinstance(reason, Untrusted)
-    told = refused(grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)), reason)
+    told = rejected(grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)), reason)
     assert told == f"the server at {address} asks for a certificate; enrolment has a port of its own"
 
     reason = explain_unavailable(address, None)
     assert isinstance(reason, Unavailable)
-    told = refused(grpc.insecure_channel(address), reason)
+    told = rejected(grpc.insecure_channel(address), reason)
     assert told == f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
 
     assert not isinstance(explain_unavailable(address, ours), Untrusted), "the right one is not blamed"
@@ -147,7 +147,7 @@ def test_a_device_renews_its_certificate(fleet: Fleet) -> None:
     assert subject_of(ask(device.fleet.Renew, request).certificate) == ("device", "cam-1")
 
 
-def test_another_major_version_of_the_contract_is_refused_with_both_versions(fleet: Fleet) -> None:
+def test_another_major_version_of_the_contract_is_rejected_with_both_versions(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     with pytest.raises(VersionMismatch, match=f"contract version 9.0; this coordinator uses {CONTRACT_VERSION}"):
         device.attend(version="9.0")

@@ -1,4 +1,4 @@
-"""Asynchronous runs over real TLS: slow and fast devices, refusals, restarts."""
+"""Asynchronous runs over real TLS: slow and fast devices, rejections, restarts."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fl
         ({}, {"asynchronous": asynchronous(0)}, "asynchronous is 0"),
     ],
 )
-def test_what_makes_no_sense_asynchronously_is_refused_at_the_start(
+def test_what_makes_no_sense_asynchronously_is_rejected_at_the_start(
     fleet: Fleet, bundle: dict[str, Any], fields: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidInput, match=told):

@@ -1,4 +1,4 @@
-"""Methods that exchange more than the model, over real TLS: what goes down, what comes up, what is refused."""
+"""Methods that exchange more than the model, over real TLS: what goes down, what comes up, what is rejected."""
 
 from __future__ import annotations
 
@@ -187,11 +187,11 @@ def test_two_roles_may_hold_the_same_bytes(fleet: Fleet) -> None:
         ),
     ],
 )
-def test_missing_and_extra_roles_are_refused_before_the_bytes(fleet: Fleet, also: dict[str, bytes], told: str) -> None:
+def test_missing_and_extra_roles_are_rejected_before_the_bytes(fleet: Fleet, also: dict[str, bytes], told: str) -> None:
     devices, attending = scaffold_run(fleet)
     with pytest.raises(InvalidInput, match=told):
         devices[0].submit(attending[0].assignment(), model_bytes(1.0), also=also)
-    assert fleet.operator.run("run").open_round.refused == ["cam-1"]
+    assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
 
 
 BAD = {
@@ -204,14 +204,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_file_is_refused_by_role_and_tensor(fleet: Fleet, kind: str) -> None:
+def test_a_bad_file_is_rejected_by_role_and_tensor(fleet: Fleet, kind: str) -> None:
     method, role, content, told = BAD[kind]
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, bundle=make_bundle(**method))
     attending = [device.attend() for device in devices]
     with pytest.raises(SchemaMismatch, match=told):
         devices[0].submit(attending[0].assignment(), model_bytes(1.0), also={role: content})
-    assert fleet.operator.run("run").open_round.refused == ["cam-1"]
+    assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_bad_file_is_refused_by_role_and_tensor(fleet: Fleet, kind: str) -> No
         (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must come together"),
     ],
 )
-def test_what_cannot_be_run_is_refused_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:  # noqa: ANN401
+def test_what_cannot_be_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:  # noqa: ANN401
     with pytest.raises(InvalidInput, match=told):
         fleet.start(bundle=bundle, sampling=sampling)
 

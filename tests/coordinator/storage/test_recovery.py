@@ -175,7 +175,7 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
+def test_a_damaged_spooled_update_counts_as_rejected_and_the_others_are_merged(
     state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_storage(state) as storage:
@@ -186,9 +186,9 @@ def test_a_damaged_spooled_update_counts_as_refused_and_the_others_are_merged(
     assert [list(entry.counted) for entry in rounds] == [["cam-1"]]
     assert [list(entry.missing) for entry in rounds] == [["cam-2"]]
     np.testing.assert_array_equal(model_values(content), np.float32(1.0))
-    assert "cam-2's update refused: the coordinator's copy is damaged or missing" in caplog.text
+    assert "cam-2's update rejected: the coordinator's copy is damaged or missing" in caplog.text
     with open_storage(state) as storage:
-        assert [report.outcome for report in storage.store.reports.of_attempt(FIRST)] == ["accepted", "refused"]
+        assert [report.outcome for report in storage.store.reports.of_attempt(FIRST)] == ["accepted", "rejected"]
 
 
 @pytest.mark.parametrize("fault", [damage, Path.unlink])
@@ -205,7 +205,7 @@ def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
             (abandoned,) = calls.rounds("r")
             assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
             assert abandoned.reason == (
-                "1 of the 2 updates needed once every device had answered; refused: cam-2; "
+                "1 of the 2 updates needed once every device had answered; rejected: cam-2; "
                 "cam-2: the coordinator's copy is damaged or missing"
             )
             assert calls.run("r").round == 0

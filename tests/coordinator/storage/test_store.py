@@ -116,17 +116,19 @@ def test_the_latest_round_that_counted_a_device_is_found(store: Store) -> None:
     def attempt(round_: int, number: int) -> AttemptId:
         return AttemptId(run="digits", round=round_, attempt=number)
 
-    refused = {attempt(2, 2): "b"}
+    rejected = {attempt(2, 2): "b"}
     courses = [(attempt(1, 1), "ab"), (attempt(2, 1), "ab"), (attempt(2, 2), "bc"), (attempt(3, 1), "bd")]
     for id_, devices in courses:
         store.open_round(id_, ["a", "b", "c", "d"])
         for device in devices:
             store.reports.replace(update(device, attempt=id_))
-        if id_ in refused:
-            store.reports.replace(DeviceReport(id=id_, device=refused[id_], outcome="refused", reason="it was damaged"))
+        if id_ in rejected:
+            store.reports.replace(
+                DeviceReport(id=id_, device=rejected[id_], outcome="rejected", reason="it was damaged")
+            )
         if id_ in (attempt(1, 1), attempt(2, 2)):
             store.commit_round(
-                id_, devices.strip(refused.get(id_, "")), {"model": MODEL}, metrics={}, metrics_before={}
+                id_, devices.strip(rejected.get(id_, "")), {"model": MODEL}, metrics={}, metrics_before={}
             )
         elif id_ == attempt(2, 1):
             store.abandon_round(id_, "because")
@@ -168,7 +170,7 @@ def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
     first.open_round(again, ["a", "b", "c", "d"])
     first.reports.replace(update("b", attempt=again))
     first.reports.replace(DeviceReport(id=again, device="c", outcome="declined", reason="busy"))
-    first.reports.replace(DeviceReport(id=again, device="d", outcome="refused", reason="NaN"))
+    first.reports.replace(DeviceReport(id=again, device="d", outcome="rejected", reason="NaN"))
     first.leases.release()
     second = open_store()  # the first one was never closed, as after a kill
     assert second.leases.acquire("digits")
@@ -176,7 +178,7 @@ def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
     assert (state.committed, state.attempt) == (0, 2)
     assert state.open
     assert state.open.cohort == ("a", "b", "c", "d")
-    assert [set(names) for names in (state.open.reported, state.open.declined, state.open.refused)] == [
+    assert [set(names) for names in (state.open.reported, state.open.declined, state.open.rejected)] == [
         {"b"},
         {"c"},
         {"d"},
@@ -198,7 +200,7 @@ def test_the_attempt_after_an_abandoned_one_has_the_next_number(store: Store) ->
 def test_an_answer_replaces_the_earlier_one(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
-    store.reports.replace(DeviceReport(id=FIRST, device="a", outcome="refused", reason="NaN"))
+    store.reports.replace(DeviceReport(id=FIRST, device="a", outcome="rejected", reason="NaN"))
     store.reports.replace(update("a"))
     assert store.reports.of_attempt(FIRST) == [update("a")]
 
@@ -429,12 +431,12 @@ def test_a_round_takes_answers_while_it_is_open(store: Store) -> None:
     with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is unknown"):
         store.reports.record(update("a"))
     store.open_round(FIRST, ["a", "b", "c"])
-    store.reports.record(DeviceReport(id=FIRST, device="a", outcome="refused", reason="it was wrong"))
+    store.reports.record(DeviceReport(id=FIRST, device="a", outcome="rejected", reason="it was wrong"))
     store.reports.record(update("a"))
     store.reports.record(update("a"))
     with pytest.raises(AlreadyExists, match="a different update of 'a' already stands in round 1"):
         store.reports.record(update("a", b"another"))
-    for outcome in ("refused", "declined"):
+    for outcome in ("rejected", "declined"):
         with pytest.raises(WrongState, match="'a' has already delivered its update"):
             store.reports.record(replace(update("a"), outcome=outcome))
     declined = DeviceReport(id=FIRST, device="b", outcome="declined", reason="busy")

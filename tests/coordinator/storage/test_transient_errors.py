@@ -1,4 +1,4 @@
-"""Rounds that have closed and cannot be reduced for a while: they wait, say why, and lose nothing."""
+"""Closed rounds whose reduction fails for a transient reason wait, give the reason, and lose nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def deliver(fleet: Fleet, trouble: Trouble) -> None:
 
 
 def waits(fleet: Fleet, until: Until, reason: str) -> None:
-    told = f"round 1 cannot be reduced; retrying within a minute: {reason}"
+    told = f"the reduction of round 1 failed; retrying within a minute: {reason}"
     until(lambda: fleet.operator.run("run").waiting == told)
 
 

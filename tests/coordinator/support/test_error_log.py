@@ -94,7 +94,7 @@ def test_a_database_that_is_away_is_one_line_of_the_log_and_told_to_the_caller(
         ({"fleet_port": 7500, "enrolment_port": 7500}, "enrolment_port is 7500; it must be another port"),
     ],
 )
-def test_what_devices_could_not_reach_is_refused_at_the_start(fields: dict[str, Any], told: str) -> None:
+def test_what_devices_could_not_reach_is_rejected_at_the_start(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         ServeSettings(state=Path("state"), **fields)
 
@@ -112,12 +112,12 @@ def test_a_file_is_no_state_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///", "/var/lib/blobs", "fleet"])
-def test_a_url_without_a_bucket_is_refused(url: str) -> None:
+def test_a_url_without_a_bucket_is_rejected(url: str) -> None:
     with pytest.raises(InvalidInput, match="it must be like s3://BUCKET/PREFIX"):
         ObjectClient(url)
 
 
-def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
-    with pytest.raises(InvalidInput, match="they belong into the environment") as refused:
+def test_credentials_in_a_url_are_rejected_and_not_repeated() -> None:
+    with pytest.raises(InvalidInput, match="they belong into the environment") as rejected:
         ObjectClient("s3://key:secret@fleet/moonfed")
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(rejected.value)

@@ -1,4 +1,4 @@
-"""Encoded models over the wire: what devices get, what becomes of what they send, and what is refused.
+"""Encoded models over the wire: what devices get, what becomes of what they send, and what is rejected.
 
 Encoded files are written here by hand, from the format's description; nothing of moonfed's writer is used.
 """
@@ -208,7 +208,7 @@ BOMB = zstandard.compress(bytes(1 << 28))
         ("bfloat16", int8_file(0.5), SchemaMismatch, r"tensor 'scales:head\.bias' is not part of the model"),
     ],
 )
-def test_what_is_no_such_model_is_refused_and_the_round_goes_on(
+def test_what_is_no_such_model_is_rejected_and_the_round_goes_on(
     encoding: str, content: bytes, error: type[Exception], message: str, fleet: Fleet, until: Until
 ) -> None:
     fleet.start("run", uplink_encoding=encoding, minimum_devices=2)
@@ -216,7 +216,7 @@ def test_what_is_no_such_model_is_refused_and_the_round_goes_on(
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}
     with pytest.raises(error, match=message):
         devices["cam-1"][0].submit(works["cam-1"], content, encoding=encoding)
-    until(lambda: list(fleet.operator.run("run").open_round.refused) == ["cam-1"])
+    until(lambda: list(fleet.operator.run("run").open_round.rejected) == ["cam-1"])
     spool = fleet.state / "spool"
     assert sum(path.stat().st_size for path in spool.rglob("*") if path.is_file()) < 2 * len(model_bytes(0.0)) + 70_000
     good = {"int8": int8_file(0.5), "int8+zstd": zstandard.compress(int8_file(0.5))}.get(encoding)
@@ -225,7 +225,7 @@ def test_what_is_no_such_model_is_refused_and_the_round_goes_on(
         np.testing.assert_allclose(committed(fleet, until), expected(np.zeros(SIZE, np.float32), 0.5), rtol=1e-6)
 
 
-def test_an_update_in_another_encoding_than_the_runs_is_refused(fleet: Fleet) -> None:
+def test_an_update_in_another_encoding_than_the_runs_is_rejected(fleet: Fleet) -> None:
     fleet.start("run", uplink_encoding="int8")
     device, stream = attend(fleet, "cam-1")
     with pytest.raises(InvalidInput, match="encoding is 'float32'; this run wants 'int8'"):
@@ -233,7 +233,7 @@ def test_an_update_in_another_encoding_than_the_runs_is_refused(fleet: Fleet) ->
 
 
 @pytest.mark.parametrize("encoding", ["int8", "int8+zstd", "bfloat16"])
-def test_more_bytes_than_an_encoding_can_have_are_refused_before_they_are_sent(encoding: str, fleet: Fleet) -> None:
+def test_more_bytes_than_an_encoding_can_have_are_rejected_before_they_are_sent(encoding: str, fleet: Fleet) -> None:
     fleet.start("run", uplink_encoding=encoding)
     device, stream = attend(fleet, "cam-1")
     with pytest.raises(ResourceExhausted, match=r"the update's model has 70000 bytes; 6\d\d\d\d are allowed"):
@@ -263,7 +263,7 @@ def test_an_update_needs_room_for_what_it_becomes(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("place", "name"), [(codec, "decode_model"), (codec, "sync_file"), (Spool, "put")])
-def test_a_disk_that_is_full_while_decoding_refuses_nobody(
+def test_a_disk_that_is_full_while_decoding_rejects_nobody(
     place: object, name: str, fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same update counts when there is room again."""
@@ -278,7 +278,7 @@ def test_a_disk_that_is_full_while_decoding_refuses_nobody(
         patched.setattr(place, name, full)
         with pytest.raises(ResourceExhausted, match=r"^the disk is full$"):
             device.submit(work, content, encoding="int8+zstd")
-    assert list(fleet.operator.run("run").open_round.refused) == []
+    assert list(fleet.operator.run("run").open_round.rejected) == []
     device.submit(work, content, encoding="int8+zstd")
     np.testing.assert_allclose(committed(fleet, until), expected(np.zeros(SIZE, np.float32), 0.5), rtol=1e-6)
 

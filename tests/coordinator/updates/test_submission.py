@@ -1,4 +1,4 @@
-"""Updates over real TLS: what is refused, what is resumed, what counts once."""
+"""Updates over real TLS: what is rejected, what is resumed, what counts once."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_update_is_refused_by_name_and_the_round_goes_on(fleet: Fleet, kind: str) -> None:
+def test_a_bad_update_is_rejected_by_name_and_the_round_goes_on(fleet: Fleet, kind: str) -> None:
     content, told = BAD[kind]
     devices, attending = two_devices(fleet)
     work = [one.assignment() for one in attending]
@@ -126,9 +126,9 @@ def test_a_bad_update_is_refused_by_name_and_the_round_goes_on(fleet: Fleet, kin
         devices[0].submit(work[0], content)
     devices[1].submit(work[1], model_bytes(3.0))
     events = list(watching)
-    refused = next(event for event in events if event.kind == control_pb2.EVENT_KIND_UPDATE_REFUSED)
-    assert refused.device == "cam-1"
-    assert told in refused.reason
+    rejected = next(event for event in events if event.kind == control_pb2.EVENT_KIND_UPDATE_REJECTED)
+    assert rejected.device == "cam-1"
+    assert told in rejected.reason
     ended = events[-1].run
     assert ended.status == control_pb2.RUN_STATUS_FINISHED
     assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
@@ -160,14 +160,14 @@ def test_a_bad_update_is_refused_by_name_and_the_round_goes_on(fleet: Fleet, kin
         ),
     ],
 )
-def test_a_senseless_header_is_refused_before_the_bytes(
+def test_a_senseless_header_is_rejected_before_the_bytes(
     fleet: Fleet, fields: dict[str, Any], kind: type[MoonfedError], told: str
 ) -> None:
     devices, attending = two_devices(fleet)
     work = [one.assignment() for one in attending]
     with pytest.raises(kind, match=told):
         devices[0].submit(work[0], model_bytes(1.0), **fields)
-    assert fleet.operator.run("run").open_round.refused == ["cam-1"]
+    assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
 
 
 def test_a_malformed_digest_reaches_no_file(fleet: Fleet) -> None:
@@ -498,7 +498,7 @@ def test_the_same_update_again_gets_the_same_receipt_and_counts_once(fleet: Flee
     assert devices[0].submit(work, content)[-1].receipt == first, "even after the round, and the run, are over"
 
 
-def test_a_different_second_update_is_refused_and_the_first_stands(fleet: Fleet) -> None:
+def test_a_different_second_update_is_rejected_and_the_first_stands(fleet: Fleet) -> None:
     devices, attending = two_devices(fleet)
     work = attending[0].assignment()
     devices[0].submit(work, model_bytes(1.0))
@@ -511,7 +511,7 @@ def test_a_different_second_update_is_refused_and_the_first_stands(fleet: Fleet)
         devices[0].submit(work, model_bytes(2.0))
 
 
-def test_a_stale_round_is_refused_with_the_present_one(fleet: Fleet) -> None:
+def test_a_stale_round_is_rejected_with_the_present_one(fleet: Fleet) -> None:
     devices, attending = two_devices(fleet, rounds=2)
     work = [one.assignment() for one in attending]
     with pytest.raises(WrongState, match="round 1, attempt 2 is not open; the run is at round 1, attempt 1"):
@@ -529,7 +529,7 @@ def test_a_stale_round_is_refused_with_the_present_one(fleet: Fleet) -> None:
     assert "the run is at round 2" in reply.reason
 
 
-def test_a_device_outside_the_cohort_is_refused(fleet: Fleet) -> None:
+def test_a_device_outside_the_cohort_is_rejected(fleet: Fleet) -> None:
     _, attending = two_devices(fleet)
     work = attending[0].assignment()
     with pytest.raises(WrongState, match="'cam-3' is not in the cohort"):

@@ -54,7 +54,7 @@ def test_an_update_arrives_whole(
     assert (header.samples, header.steps, dict(header.metrics)) == (3, 2, {"loss": 1.5})
 
 
-def test_a_refusal_keeps_its_class(
+def test_a_rejection_keeps_its_class(
     link: FleetConnection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
 ) -> None:
     coordinator.submit_error = AlreadyExists("a different update already stands")

@@ -127,7 +127,7 @@ def test_a_state_directory_that_cannot_be_written_is_named(token: JoinToken, tmp
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_token_that_the_coordinator_refuses_is_explained(
+def test_a_token_that_the_coordinator_rejects_is_explained(
     coordinator: Coordinator, token: JoinToken, tmp_path: Path
 ) -> None:
     coordinator.enrol_error = Untrusted("the join token has expired; ask the operator for a new one")
@@ -137,7 +137,7 @@ def test_a_token_that_the_coordinator_refuses_is_explained(
     assert not (tmp_path / "s" / "identity").exists()
 
 
-def test_a_server_that_the_token_does_not_vouch_for_is_refused(token: JoinToken, tmp_path: Path) -> None:
+def test_a_server_that_the_token_does_not_vouch_for_is_rejected(token: JoinToken, tmp_path: Path) -> None:
     other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret)
     done = enrol(str(other), "--state", tmp_path / "s")
     assert done.returncode == 5

@@ -82,7 +82,7 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
     coordinator.submit_problems = problems.copy()
     link.online.set()
     Executor(settings, link, WorkerProcess(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
-    assert coordinator.refused == len(problems)
+    assert coordinator.rejected == len(problems)
     assert len(coordinator.updates) == 1
     assert "retrying; the coordinator cannot serve this device at present: the disk is full" in caplog.text
 
@@ -90,7 +90,7 @@ def test_an_update_waits_until_the_coordinators_trouble_has_passed(
 @pytest.mark.parametrize(
     "error", [AlreadyExists("another stands"), Denied("not in the cohort"), NotFound("no run"), InvalidInput("NaN")]
 )
-def test_a_refused_update_is_not_sent_again(
+def test_a_rejected_update_is_not_sent_again(
     error: MoonfedError,
     link: FleetConnection,
     settings: WorkerSettings,
@@ -101,7 +101,7 @@ def test_a_refused_update_is_not_sent_again(
     coordinator.submit_error = error
     work = Executor(settings, link, WorkerProcess(settings), Inbox())
     work._submit(read_assignment(bundle.assignment()), stored)
-    assert coordinator.refused == 1
+    assert coordinator.rejected == 1
 
 
 def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(

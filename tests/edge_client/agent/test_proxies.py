@@ -91,7 +91,7 @@ def test_the_environments_proxy_serves_too(
         assert proxy.asked == [coordinator.address]
 
 
-def test_a_proxy_that_refuses_is_named_and_waited_out(coordinator: Coordinator, device: Device, samples: Path) -> None:
+def test_a_proxy_that_rejects_is_named_and_waited_out(coordinator: Coordinator, device: Device, samples: Path) -> None:
     with ConnectProxy(status=403) as proxy:
         device.start(samples, "--proxy", f"http://{PASSWORD}@{proxy.address}")
         device.wait_for_log(f"the proxy at {proxy.address} refuses to connect to {coordinator.address}: status")

@@ -136,7 +136,7 @@ def test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_withou
     coordinator.assign(bundle.assignment())
     device.start(samples)
     trained = device.state / "runs" / "tested" / "1-1" / "model.safetensors"
-    device.wait_for_log("the coordinator refused the update: not now")
+    device.wait_for_log("the coordinator rejected the update: not now")
     before = trained.read_bytes()
     device.stop()
     coordinator.submit_error = None
@@ -388,7 +388,7 @@ def test_a_certificate_of_another_authority_is_final(coordinator: Coordinator, d
     device.start(samples)
     code, log = device.finish()
     assert code == 5
-    assert "refused this certificate" in log.splitlines()[-1]
+    assert "rejected this certificate" in log.splitlines()[-1]
 
 
 def test_an_expired_certificate_is_known_without_asking(
@@ -504,7 +504,7 @@ def test_a_device_with_wrong_settings_does_not_connect(
 
 
 @pytest.mark.parametrize(("option", "value"), [("max-steps", "0"), ("threads", "-1")])
-def test_a_budget_of_nothing_is_refused(option: str, value: str, samples: Path, tmp_path: Path) -> None:
+def test_a_budget_of_nothing_is_rejected(option: str, value: str, samples: Path, tmp_path: Path) -> None:
     command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(tmp_path / "device"), f"--{option}", value]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2

@@ -91,7 +91,7 @@ def test_an_invalid_npz_file_is_rejected(npz: Path) -> None:
         read(NpzSource(npz))
 
 
-def test_a_damaged_npz_file_is_refused(npz: Path) -> None:
+def test_a_damaged_npz_file_is_rejected(npz: Path) -> None:
     np.savez(npz, inputs=np.zeros((1000, 3), np.float32), labels=np.zeros(1000, np.int64))
     content = bytearray(npz.read_bytes())
     content[5000] ^= 1
@@ -146,7 +146,7 @@ def test_files_of_every_kind_of_damage_are_left_out_and_counted(
     (cat / "damaged.dds").write_bytes(b"DDS " + unknown_pixels)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300 * 200)
     draw(cat / "large.png", (1, 2, 3), (300, 201))  # Pillow warns
-    draw(cat / "huge.png", (1, 2, 3), (600, 201))  # Pillow refuses
+    draw(cat / "huge.png", (1, 2, 3), (600, 201))  # Pillow rejects
     source = FolderSource(pictures)
     assert source.fingerprint() == source.fingerprint()
     with caplog.at_level(logging.WARNING):
@@ -178,12 +178,12 @@ def test_a_folder_that_is_no_class_is_named(pictures: Path) -> None:
         (InputSpec(kind="image", shape=(4, 6, 4)), "have 4 channels; image files can give 1 or 3"),
     ],
 )
-def test_images_that_the_bundle_does_not_take_are_refused(pictures: Path, spec: InputSpec, message: str) -> None:
+def test_images_that_the_bundle_does_not_take_are_rejected(pictures: Path, spec: InputSpec, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read(FolderSource(pictures), spec)
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+def test_an_empty_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no readable images"):
         read(FolderSource(tmp_path), COLOUR)
 
@@ -237,7 +237,7 @@ def test_arrays_that_may_not_be_written_are_copied(tmp_path: Path, monkeypatch: 
         ("os:name", "a str; it must"),
     ],
 )
-def test_a_function_that_is_not_there_is_refused(text: str, message: str) -> None:
+def test_a_function_that_is_not_there_is_rejected(text: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         FunctionSource(text).check()
 

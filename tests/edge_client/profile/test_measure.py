@@ -1,4 +1,4 @@
-"""`moonfed-client profile`: what it measures, foretells and refuses."""
+"""`moonfed-client profile`: what it measures, foretells and rejects."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_in_process_the_progress_is_reported_and_the_bundle_unchanged(made: tupl
     told: list[str] = []
     before, threads = made[0].read_bytes(), torch.get_num_threads()
     found = profile(ProfileSettings(bundle=made[0], samples=40), told.append)
-    assert found.refusal is None
+    assert found.rejection is None
     assert told == [
         "measuring references",
         "measuring steps that compute their references",
@@ -233,7 +233,7 @@ def test_an_accelerator_has_its_own_lines(bundle: SmallBundle) -> None:
         memory_format="channels-last",
         need=Need(host={"samples": 10**6}, accelerator={"model": 2 * 10**6}),
         available=Available(host=3 * 10**9, accelerator=8 * 10**9),
-        refusal=ResourceExhausted("too much"),
+        rejection=ResourceExhausted("too much"),
     )
     text = "\n".join(profile_lines(found))
     assert "about 3 MB (samples 1 MB, model 2 MB)" in text

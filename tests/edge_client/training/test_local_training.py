@@ -262,7 +262,7 @@ def test_an_invalid_setting_is_named(field: str, value: float) -> None:
         settings(**{field: value})
 
 
-def test_no_samples_are_refused() -> None:
+def test_no_samples_are_rejected() -> None:
     with pytest.raises(InvalidInput, match="no samples"):
         train(RecordingPlan(), numbered(0), settings())
 

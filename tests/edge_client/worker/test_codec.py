@@ -163,7 +163,7 @@ def test_a_plain_run_hands_in_the_models_own_file(train: Train) -> None:
     ]
 
 
-def test_a_model_in_another_encoding_than_assigned_is_refused_before_training(train: Train, tmp_path: Path) -> None:
+def test_a_model_in_another_encoding_than_assigned_is_rejected_before_training(train: Train, tmp_path: Path) -> None:
     plan = RecordingPlan()
     write_model(tmp_path / "start", SPECS, [START])
     with pytest.raises(SchemaMismatch, match=r"tensor 'norm\.var' is not part of the model"):

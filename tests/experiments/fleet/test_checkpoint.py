@@ -113,7 +113,7 @@ def test_an_output_that_holds_the_simulation_resumes_on_its_own(tmp_path: Path) 
     assert len(run_simulation(MOON, tmp_path / "a", checkpoint=tmp_path / "live.tar.zst", engine=TWO).rounds) == 4
 
 
-def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_saved_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="holds no simulation"):
         save_checkpoint(tmp_path, tmp_path / "x")
     run_simulation(Simulation(**(KEYS | {"rounds": 1}), settings=LOCAL), tmp_path / "a", engine=TWO)
@@ -134,7 +134,7 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "saved.tar.zst"
 
 
-def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, saved: Path) -> None:
+def test_a_checkpoint_of_something_else_is_rejected(tmp_path: Path, saved: Path) -> None:
     other = Simulation(**(KEYS | {"seed": 2}), method="moon", settings=LOCAL)
     with pytest.raises(InvalidInput, match=r"checkpoint is .* whose seed is 1, not 2; name another checkpoint"):
         restore_checkpoint(saved, other, tmp_path / "b")
@@ -151,7 +151,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, saved: Path) 
     assert not (tmp_path / "b").exists()
 
 
-def test_other_samples_than_the_checkpoints_are_refused(
+def test_other_samples_than_the_checkpoints_are_rejected(
     tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(name: str, root: Path | None) -> DataSet:
@@ -175,7 +175,7 @@ def test_nothing_is_unpacked_outside_the_directory(tmp_path: Path, name: str) ->
     assert [path.name for path in tmp_path.iterdir()] == ["evil"]
 
 
-def test_a_link_in_a_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_link_in_a_checkpoint_is_rejected(tmp_path: Path) -> None:
     member = tarfile.TarInfo("simulation.json")
     member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
     _write(tmp_path / "evil", member, b"")

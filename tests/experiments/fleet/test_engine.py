@@ -1,4 +1,4 @@
-"""The engine dispatches the largest party first, and refuses wrong settings."""
+"""The engine dispatches the largest party first, and rejects wrong settings."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def test_the_largest_party_goes_first_and_scoring_last() -> None:
         ({"device": "tpu"}, "device is 'tpu'; it must be 'cpu' or 'cuda'"),
     ],
 )
-def test_a_wrong_engine_is_refused(keys: dict[str, Any], message: str) -> None:
+def test_a_wrong_engine_is_rejected(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         EngineSettings(**keys)

@@ -86,7 +86,7 @@ def test_all_recipes_are_listed() -> None:
         (["moon-table-1", "--quick", "--device", "tpu"], "device is 'tpu'; it must be 'cpu' or 'cuda'"),
     ],
 )
-def test_wrong_use_is_refused_before_any_work(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_wrong_use_is_rejected_before_any_work(arguments: list[str], message: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     with pytest.raises(InvalidInput, match=message):
         CliRunner().invoke(app, ["reproduce", *arguments, "--output", str(output)], catch_exceptions=False)

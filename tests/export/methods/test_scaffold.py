@@ -118,7 +118,7 @@ def test_statistics_and_frozen_parameters_have_no_variate(new_plan: NewPlan) -> 
     assert METHODS["scaffold"]().downlink(shapes) == {"variate": specs}
 
 
-def test_variates_of_another_model_are_refused(new_plan: NewPlan) -> None:
+def test_variates_of_another_model_are_rejected(new_plan: NewPlan) -> None:
     plan = new_plan(SMOOTH, "scaffold")
     with pytest.raises(TrainingFailed, match="variate has 13 tensors; the model trains 14"):
         plan.begin_round(weights_of(SMOOTH), [], {"variate": zeros(SMOOTH)[1:]}, hyperparameters())

@@ -140,7 +140,7 @@ def event_line(event: control_pb2.RunEvent) -> str:
         "round_opened": lambda: f"{where} opened for {names or 'nobody, while all are at work with earlier models'}",
         "progress": lambda: f"{where}: {event.device} is at {100 * event.fraction:.0f}%",
         "update_received": lambda: f"{where}: {event.device} delivered its update; {_outstanding(names)}",
-        "update_refused": lambda: f"{where}: the update of {event.device} was refused: {event.reason}",
+        "update_rejected": lambda: f"{where}: the update of {event.device} was rejected: {event.reason}",
         "device_declined": lambda: f"{where}: {event.device} declined: {event.reason}",
         "device_lost": lambda: f"{where}: {event.device} is lost",
         "round_committed": lambda: (
@@ -209,7 +209,7 @@ def _metric(name: str, value: float) -> str:
 
 def _open_round_line(current: control_pb2.OpenRound) -> str:
     parts = [f"{len(current.reported)} of {len(current.cohort)} updates"]
-    groups = {"refused": current.refused, "declined": current.declined, "lost": current.lost}
+    groups = {"rejected": current.rejected, "declined": current.declined, "lost": current.lost}
     parts += [f"{what}: {', '.join(names)}" for what, names in groups.items() if names]
     return f"round {current.round}, attempt {current.attempt} is open: {'; '.join(parts)}"
 
@@ -251,7 +251,7 @@ def _open_round_document(current: control_pb2.OpenRound) -> dict[str, Any]:
         "attempt": current.attempt,
         "cohort": list(current.cohort),
         "reported": list(current.reported),
-        "refused": list(current.refused),
+        "rejected": list(current.rejected),
         "declined": list(current.declined),
         "lost": list(current.lost),
     }

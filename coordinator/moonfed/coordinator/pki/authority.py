@@ -19,7 +19,7 @@ from moonfed.files import make_directories, write_durably
 from moonfed.identity import RENEW_AT, Role, key_bytes, load_identity, new_key, save_identity, signing_request
 
 AUTHORITY_LIFE, SERVER_LIFE, OPERATOR_LIFE = timedelta(days=3650), timedelta(days=730), timedelta(days=365)
-BACKDATING = timedelta(minutes=5)  # for devices whose clock is a little late
+BACKDATING = timedelta(minutes=5)  # for devices whose clock is a little slow
 ALWAYS_NAMES = ("localhost", "127.0.0.1", "::1")
 OPERATOR = "operator"
 
@@ -43,12 +43,12 @@ class Signed:
 
 
 class Authority:
-    """The authority whose key is in `directory`; key and certificate are created if absent."""
+    """The certificate authority whose key is in `directory`; key and certificate are created if absent."""
 
     def __init__(self, directory: Path) -> None:
         make_directories(directory, mode=0o700)
         self._directory = directory
-        if not (directory / "ca.pem").is_file():  # written last, so with it the key is there too
+        if not (directory / "ca.pem").is_file():  # written last, so the key exists too
             _make_authority(directory)
         self.ca = (directory / "ca.pem").read_bytes()
         self._certificate = x509.load_pem_x509_certificate(self.ca)
@@ -58,12 +58,12 @@ class Authority:
         """Return the server's certificate for these names and localhost, reissued on a change or before it expires."""
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in _unique(names)])
         path, key_path = self._directory / "server.pem", self._directory / "server-key.pem"
-        if not path.is_file() or not self._still_good(x509.load_pem_x509_certificate(path.read_bytes()), alternatives):
+        if not path.is_file() or not self._is_current(x509.load_pem_x509_certificate(path.read_bytes()), alternatives):
             key = new_key()
             subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "moonfed coordinator")])
             builder = self._builder(subject, key.public_key(), SERVER_LIFE, ExtendedKeyUsageOID.SERVER_AUTH)
             certificate = builder.add_extension(alternatives, critical=False).sign(self._key, hashes.SHA256())
-            path.unlink(missing_ok=True)  # never a certificate beside a key that is not its own
+            path.unlink(missing_ok=True)  # a certificate must never be next to another certificate's key
             write_durably(key_path, key_bytes(key), mode=0o600)
             write_durably(path, certificate.public_bytes(serialization.Encoding.PEM))
         return ServerCredentials(ca=self.ca, certificate=path.read_bytes(), key=key_path.read_bytes())
@@ -85,8 +85,8 @@ class Authority:
             key_sha256=_key_digest(public_key),
         )
 
-    def keep_operator(self, directory: Path, address: str) -> None:
-        """Write the local operator's identity directory, unless the present one is still valid."""
+    def ensure_operator(self, directory: Path, address: str) -> None:
+        """Write the local operator's identity directory unless the existing one is still valid."""
         certificate = directory / "certificate.pem"
         if certificate.is_file():
             held = load_identity(directory)
@@ -109,7 +109,7 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
 
-    def _still_good(self, certificate: x509.Certificate, alternatives: x509.SubjectAlternativeName) -> bool:
+    def _is_current(self, certificate: x509.Certificate, alternatives: x509.SubjectAlternativeName) -> bool:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         left = certificate.not_valid_after_utc - datetime.now(timezone.utc)
         try:
@@ -120,7 +120,7 @@ class Authority:
 
 
 def _requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
-    """Return a PKCS#10 request's public key after checking that the sender holds the private key."""
+    """Return a PKCS#10 request's public key after verifying that the sender has the private key."""
     try:
         parsed = x509.load_pem_x509_csr(request)
         signed, key = parsed.is_signature_valid, parsed.public_key()
@@ -175,7 +175,7 @@ def _signing_only() -> x509.KeyUsage:
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InvalidInput(f"{path} must hold the P-256 key that moonfed wrote there")
+        raise InvalidInput(f"{path} must contain the P-256 key that moonfed wrote")
     return key
 
 

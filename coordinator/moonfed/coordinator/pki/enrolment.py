@@ -17,7 +17,7 @@ from moonfed.join_token import JoinToken
 from moonfed.validate import require_whole
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-NAME_RULE = "1 to 63 of a-z, 0-9, '.', '_' and '-', beginning with a letter or a digit"
+NAME_RULE = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter or a digit"
 SECRET_BYTES = 32
 MAX_USES = 1_000_000
 MAX_VALID_SECONDS = 10 * 365 * 86400.0
@@ -51,14 +51,15 @@ class Enrolment:
     def enrol(self, secret: str, device: str, signing_request: bytes) -> Signed:
         """Issue a certificate to a new device, or to one that enrolled with this key before.
 
-        Asking again with the same key and token gets another certificate and uses nothing up: a reply may be lost.
+        Repeating the call with the same key and token issues another certificate without counting as a use, because a
+        reply may be lost.
         Raises Untrusted for a token that is unknown, expired or used up; AlreadyExists if the name is taken.
         """
         require_name("device", device)
-        self._check_token(secret)  # before anything that a stranger has sent is parsed
+        self._check_token(secret)  # before parsing anything that an unauthenticated caller sent
         signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
         if not self.registry.enrol(device, signed.key_sha256, _hash(secret), signed.expires):
-            raise Untrusted("the join token has been used as often as it may be; ask the operator for a new one")
+            raise Untrusted("the join token is used up; ask the operator for a new one")
         return signed
 
     def renew(self, device: str, signing_request: bytes) -> Signed:

@@ -165,7 +165,7 @@ class RunFollower:
         self._spool.put(receipt.id, receipt.device, files)
         self._spool.sync([(receipt.id, receipt.device)])
 
-    async def refuse(self, report: DeviceReport) -> None:
+    async def reject(self, report: DeviceReport) -> None:
         """Record that a device's update failed its checks."""
         self._require_admissible(report)
         with suppress(WrongState):  # an earlier update of this device counts

@@ -31,7 +31,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """An operator ends the run."""
+    """An operator stopped the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class UpdateAccepted(InAttempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateRefused(InAttempt):
+class UpdateRejected(InAttempt):
     """A device's update failed the checks."""
 
     device: str
@@ -114,7 +114,7 @@ Event = (
     | Resumed
     | StopRequested
     | UpdateAccepted
-    | UpdateRefused
+    | UpdateRejected
     | Declined
     | DeadlinePassed
     | Stalled
@@ -135,7 +135,7 @@ class Open(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(InAttempt):
-    """Record that another device begins with the open round's model."""
+    """Record that another device starts from the open round's model."""
 
     device: str
 
@@ -167,7 +167,7 @@ class Lose(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard(InAttempt):
-    """Record that a device's accepted update was damaged and counts as refused."""
+    """Record that a device's accepted update was damaged and counts as rejected."""
 
     device: str
 
@@ -177,7 +177,9 @@ class Reduce(InAttempt):
     """Reduce these devices' updates, commit the round, and report it."""
 
     devices: tuple[str, ...]
-    bases: Mapping[str, int] = field(default_factory=dict)  # asynchronous rounds: the round that each device began with
+    bases: Mapping[str, int] = field(
+        default_factory=dict
+    )  # asynchronous: the round that each device started from
 
 
 STOPPED = "the run was stopped"  # the one reason for abandoning a round that is not logged as a warning

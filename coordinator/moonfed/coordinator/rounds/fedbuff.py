@@ -38,7 +38,7 @@ from moonfed.coordinator.rounds.events import (
     StartTimer,
     StopRequested,
     UpdateAccepted,
-    UpdateRefused,
+    UpdateRejected,
 )
 from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, asynchronous, buffered
 from moonfed.coordinator.rounds.settings import RunSettings
@@ -69,7 +69,7 @@ def _apply(settings: RunSettings, state: FedBuffState, event: Event) -> Next:
             return _resumed(settings, replace(state, online=frozenset(online)))
         case StopRequested():
             return _stopped(state)
-        case UpdateAccepted() | UpdateRefused() | Declined():
+        case UpdateAccepted() | UpdateRejected() | Declined():
             return _answered(state, event), ()
         case Progressed(device=device):  # of any round: an idle device may send no other heartbeat
             return replace(state, lost=state.lost - {device}), ()
@@ -108,7 +108,7 @@ def _stopped(state: FedBuffState) -> Next:
     return replace(state, open=None, buffer={}), (abandon,)
 
 
-def _answered(state: FedBuffState, event: UpdateAccepted | UpdateRefused | Declined) -> FedBuffState:
+def _answered(state: FedBuffState, event: UpdateAccepted | UpdateRejected | Declined) -> FedBuffState:
     device = event.device
     if state.open is None or event.attempt != ATTEMPT or state.tasks.get(device) != event.round:
         return state
@@ -117,8 +117,8 @@ def _answered(state: FedBuffState, event: UpdateAccepted | UpdateRefused | Decli
     match event:
         case UpdateAccepted():
             return replace(state, buffer={**state.buffer, device: event.round})
-        case UpdateRefused():
-            return replace(state, refused=state.refused | {device})
+        case UpdateRejected():
+            return replace(state, rejected=state.rejected | {device})
         case Declined():
             return replace(state, declined=state.declined | {device})
 
@@ -141,7 +141,7 @@ def _reduction_ended(state: FedBuffState, event: InAttempt) -> Next:
         case Damaged(devices=devices):  # drop those; the others wait for more
             whole = {name: begun for name, begun in state.closing.items() if name not in devices}
             discards = tuple(Discard(round=state.closing[name], attempt=ATTEMPT, device=name) for name in devices)
-            state = replace(state, refused=state.refused | set(devices), buffer={**whole, **state.buffer})
+            state = replace(state, rejected=state.rejected | set(devices), buffer={**whole, **state.buffer})
             return _reopened(state), discards
         case ReductionFailed(reason=reason):  # acknowledged updates stay
             failures = state.failures + 1
@@ -192,7 +192,7 @@ def _open(settings: RunSettings, state: FedBuffState) -> Next:
         state,
         open=OpenRound(round=state.number, attempt=ATTEMPT, cohort=()),
         tasks=tasks,
-        refused=NOBODY,
+        rejected=NOBODY,
         declined=NOBODY,
         overdue=False,
         reduction_error="",
@@ -206,7 +206,7 @@ def _open(settings: RunSettings, state: FedBuffState) -> Next:
 
 def _assign_idle(settings: RunSettings, state: FedBuffState) -> Next:
     """Assign work to idle devices until the cohort's number are training."""
-    engaged = {*state.tasks, *state.buffer, *state.closing, *state.refused, *state.declined, *state.lost}
+    engaged = {*state.tasks, *state.buffer, *state.closing, *state.rejected, *state.declined, *state.lost}
     free = settings.cohort_size(len(state.online)) - len(state.working)
     drawn = sorted(ranked(settings, state.number, ATTEMPT, state.online - engaged)[: max(0, free)])
     commands: list[Command] = []
@@ -237,12 +237,12 @@ def _with_open_round(state: FedBuffState) -> FedBuffState:
     if state.open is None:
         return state
     reported = {*state.buffer, *state.closing}
-    cohort = {*state.tasks, *reported, *state.refused, *state.declined, *state.lost}
+    cohort = {*state.tasks, *reported, *state.rejected, *state.declined, *state.lost}
     shown = replace(
         state.open,
         cohort=tuple(sorted(cohort)),
         reported=frozenset(reported),
-        refused=state.refused,
+        rejected=state.rejected,
         declined=state.declined,
         lost=state.lost,
         overdue=state.overdue,

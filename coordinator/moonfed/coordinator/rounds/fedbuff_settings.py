@@ -15,7 +15,7 @@ MAX_STALENESS = 64  # rounds; receipts are kept for longer than that
 class FedBuffSettings:
     """`buffer`: K, the updates that make the next global model.
 
-    `max_staleness`: how many global models may have been made since a device began; older updates are refused.
+    `max_staleness`: how many global models may have been made since a device began; older updates are rejected.
     """
 
     buffer: int

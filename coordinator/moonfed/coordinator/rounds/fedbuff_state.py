@@ -16,13 +16,13 @@ Begun = Mapping[str, int]  # device to the round whose model it began with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedBuffState(State):
-    """The state of an asynchronous run. A device is in at most one of tasks, buffer, closing, refused and declined."""
+    """The state of an asynchronous run. A device is in at most one of tasks, buffer, closing, rejected and declined."""
 
     tasks: Begun = field(default_factory=dict)  # devices that are training, including the lost
     lost: Names = NOBODY  # not assigned until their next heartbeat, even when their work is too stale
     buffer: Begun = field(default_factory=dict)  # updates that are in no model yet
     closing: Begun = field(default_factory=dict)  # updates that are being reduced
-    refused: Names = NOBODY  # these two are not assigned until the next model
+    rejected: Names = NOBODY  # these two are not assigned until the next model
     declined: Names = NOBODY
     overdue: bool = False
 

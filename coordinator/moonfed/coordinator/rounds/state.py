@@ -19,7 +19,7 @@ class OpenRound:
     attempt: int
     cohort: tuple[str, ...]
     reported: Names = NOBODY
-    refused: Names = NOBODY
+    rejected: Names = NOBODY
     declined: Names = NOBODY
     lost: Names = NOBODY
     overdue: bool = False
@@ -28,13 +28,13 @@ class OpenRound:
     @property
     def outstanding(self) -> tuple[str, ...]:
         """The devices whose updates the round waits for."""
-        settled = self.reported | self.refused | self.declined | self.lost
+        settled = self.reported | self.rejected | self.declined | self.lost
         return tuple(device for device in self.cohort if device not in settled)
 
     @property
     def waits(self) -> bool:
         """True if the round waits for any device."""
-        return len(self.reported) + len(self.refused) + len(self.declined) + len(self.lost) < len(self.cohort)
+        return len(self.reported) + len(self.rejected) + len(self.declined) + len(self.lost) < len(self.cohort)
 
     @property
     def missing(self) -> tuple[str, ...]:

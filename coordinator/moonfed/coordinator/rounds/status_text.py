@@ -64,13 +64,13 @@ def stops_after(state: State) -> str:
 
 def reduction_failure(state: State) -> str:
     """Describe why the closed round has no model yet."""
-    return f"round {state.committed + 1} cannot be reduced; retrying within a minute: {state.reduction_error}"
+    return f"the reduction of round {state.committed + 1} failed; retrying within a minute: {state.reduction_error}"
 
 
 def shortage(current: OpenRound) -> str:
     """Describe why a round lacks updates: the devices that did not deliver, by outcome."""
     groups = {
-        "refused": current.refused,
+        "rejected": current.rejected,
         "declined": current.declined,
         "lost": current.lost,
         "late": current.outstanding,

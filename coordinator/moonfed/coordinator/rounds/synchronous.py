@@ -1,7 +1,7 @@
 """The state machine of one run: an event goes in, the new state and commands come out; no clock, no I/O, no randomness.
 
 A round opens when enough devices are online, with a cohort drawn from them, over-selection included. It closes as soon
-as it has the cohort's number of updates, or every device has reported, been refused, declined or been lost, or at the
+as it has the cohort's number of updates, or every device has reported, been rejected, declined or been lost, or at the
 deadline. With a quorum of updates it is reduced; a reduction that fails for a transient reason is retried. Without a
 quorum it is abandoned and retried under the same number as the next attempt.
 """
@@ -36,7 +36,7 @@ from moonfed.coordinator.rounds.events import (
     StartTimer,
     StopRequested,
     UpdateAccepted,
-    UpdateRefused,
+    UpdateRejected,
 )
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
@@ -100,8 +100,8 @@ def _in_round(state: State, current: OpenRound, event: Event) -> Step:
         case UpdateAccepted(device=device) if device in current.cohort and device not in current.declined:
             state = _with_samples(state, device, event.samples)
             settled = replace(_unsettled(current, device), reported=current.reported | {device})
-        case UpdateRefused(device=device) if device in current.outstanding or device in current.lost:
-            settled = replace(_unsettled(current, device), refused=current.refused | {device})
+        case UpdateRejected(device=device) if device in current.outstanding or device in current.lost:
+            settled = replace(_unsettled(current, device), rejected=current.rejected | {device})
         case Declined(device=device) if device in current.outstanding or device in current.lost:
             settled = replace(_unsettled(current, device), declined=current.declined | {device})
         case Stalled(device=device) if device in current.outstanding:
@@ -115,8 +115,8 @@ def _in_round(state: State, current: OpenRound, event: Event) -> Step:
 
 
 def _unsettled(current: OpenRound, device: str) -> OpenRound:
-    """Return the round with that device neither refused nor lost."""
-    return replace(current, refused=current.refused - {device}, lost=current.lost - {device})
+    """Return the round with that device neither rejected nor lost."""
+    return replace(current, rejected=current.rejected - {device}, lost=current.lost - {device})
 
 
 def _with_samples(state: State, device: str, samples: int) -> State:
@@ -164,10 +164,10 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
         case Reduced():
             return replace(state, open=None, committed=current.round, attempt=1, failures=0), ()
         case Damaged(devices=devices):  # the round closes once more, without them
-            reported, refused = current.reported - set(devices), current.refused | set(devices)
+            reported, rejected = current.reported - set(devices), current.rejected | set(devices)
             discards = tuple(Discard(round=current.round, attempt=current.attempt, device=name) for name in devices)
             # The other devices have already been told to stop, so the round waits for no more updates.
-            closed = replace(current, reported=reported, refused=refused, reducing=False, overdue=True)
+            closed = replace(current, reported=reported, rejected=rejected, reducing=False, overdue=True)
             return replace(state, open=closed), discards
         case ReductionFailed(transient=True, reason=reason) if not state.stopping:  # acknowledged updates stay
             failures = state.failures + 1

@@ -14,7 +14,7 @@ from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.v1 import blob_pb2
 
-NOT_WAITING = getattr(os, "RWF_NOWAIT", 1 << 30)  # where there is none, reading so is refused
+NOT_WAITING = getattr(os, "RWF_NOWAIT", 1 << 30)  # elsewhere the kernel rejects such a read
 
 
 async def chunks(

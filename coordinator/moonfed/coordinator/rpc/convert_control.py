@@ -26,7 +26,7 @@ _EVENT_KINDS = {
     "round_opened": control_pb2.EVENT_KIND_ROUND_OPENED,
     "progress": control_pb2.EVENT_KIND_PROGRESS,
     "update_received": control_pb2.EVENT_KIND_UPDATE_RECEIVED,
-    "update_refused": control_pb2.EVENT_KIND_UPDATE_REFUSED,
+    "update_rejected": control_pb2.EVENT_KIND_UPDATE_REJECTED,
     "device_declined": control_pb2.EVENT_KIND_DEVICE_DECLINED,
     "device_lost": control_pb2.EVENT_KIND_DEVICE_LOST,
     "round_committed": control_pb2.EVENT_KIND_ROUND_COMMITTED,
@@ -44,7 +44,7 @@ def upload_header(message: control_pb2.UploadRequest) -> list[BlobRef]:
 
 
 def resume(offsets: Mapping[str, int]) -> control_pb2.UploadReply:
-    """Tell the uploader how many bytes of each blob are held, by sha256."""
+    """Tell the uploader how many bytes of each blob are stored, by sha256."""
     return control_pb2.UploadReply(resume=blob_pb2.Resume(offsets=dict(offsets)))
 
 
@@ -78,7 +78,7 @@ def _open_round(current: OpenRound) -> control_pb2.OpenRound:
         attempt=current.attempt,
         cohort=current.cohort,
         reported=sorted(current.reported),
-        refused=sorted(current.refused),
+        rejected=sorted(current.rejected),
         lost=sorted(current.lost),
         declined=sorted(current.declined),
     )

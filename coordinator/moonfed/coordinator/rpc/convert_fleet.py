@@ -74,7 +74,7 @@ def report_reply(problem: WrongState | None) -> fleet_pb2.ReportReply:
 
 
 def resume(offsets: Mapping[str, int]) -> fleet_pb2.SubmitReply:
-    """Tell a device how many bytes of its update are held, by sha256."""
+    """Tell a device how many bytes of each file of its update are stored, by sha256."""
     return fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets=dict(offsets)))
 
 

@@ -73,7 +73,7 @@ def _sampling(value: int) -> Sampling:
 def _amount(message: control_pb2.Amount) -> Amount:
     if message.WhichOneof("amount") == "count":
         return Amount(count=message.count)
-    return Amount(fraction=message.fraction)  # an empty amount becomes the fraction 0, which is refused
+    return Amount(fraction=message.fraction)  # an empty amount becomes the fraction 0, which is rejected
 
 
 # Messages out

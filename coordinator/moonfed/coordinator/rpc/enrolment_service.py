@@ -33,7 +33,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             )
         except MoonfedError as error:
             device, reason = request.device[:MAX_NAME], str(error)[:MAX_REASON]  # the caller's words
-            _audit.warning("enrolment of %r from %s refused: %s", device, context.peer(), reason)
+            _audit.warning("enrolment of %r from %s rejected: %s", device, context.peer(), reason)
             raise
         _audit.info("device %r enrolled from %s", request.device, context.peer())
         return enrolment_pb2.EnrolReply(

@@ -88,9 +88,9 @@ def close_round(
 
 def _failed(error: Exception, attempt: AttemptId) -> ReductionFailed:
     if unavailable := as_transient(error):
-        _log.error("%s cannot be reduced at present; retrying: %s", attempt, unavailable)
+        _log.error("reduction of %s failed; retrying: %s", attempt, unavailable)
         return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=str(unavailable), transient=True)
-    _log.error("%s cannot be reduced", attempt, exc_info=error)
+    _log.error("reduction of %s failed", attempt, exc_info=error)
     reason = (
         str(error) if isinstance(error, MoonfedError) else "the updates could not be reduced; see the coordinator's log"
     )

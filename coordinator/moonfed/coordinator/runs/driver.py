@@ -32,7 +32,7 @@ from moonfed.coordinator.rounds.events import (
     StartTimer,
     StopRequested,
     UpdateAccepted,
-    UpdateRefused,
+    UpdateRejected,
 )
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
@@ -157,7 +157,7 @@ class RunDriver:
         else:
             update.settle(None)
 
-    async def refuse(self, report: DeviceReport) -> None:
+    async def reject(self, report: DeviceReport) -> None:
         """Record that a device's update failed its checks, unless an earlier update of the device counts."""
         async with self._lock:
             self._require_admissible(report)
@@ -283,7 +283,7 @@ class RunDriver:
     def _review_admissions(self, previous: State, event: Event) -> None:
         if phase(previous) != phase(self.state):
             self._admissions.review()
-        elif isinstance(event, UpdateAccepted | UpdateRefused | Declined):
+        elif isinstance(event, UpdateAccepted | UpdateRejected | Declined):
             self._admissions.review_device(event.device)
 
     def _perform(self, command: Command) -> None:

@@ -37,7 +37,7 @@ class RunHandle(Protocol):
     async def count(self, admission: Admission, receipt: DeviceReport, files: Mapping[str, Path]) -> None:
         """Count a checked update, whose files, by role, are durable; counting it again changes nothing."""
 
-    async def refuse(self, report: DeviceReport) -> None:
+    async def reject(self, report: DeviceReport) -> None:
         """Record that a device's update failed its checks."""
 
     async def decline(self, report: DeviceReport) -> None:

@@ -70,7 +70,7 @@ def record(store: Store, run: str, command: Command) -> None:
 
 
 def with_reasons(why: str, reports: Sequence[DeviceReport]) -> str:
-    """Return why a round was abandoned, with the first reasons of declined and refused updates."""
+    """Return why a round was abandoned, with the first reasons of declined and rejected updates."""
     given = [f"{report.device}: {report.reason}" for report in reports if report.reason]
     rest = f"; and {len(given) - REASONS_SHOWN} more" if len(given) > REASONS_SHOWN else ""
     return "; ".join([why, *given[:REASONS_SHOWN]]) + rest
@@ -79,4 +79,4 @@ def with_reasons(why: str, reports: Sequence[DeviceReport]) -> str:
 def discarded(run: str, command: Discard) -> DeviceReport:
     """Return the report that replaces a device's damaged update."""
     reason = "the coordinator's copy is damaged or missing"
-    return DeviceReport(id=attempt_id(run, command), device=command.device, outcome="refused", reason=reason)
+    return DeviceReport(id=attempt_id(run, command), device=command.device, outcome="rejected", reason=reason)

@@ -40,7 +40,7 @@ class DeviceReports:
     def record(self, report: DeviceReport) -> None:
         """Record a device's report while its round is open; for an accepted update this is the receipt.
 
-        It may replace a refused one only; repeating an accepted one changes nothing.
+        It may replace a rejected one only; repeating an accepted one changes nothing.
         Raises WrongState if the round is closed, AlreadyExists if a different update counts.
         """
         for problem in self.record_all([report]):
@@ -85,8 +85,8 @@ def forget(connection: sql.Connection, run: str, newest: int) -> None:
 
 
 def _record(connection: sql.Connection, report: DeviceReport) -> None:
-    """Record a report, replacing only a refused one; raises WrongState or AlreadyExists if another one stands."""
-    if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _columns.outcome == "refused"):
+    """Record a report, replacing only a rejected one; raises WrongState or AlreadyExists if another one stands."""
+    if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _columns.outcome == "rejected"):
         return
     which = sql.and_(row_mapping.same(tables.reports, report.id), _columns.device == report.device)
     standing = row_mapping.report(connection.execute(sql.select(tables.reports).where(which)).mappings().one())

@@ -1,4 +1,4 @@
-"""A limit on the size of the state directory: a warning before it is reached, and no more uploads after it is."""
+"""A limit on the size of the state directory: a warning when it is nearly reached; beyond it uploads are rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moonfed.errors import ResourceExhausted
 from moonfed.sizes import human
 
 WARN_AT = 0.8  # of the budget
-MEASURED_SECONDS = 10.0  # for which a measurement stands; a directory is walked for it
+MEASURED_SECONDS = 10.0  # validity of a measurement, which walks the directory
 _log = logging.getLogger(__name__)
 
 
@@ -25,11 +25,11 @@ class DiskBudget:
         self._root, self._limit, self._clock = root, limit, clock
         self._lock = threading.Lock()
         self._used, self._measured = 0, -MEASURED_SECONDS
-        self._warned = self._refusing = False
+        self._warned = self._rejecting = False
 
     @property
     def limited(self) -> bool:
-        """True if a bound is set."""
+        """True if a limit is set."""
         return self._limit is not None
 
     def require(self, size: int) -> None:
@@ -42,28 +42,28 @@ class DiskBudget:
                 self._used, self._measured = used_bytes(self._root), now
             self._warn(self._limit)
             full = self._used + size > self._limit
-            if full and not self._refusing:
+            if full and not self._rejecting:
                 _log.warning("%s: %s", self._root, self._used_up(self._limit, size))
-            self._refusing = full
+            self._rejecting = full
             if full:
                 raise ResourceExhausted(f"the coordinator's {self._used_up(self._limit, size)}")
             self._used += size
 
     def invalidate(self) -> None:
-        """Measure again at the next check, since something was deleted."""
+        """Make the next check measure again, after a deletion."""
         with self._lock:
             self._measured = -MEASURED_SECONDS
 
     def _used_up(self, limit: int, size: int) -> str:
-        more = f", {human(size)} more are asked for" if size else ""
-        return f"disk budget of {human(limit)} is used up: {human(self._used)} are held{more}"
+        more = f", and {human(size)} more are needed" if size else ""
+        return f"disk budget of {human(limit)} is used up: {human(self._used)} are in use{more}"
 
     def _warn(self, limit: int) -> None:
         """Warn once each time that the threshold is crossed."""
         passed = self._used >= WARN_AT * limit
         if passed and not self._warned:
             _log.warning(
-                "%s holds %s of the disk budget of %s; uploads are refused when it is used up: prune or delete runs, "
+                "%s uses %s of the disk budget of %s; uploads are rejected when it is used up: prune or delete runs, "
                 "or raise --disk-budget",
                 self._root,
                 human(self._used),
@@ -76,13 +76,13 @@ def used_bytes(root: Path) -> int:
     """Return the bytes of all files below a directory, skipping files that disappear meanwhile."""
     total, directories = 0, [str(root)]
     while directories:
-        size, below = _look(directories.pop())
+        size, below = _scan(directories.pop())
         total += size
         directories += below
     return total
 
 
-def _look(directory: str) -> tuple[int, list[str]]:
+def _scan(directory: str) -> tuple[int, list[str]]:
     """Return the bytes of the files in a directory, and its subdirectories."""
     total, below = 0, []
     with suppress(FileNotFoundError), os.scandir(directory) as entries:

@@ -35,14 +35,14 @@ def _recover(first: State, store: Store, run: str, settings: RunSettings) -> Sta
     reports = store.reports.of_attempt(last.id)
     devices = {
         outcome: frozenset(report.device for report in reports if report.outcome == outcome)
-        for outcome in ("accepted", "refused", "declined")
+        for outcome in ("accepted", "rejected", "declined")
     }
     current = OpenRound(
         round=last.id.round,
         attempt=last.id.attempt,
         cohort=last.cohort,
         reported=devices["accepted"],
-        refused=devices["refused"],
+        rejected=devices["rejected"],
         declined=devices["declined"],
         overdue=last.status == "reducing",  # it has closed, and is to be reduced once more
     )
@@ -66,7 +66,7 @@ def _recover_fedbuff(first: FedBuffState, store: Store, run: str, settings: RunS
     counted = {(device, begun) for record in rounds for device, begun in record.bases.items()}
     tasks: dict[str, int] = {}
     buffer: dict[str, int] = {}
-    spent: dict[str, set[str]] = {"refused": set(), "declined": set()}  # in the open round
+    spent: dict[str, set[str]] = {"rejected": set(), "declined": set()}  # in the open round
     for record in rounds:
         outcomes = {report.device: report.outcome for report in store.reports.of_attempt(record.id)}
         for device in record.cohort:
@@ -83,6 +83,6 @@ def _recover_fedbuff(first: FedBuffState, store: Store, run: str, settings: RunS
         open=OpenRound(round=last.id.round, attempt=ATTEMPT, cohort=()) if last.status == "open" else None,
         tasks=tasks,
         buffer=buffer,
-        refused=frozenset(spent["refused"]),
+        rejected=frozenset(spent["rejected"]),
         declined=frozenset(spent["declined"]),
     )

@@ -23,7 +23,7 @@ class RunSummary:
     attempt: int = 0
     status: str = ""
     accepted: int = 0  # reports in it
-    refused: int = 0
+    rejected: int = 0
     declined: int = 0
 
 
@@ -45,7 +45,7 @@ class RunSummaries:
                 attempt=row.attempt or 0,
                 status=row.status or "",
                 accepted=row.accepted,
-                refused=row.refused,
+                rejected=row.rejected,
                 declined=row.declined,
             )
             for row in rows
@@ -75,7 +75,7 @@ def _running() -> sql.Select[tuple[object, ...]]:
         .limit(1)
         .lateral("newest")
     )
-    outcomes = ("accepted", "refused", "declined")
+    outcomes = ("accepted", "rejected", "declined")
     answered = (
         sql.select(*(sql.func.count().filter(reports.c.outcome == outcome).label(outcome) for outcome in outcomes))
         .where(reports.c.run == runs.c.run, reports.c.round == newest.c.round, reports.c.attempt == newest.c.attempt)

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class Spool:
     """The updates of open rounds below `root`. Blocking.
 
-    With `shared`, an update is also copied to an object store before it is acknowledged, so that whichever coordinator
+    With `shared`, an update is also copied to an object store before it is acknowledged, so that the coordinator that
     reduces the round can fetch it.
     """
 
@@ -56,7 +56,7 @@ class Spool:
         return self._update_directory(attempt, device) / role
 
     def holds(self, attempt: AttemptId, device: str, role: str, ref: BlobRef) -> bool:
-        """Check one role's file of an update; fetch it first if another coordinator received it. Raises NotFound."""
+        """Verify one role's file of an update; fetch it first if another coordinator received it. Raises NotFound."""
         path = self.update_file(attempt, device, role)
         if self._shared and not (path.exists() and ref_of_file(path) == ref):
             self._shared.fetch(attempt, device, path, ref.sha256)
@@ -65,7 +65,7 @@ class Spool:
     def put(self, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
         """Move an update's checked, fsynced files, by role, into place, replacing an update that has no receipt.
 
-        Their names are durable after `sync`.
+        Their names are durable once `sync` has been called.
         """
         directory = self._update_directory(attempt, device)
         directory.mkdir(parents=True, exist_ok=True)
@@ -128,8 +128,8 @@ class Spool:
 
 @contextmanager
 def _cleanup_deferred_if_unavailable() -> Iterator[None]:
-    """Log an unreachable object store instead of raising: deleting unneeded updates must not hold up a run."""
+    """Log an unavailable object store instead of raising: deleting unneeded updates must not delay a run."""
     try:
         yield
     except Unavailable as error:
-        _log.warning("updates that are no longer needed stay until the next start: %s", error)
+        _log.warning("cannot delete updates that are no longer needed; the next start retries: %s", error)

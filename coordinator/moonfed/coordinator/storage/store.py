@@ -1,7 +1,7 @@
 """The coordinator's database: runs, rounds and metrics, device reports, devices, leases and more.
 
-Every method is one transaction and returns when it is durable; the modules that it calls, one for a table, are the
-parts of transactions. Nothing here knows what a round means.
+Every method is one transaction and returns when it is durable. It calls one module per table, whose functions run
+within a transaction. Nothing here depends on the protocol of rounds.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from moonfed.coordinator.storage.online_devices import OnlineDevices
 from moonfed.coordinator.storage.run_summaries import RunSummaries
 from moonfed.errors import WrongState
 
-RECEIPT_ROUNDS = 20  # of the newest ones a device's answer is kept, for whoever asks again for its receipt
+RECEIPT_ROUNDS = 20  # newest rounds whose reports are kept, so that a device can ask for its receipt again
 
 
 class Store:
     """A database that has its schema; `db.sqlite` and `db.postgres` open one.
 
-    `holder`: what this coordinator is called where others share the database; it then changes only its own runs.
+    `holder`: this coordinator's name if others share the database; it then changes only the runs that it holds.
     """
 
     def __init__(self, engine: sql.Engine, holder: str | None = None) -> None:
@@ -70,7 +70,7 @@ class Store:
     ) -> None:
         """Record a new run and its bundle's files; raises AlreadyExists if the name is taken.
 
-        `beside`: what its initial global state has beside the model, by role.
+        `beside`: the files of its initial global state other than the model, by role.
         """
         with self._transactions.write() as connection:
             runs.add(connection, record, bundle or {}, beside or {})
@@ -81,7 +81,7 @@ class Store:
         return self.global_state(run, tables.INITIAL)
 
     def global_state(self, run: str, round_: int) -> dict[str, BlobRef]:
-        """Return what is kept of a round's global state, by role; round 0 is the initial state."""
+        """Return the blobs of a round's global state that are still kept, by role; round 0 is the initial state."""
         with self._transactions.read() as connection:
             return references.by_round(connection, run, round_, round_).get(round_, {})
 
@@ -102,19 +102,19 @@ class Store:
             runs.end(connection, run, status)
 
     def delete_run(self, run: str) -> list[BlobRef]:
-        """Delete a run that has ended, with its rounds; return the blobs that nothing refers to any longer.
+        """Delete a run that has ended, with its rounds; return the blobs that are no longer referenced.
 
         Raises NotFound, or WrongState while it runs.
         """
         with self._transactions.write() as connection:
             if runs.status_held(connection, run) == "running":
-                raise WrongState(f"run {run!r} is running; stop it before it is deleted")
+                raise WrongState(f"run {run!r} is running; stop it before you delete it")
             return runs.delete(connection, run)
 
     def prune_run(self, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
         """Drop old global models; return their number and the unreferenced blobs. Raises NotFound.
 
-        `needed`: how many of the newest global states must stay whole.
+        `needed`: the number of newest global states that must stay complete.
         """
         with self._transactions.write() as connection:
             runs.status_held(connection, run)
@@ -130,20 +130,20 @@ class Store:
             participants.drawn(connection, attempt.run, cohort)
 
     def join_round(self, attempt: AttemptId, device: str) -> None:
-        """Record that one more device begins with the open round's model."""
+        """Record that one more device starts from the open round's model."""
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.join(connection, attempt, device)
             participants.drawn(connection, attempt.run, [device])
 
     def begin_reducing(self, attempt: AttemptId) -> None:
-        """Close the round to further reports, on every replica; idempotent."""
+        """Make every replica reject further reports of the round; idempotent."""
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.begin_reducing(connection, attempt)
 
     def reopen_round(self, attempt: AttemptId) -> None:
-        """Forget what the cohort has answered in a round that has not ended, as if it had just opened."""
+        """Delete the cohort's reports in a round that has not ended, as if it had just opened."""
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.reopen(connection, attempt)
@@ -163,9 +163,9 @@ class Store:
     ) -> list[BlobRef]:
         """Record, atomically, a round's global state by role, its devices, and metrics of its and the previous model.
 
-        `bases`: the rounds that an asynchronous round's updates began with, by device. Returns the blobs of older
-        global states that nothing refers to any more: `retention` does not keep them, and the `needed` newest are
-        others.
+        `bases`: the rounds whose models an asynchronous round's updates started from, by device. Returns the blobs of
+        older global states that are no longer referenced: `retention` does not keep them, and they are not among the
+        `needed` newest.
         """
         found = [[incident.device, incident.description] for incident in incidents]
         changes = {"counted": list(counted), "incidents": found, "bases": dict(bases or {})}
@@ -189,7 +189,7 @@ class Store:
     ) -> list[BlobRef]:
         """Replace some roles' blobs in a committed round's global state; return the unreferenced ones.
 
-        `under_way`: the attempt that began with that state, which is abandoned. The reason is kept with both.
+        `under_way`: the attempt that started from that state, which is abandoned. The reason is recorded with both.
         """
         with self._transactions.write() as connection:
             self.leases.require(connection, committed.run)
@@ -225,14 +225,14 @@ class Store:
             return participants.all_of(connection, run)
 
     def latest_counted(self, run: str) -> dict[str, AttemptId]:
-        """Return each device's latest attempt whose model contains its update."""
+        """Return each device's latest attempt that counted its update."""
         with self._transactions.read() as connection:
             return participants.latest_counted(connection, run)
 
     # Blobs
 
     def refers_to(self, sha256: str) -> bool:
-        """Return True if any run needs the blob."""
+        """Return True if any run refers to the blob."""
         with self._transactions.read() as connection:
             return references.any_to(connection, sha256)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from moonfed.coordinator.records import DeviceReport, EventKind, Outcome
-from moonfed.coordinator.rounds.events import Declined, UpdateAccepted, UpdateRefused
+from moonfed.coordinator.rounds.events import Declined, UpdateAccepted, UpdateRejected
 from moonfed.coordinator.rounds.state import OpenRound
 
-Answered = UpdateAccepted | UpdateRefused | Declined
+Answered = UpdateAccepted | UpdateRejected | Declined
 KINDS: Mapping[Outcome, EventKind] = {
     "accepted": "update_received",
-    "refused": "update_refused",
+    "rejected": "update_rejected",
     "declined": "device_declined",
 }
 
@@ -23,8 +23,8 @@ def event_of(report: DeviceReport) -> Answered:
     match report.outcome:
         case "accepted":
             return UpdateAccepted(round=round_, attempt=attempt, device=device, samples=report.samples)
-        case "refused":
-            return UpdateRefused(round=round_, attempt=attempt, device=device)
+        case "rejected":
+            return UpdateRejected(round=round_, attempt=attempt, device=device)
         case "declined":
             return Declined(round=round_, attempt=attempt, device=device)
     assert_never(report.outcome)
@@ -32,5 +32,5 @@ def event_of(report: DeviceReport) -> Answered:
 
 def is_news(current: OpenRound, report: DeviceReport) -> bool:
     """Return whether the open round does not yet know a report, which another replica recorded."""
-    known = {"accepted": current.reported, "refused": current.refused, "declined": current.declined}
+    known = {"accepted": current.reported, "rejected": current.rejected, "declined": current.declined}
     return report.device not in known[report.outcome]

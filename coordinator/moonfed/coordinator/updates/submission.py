@@ -206,8 +206,8 @@ class Updates:
     async def _reject(self, update: _Admitted, problem: MoonfedError) -> None:
         """Record a rejected update as an event of its round."""
         reason = str(problem)[:MAX_REASON]
-        rejected = DeviceReport(id=update.header.id, device=update.header.device, outcome="refused", reason=reason)
-        await self._background.finish(update.run.refuse(rejected))
+        rejected = DeviceReport(id=update.header.id, device=update.header.device, outcome="rejected", reason=reason)
+        await self._background.finish(update.run.reject(rejected))
 
 
 class _CountedUpdate:

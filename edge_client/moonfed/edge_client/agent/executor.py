@@ -20,7 +20,7 @@ from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.training_window import TrainingWindow
-from moonfed.edge_client.agent.transfers import REFUSALS, BlobTransfers, Superseded, WindowClosed
+from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded, WindowClosed
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, remove_partial_models, store_finished
 from moonfed.edge_client.state.gc import collect_garbage, drop_run
@@ -220,9 +220,9 @@ class Executor:
         except TooLate as error:
             log.info("%s: too late: %s%s", assignment, error, retry_advice(error))
             return
-        except REFUSALS as error:
+        except REJECTIONS as error:
             if not self._transfers.ending.is_set():
-                log.warning("%s: the coordinator refused the update: %s", assignment, error)
+                log.warning("%s: the coordinator rejected the update: %s", assignment, error)
             return
         log.info("%s: submitted", assignment)
 
@@ -233,7 +233,7 @@ class Executor:
         try:
             self._connection.decline(assignment, without_paths(reason, [self._settings.data, self._settings.state]))
         except Exception as error:  # the round then ends without this device, at its deadline
-            log.warning("%s: cannot report the refusal to the coordinator: %s", assignment, error)
+            log.warning("%s: cannot report the rejection to the coordinator: %s", assignment, error)
 
     def _collect_garbage(self) -> None:
         try:

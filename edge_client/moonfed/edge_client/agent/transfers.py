@@ -32,9 +32,9 @@ from moonfed.transport import Backoff
 Result = TypeVar("Result")
 ErrorTypes = tuple[type[MoonfedError], ...]
 CONNECTION_ERRORS: ErrorTypes = (Unavailable, Untrusted)  # the session logs it and decides whether it is final
-REFUSALS: ErrorTypes = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
+REJECTIONS: ErrorTypes = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
 # A fetch may also fail because of corrupt bytes, or because this device's disk is full.
-FETCH_ERRORS: ErrorTypes = (*REFUSALS, Corrupt, ResourceExhausted)
+FETCH_ERRORS: ErrorTypes = (*REJECTIONS, Corrupt, ResourceExhausted)
 log = logging.getLogger(__name__)
 
 
@@ -84,8 +84,8 @@ class BlobTransfers:
             return self._retry(fetch, FETCH_ERRORS, needed=needed)
 
     def submit(self, assignment: Assignment, stored: StoredRound) -> None:
-        """Submit the update; return once it is durable. Raise Superseded, or one of REFUSALS."""
-        self._retry(lambda: self._connection.submit(assignment, stored, self._is_current), REFUSALS)
+        """Submit the update; return once it is durable. Raise Superseded, or one of REJECTIONS."""
+        self._retry(lambda: self._connection.submit(assignment, stored, self._is_current), REJECTIONS)
 
     def seconds_open(self) -> float | None:
         """Return the seconds until the window closes, None without one; raise WindowClosed outside it."""

@@ -101,7 +101,7 @@ class Profile:
     limit: int | None = None
     times: Times | None = None  # None: the device cannot take part, so nothing was measured
     peak: Peak | None = None
-    refusal: MoonfedError | None = None  # why the device cannot take part
+    rejection: MoonfedError | None = None  # why the device cannot take part
 
     @property
     def steps(self) -> int:
@@ -142,8 +142,8 @@ def profile(settings: ProfileSettings, report: Callable[[str], None] = lambda _:
         require_fits(need, available, settings.max_memory)
         measured = min(found.samples, BATCHES * found.batch_size)
         times = _measure(bundle, settings, measured, found.batch_size, report)
-    except MoonfedError as refusal:
-        return replace(found, refusal=refusal)
+    except MoonfedError as rejection:
+        return replace(found, rejection=rejection)
     return replace(found, times=times, peak=_peak(settings.accelerator, _need(found, settings, measured, own)))
 
 

@@ -18,9 +18,9 @@ def print_profile(found: Profile, *, as_json: bool) -> None:
         print_json(profile_document(found))
     else:
         print("\n".join(profile_lines(found)))
-    if found.refusal is not None:
+    if found.rejection is not None:
         sys.stdout.flush()
-        raise found.refusal
+        raise found.rejection
 
 
 def print_progress(text: str) -> None:
@@ -31,8 +31,8 @@ def print_progress(text: str) -> None:
 def profile_document(found: Profile) -> dict[str, Any]:
     """Return JSON values in bytes and seconds; null for what was not measured."""
     return {
-        "can_take_part": found.refusal is None,
-        "reason": str(found.refusal) if found.refusal else "",
+        "can_take_part": found.rejection is None,
+        "reason": str(found.rejection) if found.rejection else "",
         "bundle": {"name": found.manifest.name, "model": found.manifest.model, "method": found.manifest.method},
         "platform": found.platform,
         "precision": found.precision,
@@ -121,7 +121,7 @@ def _memory(found: Profile) -> Iterator[tuple[str, str]]:
         if found.peak.accelerator is not None and found.peak.estimated_accelerator is not None:
             estimated = human(found.peak.estimated_accelerator)
             yield "on the accelerator", f"{human(found.peak.accelerator)} at most; estimated {estimated}"
-    yield "can take part", "no" if found.refusal else "yes"
+    yield "can take part", "no" if found.rejection else "yes"
 
 
 def _milliseconds(seconds: float) -> str:

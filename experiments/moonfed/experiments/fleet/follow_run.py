@@ -20,7 +20,7 @@ from moonfed.experiments.fleet.results import SimulatedRound, write_rows
 from moonfed.experiments.simulation import Simulation
 
 SCORES = ("accuracy", "loss", "seconds", "party_seconds")  # what we add to a round's metrics
-FAILURES = ("round_abandoned", "update_refused", "device_declined", "device_lost")  # none of them may pass unnoticed
+FAILURES = ("round_abandoned", "update_rejected", "device_declined", "device_lost")  # none of them may pass unnoticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from moonfed.files import write_durably
 
 
 def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Callable[[str], None]) -> None:
-    """Create whatever is missing. A recipe that cannot work is refused before anything is written.
+    """Create whatever is missing. A recipe that cannot work is rejected before anything is written.
 
     Raises InvalidInput if the directory holds something else, naming the key in which its recipe differs.
     """

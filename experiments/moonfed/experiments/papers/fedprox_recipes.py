@@ -61,7 +61,7 @@ RECIPES = (
     ),
     Recipe(
         name="shi-table-3",
-        title="Accuracy by how uneven the split is",
+        title="Accuracy by unevenness of the split",
         source=f"{PAPER}, table 3",
         panels=(
             Panel(

@@ -256,7 +256,7 @@ RECIPES = (
     ),
     Recipe(
         name="moon-table-4",
-        title="Accuracy by how uneven the split is",
+        title="Accuracy by unevenness of the split",
         source=f"{PAPER}, table 4",
         panels=(TABLE_4,),
         notes=(SAME_MU, NO_SCAFFOLD_CODE),
@@ -264,7 +264,7 @@ RECIPES = (
     ),
     Recipe(
         name="moon-table-5",
-        title="Accuracy by the kind of the second term",
+        title="Accuracy by the type of the second loss term",
         source=f"{PAPER}, table 5",
         panels=(TABLE_5,),
         notes=("None of the commits of the authors' code contains L2.",),
@@ -272,7 +272,7 @@ RECIPES = (
     ),
     Recipe(
         name="moon-table-6",
-        title="How many samples a party has",
+        title="Samples per party",
         source=f"{PAPER}, table 6",
         panels=(TABLE_6,),
         notes=(NO_TRAINING, "The split is drawn as the authors' code draws it, with their seed."),
@@ -307,18 +307,18 @@ RECIPES = (
         panels=(TABLE_10,),
         notes=(
             "FedAvgM in the form of the authors' code, v = beta v + (1 - beta) delta. Their server momentum also moves"
-            " BatchNorm's statistics; ours are the weighted mean. That concerns the ResNet-50 alone.",
+            " BatchNorm's statistics; ours are the weighted mean. That affects only the ResNet-50.",
         ),
         unstated=ONE_TRIAL,
     ),
     Recipe(
         name="moon-table-11",
-        title="Time of a round",
+        title="Duration of a round",
         source=f"{PAPER}, table 11",
         panels=TABLE_11,
         notes=(
-            "The paper's times are of one V100. Seconds are the sum over a round's parties, as if they had trained in"
-            " turn; workers that share a machine slow each other down. Ratios compare better than seconds.",
+            "The paper's times were measured on one V100. Seconds are the sum over a round's parties, as if they had"
+            " trained in turn; workers on the same machine slow each other down. Compare ratios, not seconds.",
             NO_SCAFFOLD_CODE,
         ),
         unstated=ONE_TRIAL,
@@ -330,7 +330,7 @@ RECIPES = (
         panels=(TABLE_12,),
         notes=(
             "The paper tuned mu for each k. With k = 5 the authors' code fills its list with four copies of one model"
-            " and the newest, so the paper's 67.7 is probably of that; ours are five different models.",
+            " and the newest, so the paper's 67.7 probably refers to that list; ours uses five different models.",
         ),
         unstated=ONE_TRIAL,
     ),

@@ -80,7 +80,7 @@ def reproduce(recipe: Recipe, workshop: Workshop) -> Reproduction:
     chosen = choose(recipe, options)
     trained = [cell for panel in chosen.panels if panel.measure != "spread" for cell in panel.cells]
     for cell in trained:
-        simulation_of(cell, options, seed=0)  # refuses what cannot be simulated
+        simulation_of(cell, options, seed=0)  # rejects what cannot be simulated
     options.output.mkdir(parents=True, exist_ok=True)
     files = Reproduction(
         recipe=recipe.name,

@@ -53,7 +53,7 @@ def serve(
     intra_op_threads: Annotated[int, typer.Option(help="Threads per run of a model; 0: one per core.", min=0)] = 1,
     max_request_size: Annotated[str, typer.Option(metavar="SIZE", help="The largest request accepted.")] = "64MB",
     max_concurrent_requests: Annotated[
-        int, typer.Option(help="Inference requests in flight; more are refused as unavailable.", min=1)
+        int, typer.Option(help="Inference requests in flight; more are rejected as unavailable.", min=1)
     ] = 256,
     drain_seconds: Annotated[float, typer.Option(help="How long a stop waits for requests in flight.")] = 30.0,
     as_json: JsonOption = False,

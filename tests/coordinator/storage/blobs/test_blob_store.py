@@ -210,9 +210,9 @@ def test_an_object_store_that_cannot_be_used_is_one_sentence(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for url in ("s3:bucket", "s3://key:secret@bucket", "nowhere://x"):
-        with pytest.raises(InvalidInput, match="blobs is") as refused:
+        with pytest.raises(InvalidInput, match="blobs is") as rejected:
             ObjectClient(url)
-        assert "secret" not in str(refused.value)
+        assert "secret" not in str(rejected.value)
     for url in ("s3://no-such-bucket/fleet", bucket):
         if url == bucket:
             monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")

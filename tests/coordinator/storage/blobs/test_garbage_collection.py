@@ -218,7 +218,7 @@ def test_only_a_run_that_has_ended_is_deleted_with_all_that_is_its_own(fleet: Fl
 # The disk budget
 
 
-def test_uploads_are_refused_while_the_budget_is_used_up(tmp_path: Path) -> None:
+def test_uploads_are_rejected_while_the_budget_is_used_up(tmp_path: Path) -> None:
     """A bundle, then an update: both are let in again once something was deleted."""
     bundle, big = coordinator.make_bundle(), b"x" * 400_000
     with fleet_in(tmp_path, disk_budget=600_000) as fleet:
@@ -232,7 +232,7 @@ def test_uploads_are_refused_while_the_budget_is_used_up(tmp_path: Path) -> None
             device.submit(work, model_bytes(1.0))
         with pytest.raises(ResourceExhausted, match="disk budget"):
             fleet.start("two", bundle=coordinator.make_bundle(start=3.0))
-        assert fleet.operator.run("run").open_round.refused == [], "the update may come later"
+        assert fleet.operator.run("run").open_round.rejected == [], "the update may come later"
         filler.unlink()
         ask(
             fleet.operator.control.PruneRun,
@@ -255,22 +255,22 @@ def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: py
         file.write_bytes(b"x" * size)
         budget.require(1)
         assert len(caplog.records) == warnings, size
-    assert "holds 850 bytes of the disk budget of 1 KB; uploads are refused when it is used up" in caplog.text
+    assert "uses 850 bytes of the disk budget of 1 KB; uploads are rejected when it is used up" in caplog.text
     assert len(caplog.records) == 2
 
 
-def test_the_log_says_once_that_uploads_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_once_that_uploads_are_rejected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     budget, file = DiskBudget(tmp_path, 1000), tmp_path / "file"
     file.write_bytes(b"x" * 700)
     for size, told in ((301, 1), (302, 1), (300, 1), (301, 2)):
         if size == 300:
             budget.require(size)  # this much fits, so the next one that does not is news
         else:
-            with pytest.raises(ResourceExhausted, match=f"700 bytes are held, {size} bytes more are asked for"):
+            with pytest.raises(ResourceExhausted, match=f"700 bytes are in use, and {size} bytes more are needed"):
                 budget.require(size)
         assert caplog.text.count("disk budget of 1 KB is used up") == told
     file.write_bytes(b"x" * 1001)
-    with pytest.raises(ResourceExhausted, match=r"disk budget of 1 KB is used up: 1 KB are held$"):
+    with pytest.raises(ResourceExhausted, match=r"disk budget of 1 KB is used up: 1 KB are in use$"):
         budget.require(0)  # a run whose bundle is there already
 
 

@@ -43,7 +43,7 @@ def test_the_first_place_is_the_databases_and_no_other(store: Store, new_place: 
     store.claim_blobs(first)
 
 
-def test_a_place_of_another_database_is_refused(
+def test_a_place_of_another_database_is_rejected(
     open_store: Callable[[], Store], new_place: Callable[[], BlobLocation]
 ) -> None:
     place, store = new_place(), open_store()

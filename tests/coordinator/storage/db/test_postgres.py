@@ -141,12 +141,12 @@ def test_tables_that_have_gone_are_not_made_anew(url: str) -> None:
     open_store(url, used_before=True).close()
 
 
-def test_another_schema_is_refused_with_both_versions(url: str) -> None:
+def test_another_schema_is_rejected_with_both_versions(url: str) -> None:
     store = open_store(url, used_before=False)
     with store._transactions.write() as connection:
         connection.exec_driver_sql("UPDATE schema SET version = 99")
     store.close()
-    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 5"):
+    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 6"):
         open_store(url, used_before=True)
 
 
@@ -163,10 +163,10 @@ def test_a_server_that_cannot_be_reached_is_one_sentence_without_the_password() 
 @pytest.mark.parametrize(
     "url", ["mysql://me:secret@there/moonfed", "there:secret", "postgresql+psycopg2://a:secret@b/c"]
 )
-def test_another_url_is_refused_without_the_password(url: str) -> None:
-    with pytest.raises(InvalidInput, match="it must be like postgresql://USER@HOST/NAME") as refused:
+def test_another_url_is_rejected_without_the_password(url: str) -> None:
+    with pytest.raises(InvalidInput, match="it must be like postgresql://USER@HOST/NAME") as rejected:
         open_store(url, used_before=False)
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(rejected.value)
 
 
 def test_a_broken_connection_is_distinguished_from_other_errors_and_reopened(url: str) -> None:

@@ -28,7 +28,7 @@ def test_it_is_durable_against_power_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, 99])
-def test_any_other_schema_is_refused_with_both_versions(tmp_path: Path, version: int) -> None:
+def test_any_other_schema_is_rejected_with_both_versions(tmp_path: Path, version: int) -> None:
     path = tmp_path / "coordinator.db"
     open_store(path).close()
     with closing(sqlite3.connect(path)) as connection:

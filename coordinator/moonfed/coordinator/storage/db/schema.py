@@ -1,4 +1,4 @@
-"""The schema version: an empty database gets the tables, and one with another release's schema is refused."""
+"""The schema version: an empty database gets the tables, and one with another release's schema is rejected."""
 
 from __future__ import annotations
 

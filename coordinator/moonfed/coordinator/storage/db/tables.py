@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 NAME, DIGEST = 63, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round, what a run's first blobs belong to
