@@ -177,9 +177,7 @@ class Reduce(InAttempt):
     """Reduce these devices' updates, commit the round, and report it."""
 
     devices: tuple[str, ...]
-    bases: Mapping[str, int] = field(
-        default_factory=dict
-    )  # asynchronous: the round that each device started from
+    bases: Mapping[str, int] = field(default_factory=dict)  # asynchronous: the round that each device started from
 
 
 STOPPED = "the run was stopped"  # the one reason for abandoning a round that is not logged as a warning
