@@ -91,7 +91,7 @@ def test_a_database_that_is_away_is_one_line_of_the_log_and_told_to_the_caller(
         ({"names": ("fleet.example.org", "")}, "name is ''; it must be"),
         ({"names": ("https://fleet",)}, "name is 'https://fleet'"),
         ({"names": ("fleet:7443",)}, "name is 'fleet:7443'"),
-        ({"fleet_port": 7500, "enrolment_port": 7500}, "enrolment_port is 7500; it must be another port"),
+        ({"fleet_port": 7500, "enrolment_port": 7500}, "enrolment_port is 7500; it must differ from fleet_port"),
     ],
 )
 def test_what_devices_could_not_reach_is_rejected_at_the_start(fields: dict[str, Any], told: str) -> None:
