@@ -26,6 +26,7 @@ from moonfed.export.binding import bind
 from moonfed.export.scoring import Predictor
 from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE
 from moonfed.tensors import open_model
+from tests.support.simulation_workers import workers
 
 QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties": 3, "rounds": 2, "seed": 1}
 
@@ -99,7 +100,7 @@ def test_a_party_that_fails_ends_the_simulation_with_its_reason(tmp_path: Path) 
     inputs.flush()
     with pytest.raises(TrainingFailed, match="party-1: local training diverged"):
         run_simulation(simulation, tmp_path / "a", engine=TWO)
-    assert psutil.Process().children() == []
+    assert workers() == []
 
 
 def test_a_worker_that_dies_ends_the_simulation_which_can_then_go_on(tmp_path: Path) -> None:
@@ -107,12 +108,12 @@ def test_a_worker_that_dies_ends_the_simulation_which_can_then_go_on(tmp_path: P
 
     def kill(progress: SimulationProgress) -> None:
         if progress.sentence.startswith("round 1 of 2: 1 of 3"):
-            for child in psutil.Process().children():
-                child.kill()
+            for worker in workers():
+                worker.kill()
 
     with pytest.raises(TrainingFailed, match=r"party-\d: a worker process was killed by SIGKILL"):
         run_simulation(simulation, tmp_path / "a", engine=TWO, progress=kill)
-    assert psutil.Process().children() == []
+    assert workers() == []
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     assert [row["round"] for row in rows(tmp_path / "a")] == [1, 2]
     assert result.rounds[0].accuracy > 0.1

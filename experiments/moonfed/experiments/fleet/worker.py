@@ -1,15 +1,12 @@
 """A worker of the virtual fleet: trains any party with the device's own code, and scores models.
 
-`python -m moonfed.experiments.fleet.worker OUTPUT ACCELERATOR PARENT` is such a process; Ray's actors hold a `Worker`
-likewise.
-Between two jobs it keeps the plan and the mapped samples, and nothing of any party.
+Processes of this machine run one with `run_worker`; Ray's actors hold a `Worker`. Between two jobs it keeps the plan
+and the mapped samples, and nothing of any party.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import time
 import traceback
 from collections.abc import Mapping
@@ -77,25 +74,19 @@ class Worker:
         return Samples(inputs=inputs, labels=labels).to(self._accelerator)
 
 
-def main() -> None:
-    """Answer the parent's commands, one at a time, until its pipe closes or it exits."""
-    output, accelerator, parent_id = sys.argv[1:]
-    die_with(int(parent_id))
-    parent = ParentPipe()
-    logging.basicConfig(handlers=[LogForwarder(parent)], level=logging.WARNING, format="%(message)s")
+def run_worker(output: Path, accelerator: str, *, parent: int) -> None:
+    """Answer commands on the standard streams, one at a time, until they close or the parent process exits."""
+    die_with(parent)
+    pipe = ParentPipe()
+    logging.basicConfig(handlers=[LogForwarder(pipe)], level=logging.WARNING, format="%(message)s")
     worker: Worker | None = None
     while True:
-        kind, fields = parent.next_command()
+        kind, fields = pipe.next_command()
         try:
-            worker = worker or Worker(Path(output), accelerator)
-            parent.send("done", **worker.do(kind, fields))
+            worker = worker or Worker(output, accelerator)
+            pipe.send("done", **worker.do(kind, fields))
         except MoonfedError as error:
-            parent.send("failed", error=type(error).__name__, reason=str(error))
+            pipe.send("failed", error=type(error).__name__, reason=str(error))
         except Exception as error:
             traceback.print_exc()
-            parent.send("failed", error="TrainingFailed", reason=f"{type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    main()
+            pipe.send("failed", error="TrainingFailed", reason=f"{type(error).__name__}: {error}")
