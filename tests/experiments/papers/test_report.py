@@ -6,7 +6,7 @@ from pathlib import Path
 from moonfed.experiments.papers import charts
 from moonfed.experiments.papers.catalogue import RECIPES
 from moonfed.experiments.papers.deviations import Condition, conditions
-from moonfed.experiments.papers.recipe import cross
+from moonfed.experiments.papers.recipe import QuickSize, cross
 from moonfed.experiments.papers.report import Circumstances, render
 from moonfed.experiments.papers.reproduce_options import Options, choose
 from moonfed.experiments.plots import picture
@@ -75,10 +75,29 @@ def test_a_quick_look_says_in_words_whether_it_shows_the_papers_ordering() -> No
         results = [panel_result(panel, [(curve(moon),), (curve(fedavg),), (curve(0.99),)])]
         return render(recipe, results, Circumstances(conditions=[], data=data))
 
-    assert "MOON leads here with 70.0 %, as in the paper. With one trial on a small data set" in report(0.7, 0.6)
-    other = "FedAvg leads here with 70.0 %; in the paper it is MOON, which has 60.0 % here."
+    leads = "Of the rows below, MOON leads with 70.0 %, as in the paper. With one trial on a small data set"
+    assert leads in report(0.7, 0.6)
+    other = "Of the rows below, FedAvg leads with 70.0 %; in the paper it is MOON, which has 60.0 % here."
     assert f"{other} This look does not show the paper's ordering." in report(0.6, 0.7)
     assert "What this shows" not in report(0.6, 0.7, data="")
+
+
+def test_a_quick_look_compares_methods_column_by_column() -> None:
+    columns = [replace(CIFAR10, label="beta 0.1"), replace(CIFAR10, label="beta 5")]
+    panel = replace(RECIPE.panels[0], cells=cross(columns, [(MOON, "64.0 | 68.0"), (FEDAVG, "62.5 | 65.7")]))
+    results = [panel_result(panel, [(curve(value),) for value in (0.4, 0.7, 0.3, 0.8)])]
+    text = render(replace(RECIPE, panels=(panel,)), results, Circumstances(conditions=[], data="digits"))
+    assert "beta 0.1: of the rows below, MOON leads with 40.0 %, as in the paper." in text
+    assert "beta 5: of the rows below, FedAvg leads with 80.0 %; in the paper it is MOON, which has 70.0 %" in text
+
+
+def test_what_digits_show_is_said_of_digits_alone() -> None:
+    cells = tuple(replace(cell, size=QuickSize(note="Digits are easy.")) for cell in RECIPE.panels[0].cells[:2])
+    panel = replace(RECIPE.panels[0], cells=cells)
+    results = [panel_result(panel, [(curve(0.6),), (curve(0.7),)])]
+    for data, said in (("digits", True), ("cifar10", False)):
+        text = render(replace(RECIPE, panels=(panel,)), results, Circumstances(conditions=[], data=data))
+        assert ("Digits are easy." in text) == said
 
 
 def test_a_quick_look_says_that_other_data_were_trained_on() -> None:

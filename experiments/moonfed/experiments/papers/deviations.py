@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moonfed.experiments.papers.presets import AUGMENTATION, DATA, EPOCHS, OUR_CHOICE, TRIALS
+from moonfed.experiments.papers.presets import (
+    AUGMENTATION,
+    DATA,
+    EPOCHS,
+    EPOCHS_OF_SOLO,
+    MU,
+    OUR_CHOICE,
+    SPLIT_SEED,
+    TRIALS,
+)
 from moonfed.experiments.papers.recipe import Cell, Recipe
 from moonfed.experiments.papers.reproduce_options import PAPER_SEEDS, Options
 from moonfed.experiments.papers.to_simulation import simulation_of
-from moonfed.experiments.simulation import SOLO, Simulation
+from moonfed.experiments.simulation import OWN_SEED, POOLED, SOLO, Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,28 +49,45 @@ def conditions(recipe: Recipe, cells: Sequence[Cell], options: Options) -> list[
     if not cells:
         return []
     full = Options(output=options.output, seeds=PAPER_SEEDS)
-    ours_and_full = [[simulation_of(cell, asked, seed=0) for cell in cells] for asked in (options, full)]
     values = {
-        name: [_joined(describe, simulations) for simulations in ours_and_full]
+        name: [_joined(name, describe, cells, asked) for asked in (options, full)]
         for name, describe in DESCRIPTIONS.items()
     }
     values[TRIALS] = [str(len(asked.seed_numbers)) for asked in (options, full)]
-    return [
+    found = [
         Condition(name=name, ours=ours or "none", full=theirs or "none", source=recipe.unstated.get(name, ""))
         for name, (ours, theirs) in values.items()
         if ours or theirs
     ]
+    return found + _untuned_values(cells, options)
 
 
-def _joined(describe: Callable[[Simulation], str], simulations: Sequence[Simulation]) -> str:
-    return ", ".join(dict.fromkeys(text for simulation in simulations if (text := describe(simulation))))
+def _joined(name: str, describe: Callable[[Simulation], str], cells: Sequence[Cell], options: Options) -> str:
+    """Describe the cells' simulations, without values that the paper tuned and does not print."""
+    described = [simulation_of(cell, options, seed=0) for cell in cells if cell.printed or cell.tuned != name]
+    return ", ".join(dict.fromkeys(text for simulation in described if (text := describe(simulation))))
+
+
+def _untuned(cells: Sequence[Cell], options: Options) -> list[Cell]:
+    return [cell for cell in cells if not cell.printed and not (options.tune and cell.grid)]
 
 
 def untuned(cells: Sequence[Cell], options: Options) -> list[str]:
     """List the settings that the paper tuned without printing the best value, and that have a value of our choice."""
-    if options.tune:
-        return []
-    return list(dict.fromkeys(f"{cell.tuned} of {cell.row}" for cell in cells if cell.grid and not cell.printed))
+    return list(dict.fromkeys(f"{cell.tuned} of {cell.row}" for cell in _untuned(cells, options)))
+
+
+def _untuned_values(cells: Sequence[Cell], options: Options) -> list[Condition]:
+    """Return the values of our choice, one condition for each such setting."""
+    texts: dict[str, list[str]] = {}
+    for cell in _untuned(cells, options):
+        simulation = simulation_of(cell, options, seed=0)
+        value = (simulation.server if cell.tuned in simulation.server else simulation.settings)[cell.tuned]
+        texts.setdefault(cell.tuned, []).append(f"{float(value):g} ({cell.row})")
+    joined = {name: ", ".join(dict.fromkeys(found)) for name, found in texts.items()}
+    return [
+        Condition(name=f"{name}, untuned", ours=text, full=text, source=OUR_CHOICE) for name, text in joined.items()
+    ]
 
 
 def _federated(simulation: Simulation, text: str) -> str:
@@ -75,9 +101,17 @@ def _samples(simulation: Simulation) -> str:
 
 
 def _split(simulation: Simulation) -> str:
+    if simulation.method == POOLED:
+        return ""
     return (
         simulation.partition if simulation.partition == "iid" else f"{simulation.partition}, beta {simulation.beta:g}"
     )
+
+
+def _split_seed(simulation: Simulation) -> str:
+    if simulation.method == POOLED:
+        return ""
+    return "the trial's" if simulation.partition_seed == OWN_SEED else str(simulation.partition_seed)
 
 
 def _hyperparameter(simulation: Simulation, name: str) -> str:
@@ -92,12 +126,13 @@ DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
     "network": lambda simulation: simulation.model,
     "rounds": lambda simulation: _federated(simulation, str(simulation.rounds)),
     EPOCHS: lambda simulation: _federated(simulation, str(simulation.method_settings.training.epochs)),
-    "epochs of SOLO": lambda simulation: (
+    EPOCHS_OF_SOLO: lambda simulation: (
         str(simulation.method_settings.training.epochs) if simulation.method == SOLO else ""
     ),
     "batch size": lambda simulation: str(simulation.method_settings.training.batch_size),
-    "split": lambda simulation: _split(simulation),
-    "mu": lambda simulation: _hyperparameter(simulation, "mu"),
+    "split": _split,
+    SPLIT_SEED: _split_seed,
+    MU: lambda simulation: _hyperparameter(simulation, "mu"),
     "mu_moon": lambda simulation: _hyperparameter(simulation, "mu_moon"),
     "parties": lambda simulation: str(simulation.parties),
     "parties in a round": lambda simulation: _federated(simulation, simulation.cohort),

@@ -12,7 +12,10 @@ from moonfed.experiments.papers.presets import (
     FEDAVG,
     FEDSSC,
     MOON,
+    MU,
+    NETWORK_AND_TRAINING,
     OUR_CHOICE,
+    SPLIT_SEED,
     TRIALS,
 )
 from moonfed.experiments.papers.recipe import Column, Panel, Recipe, Row, cross
@@ -24,7 +27,14 @@ EQUAL = (
     " hold is not stated. Our reading: a party that is full takes no more, and the others share the rest of the class."
 )
 SCHEDULE = "The printed formula of mu_glob has no round in it; that it falls linearly after round 5 is our reading."
-UNSTATED: Mapping[str, str] = {AUGMENTATION: f"MOON's {AUTHORS_CODE}", TRIALS: OUR_CHOICE}
+SHARED = 'The paper shares classes of "at least 10" samples, and elsewhere of "more than 10"; here it is at least 10.'
+DETAILS = f"Where the paper is silent, this follows the code of MOON's authors: {NETWORK_AND_TRAINING}."
+UNSTATED: Mapping[str, str] = {
+    AUGMENTATION: f"MOON's {AUTHORS_CODE}",
+    MU: "MOON's table 1",
+    SPLIT_SEED: OUR_CHOICE,
+    TRIALS: OUR_CHOICE,
+}
 NO_MOON = {"mu_moon": 0.0}
 
 
@@ -82,7 +92,7 @@ RECIPES = (
                 cells=cross([CIFAR10], [(FEDAVG, ">100"), (MOON, "61"), (FEDSSC, "41")]),
             ),
         ),
-        notes=(EQUAL, SCHEDULE),
+        notes=(EQUAL, SCHEDULE, SHARED, DETAILS),
         unstated=UNSTATED,
         size=DRIFT,
     ),
@@ -91,7 +101,7 @@ RECIPES = (
         title="Accuracy by round, for four values of beta",
         source=f"{PAPER}, figure 1",
         panels=BY_BETA,
-        notes=(EQUAL, SCHEDULE),
+        notes=(EQUAL, SCHEDULE, SHARED, DETAILS),
         unstated=UNSTATED,
     ),
     Recipe(
@@ -102,9 +112,13 @@ RECIPES = (
         notes=(
             EQUAL,
             SCHEDULE,
+            SHARED,
             "The printed captions of 2a and 2b do not fit the text; the panels follow the text.",
             "Which k figure 2c has is our choice. Without mu_moon and shared representations nothing but cross-entropy"
             " is left, which is FedAvg.",
+            "FedProc is meant as in the paper: mu_moon = 0, and prototypes averaged over all parties. The local"
+            " contrast has weight 1.",
+            DETAILS,
         ),
         unstated=UNSTATED,
     ),

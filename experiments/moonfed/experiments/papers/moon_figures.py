@@ -14,10 +14,13 @@ from moonfed.experiments.papers.moon_tables import (
     PARTIES_50,
     PARTIES_100,
     SAME_MU,
+    SAME_PROXIMAL_MU,
 )
 from moonfed.experiments.papers.presets import (
     CIFAR10,
+    DETAILS,
     EPOCHS,
+    EPOCHS_OF_SOLO,
     FEDAVG,
     FEDPROX,
     MOON,
@@ -97,11 +100,14 @@ RECIPES = (
         panels=(Panel(title="", chart="t-sne", cells=cross([CIFAR10], [(POOLED, ""), (SOLO, ""), (FEDAVG, "")])),),
         notes=(
             "In the paper's order: a model trained on all data in one place, one trained on a party's part alone,"
-            " FedAvg's global model, and a local model trained from it.",
+            " FedAvg's global model, and a local model trained from it. Ours is the first party's of the last round,"
+            " trained from the global model of the round before.",
+            "The vectors are z, the projection head's output, of 1,000 test pictures (--quick: 200): our choice.",
             "How long the first two were trained is not stated. Pooled data are trained for as many epochs as FedAvg"
             " has in all rounds, the party alone for SOLO's 300: our choice.",
+            DETAILS,
         ),
-        unstated=ONE_TRIAL,
+        unstated={**ONE_TRIAL, EPOCHS_OF_SOLO: OUR_CHOICE},
     ),
     _heat_maps(5, 0.5),
     Recipe(
@@ -109,7 +115,7 @@ RECIPES = (
         title="Accuracy by round",
         source=f"{PAPER}, figure 6",
         panels=tuple(_curves(column) for column in THREE),
-        notes=(NO_SCAFFOLD_CODE,),
+        notes=(NO_SCAFFOLD_CODE, DETAILS),
         unstated=ONE_TRIAL,
     ),
     Recipe(
@@ -117,7 +123,7 @@ RECIPES = (
         title="Accuracy by local epochs",
         source=f"{PAPER}, figure 7",
         panels=tuple(by_epochs(column, FEDERATED, PRINTED_AT_ONE_EPOCH) for column in THREE),
-        notes=("The paper prints four of the figure's numbers in its text.", SAME_MU, NO_SCAFFOLD_CODE),
+        notes=("The paper prints four of the figure's numbers in its text.", SAME_MU, NO_SCAFFOLD_CODE, DETAILS),
         unstated={**ONE_TRIAL, EPOCHS: OUR_CHOICE},
     ),
     Recipe(
@@ -130,8 +136,10 @@ RECIPES = (
         ),
         notes=(
             "The paper's text: the larger mu is slower at first, and better later.",
+            SAME_PROXIMAL_MU,
             FIRST_CONTRAST,
             NO_SCAFFOLD_CODE,
+            DETAILS,
         ),
         unstated=ONE_TRIAL,
     ),
@@ -146,6 +154,7 @@ RECIPES = (
             "The paper's best: tau 0.5, 1.0, 0.5 and an output of 128, 256, 128 numbers, in the order of the data"
             " sets.",
             SAME_MU,
+            DETAILS,
         ),
         unstated=ONE_TRIAL,
     ),

@@ -39,7 +39,8 @@ class Row:
     """A method with settings, under the name that the paper gives it.
 
     `best`: the value of mu by data set. `grid`: what the paper tuned the setting `tuned` over for this very row; empty
-    if it did not. `printed`: whether the paper prints which value was best; if not, the one here is our choice.
+    if it did not. `printed`: whether the paper prints which value was best, here or in another table; if not, the one
+    here is our choice.
     `keys` are `Simulation`'s own keys, `settings` and `server` its tables.
     """
 

@@ -67,26 +67,35 @@ def _findings(results: Sequence[PanelResult], data: str) -> list[str]:
     result = next((result for result in results if result.panel.measure == "accuracy"), None)
     if result is None or not data:
         return []
-    pairs = [(cell.cell.row, summarise(result, cell).value, cell.cell.paper) for cell in result.cells]
-    known = [(row, ours, paper.value) for row, ours, paper in pairs if ours is not None and paper and paper.value]
-    if len(known) < 2:
+    columns = dict.fromkeys((cell.cell.dataset, cell.cell.column) for cell in result.cells)
+    verdicts = [text for column in columns if (text := _leader(result, column))]
+    if not verdicts:
         return []
-    best, leader = max(known, key=lambda entry: entry[1]), max(known, key=lambda entry: entry[2])
-    if best == leader:
-        verdict = f"{best[0]} leads here with {best[1]:.1f} %, as in the paper."
-    else:
-        verdict = (
-            f"{best[0]} leads here with {best[1]:.1f} %; in the paper it is {leader[0]}, which has {leader[1]:.1f} %"
-            " here. This look does not show the paper's ordering."
-        )
     trials = max(len(cell.trials) for cell in result.cells)
     count = "one trial" if trials == 1 else f"{trials} trials"
+    note = result.cells[0].cell.size.note
     return [
-        f"**What this shows:** the recipe runs from end to end, and every method learns. {verdict} With {count} on a"
-        " small data set, a lead of a few points may be chance. What a hundred rounds on the paper's data come to, it"
-        " does not show.",
-        *([note] if (note := result.cells[0].cell.size.note) else []),
+        f"**What this shows:** the recipe runs from end to end. {' '.join(verdicts)} With {count} on a small data set,"
+        " a lead of a few points may be chance. What a full run on the paper's data comes to, it does not show.",
+        *([note] if note and data == "digits" else []),
     ]
+
+
+def _leader(result: PanelResult, column: tuple[str, str]) -> str:
+    """Say which of a column's rows leads here, and which in the paper; nothing where fewer than two can be compared."""
+    cells = [cell for cell in result.cells if (cell.cell.dataset, cell.cell.column) == column]
+    pairs = [(cell.cell.row, summarise(result, cell).value, cell.cell.paper) for cell in cells]
+    known = [(row, ours, paper.value) for row, ours, paper in pairs if ours is not None and paper and paper.value]
+    if len(known) < 2:
+        return ""
+    best, leader = max(known, key=lambda entry: entry[1]), max(known, key=lambda entry: entry[2])
+    where = f"{column[1]}: of" if column[1] else "Of"
+    if best[2] == leader[2]:
+        return f"{where} the rows below, {best[0]} leads with {best[1]:.1f} %, as in the paper."
+    return (
+        f"{where} the rows below, {best[0]} leads with {best[1]:.1f} %; in the paper it is {leader[0]}, which has"
+        f" {leader[1]:.1f} % here. This look does not show the paper's ordering."
+    )
 
 
 def _panel(result: PanelResult, data: str) -> list[str]:

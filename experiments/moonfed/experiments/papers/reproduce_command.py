@@ -37,7 +37,7 @@ def reproduce_command(
     methods: str = typer.Option("", "--methods", help="Only these of the recipe's methods, such as fedavg,moon."),
     rounds: int | None = typer.Option(None, "--rounds", help="Rounds; by default the paper's."),
     seeds: int | None = typer.Option(
-        None, "--seeds", help="Trials, with seeds 0, 1, …; by default 3, as in the papers."
+        None, "--seeds", help="Trials, with seeds 0, 1, …; by default 3, as in MOON's table 1."
     ),
     no_augment: bool = typer.Option(False, "--no-augment", help="Train without augmentation."),
     quick: bool = typer.Option(
