@@ -168,7 +168,7 @@ def _nhwc(images: Any) -> Images:  # noqa: ANN401 - a tensor or an array, as the
 
 
 def _tiny_imagenet(root: Path, download: bool) -> DataSet:
-    """Tiny-ImageNet as its archive unpacks; its labelled `val` part is the test set, as in the papers."""
+    """Tiny-ImageNet as its archive unpacks; its labelled `val` part is the test set."""
     folder = root if (root / "wnids.txt").is_file() else root / TINY_IMAGENET_FOLDER
     if not (folder / "wnids.txt").is_file():
         raise NotFound(

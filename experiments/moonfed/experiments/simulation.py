@@ -48,7 +48,7 @@ class Simulation:
     projection: int = 256  # width of the projection head's output; 0: no head
     method: str = "fedavg"
     settings: Mapping[str, Value] = field(default_factory=dict)
-    augmentation: bool = True  # the data set's own, where the papers' experiments have one
+    augmentation: bool = True  # the data set's own, where MOON's authors have one
     rounds: int = 100
     parties: int = 10
     partition: Kind = "dirichlet"
