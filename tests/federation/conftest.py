@@ -24,9 +24,10 @@ from moonfed.transport import fetch_blob, from_message, open_channel
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from tests.experiments.conftest import compile_once
+from tests.support.forked_programs import forked_programs, fresh_programs
 from tests.support.session_cache import cached
 
-__all__ = ["compile_once"]
+__all__ = ["compile_once", "forked_programs", "fresh_programs"]
 
 PATIENCE = 120.0  # seconds; nothing here should take more than a few
 
@@ -201,7 +202,9 @@ class Federation:
 
 
 @pytest.fixture
-def federation(tmp_path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Federation]:
+def federation(
+    tmp_path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch, forked_programs: None
+) -> Iterator[Federation]:
     (tmp_path / "callables").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "callables"))  # where devices find what gives data
     with ChildProcesses(tmp_path / "logs") as fleet:

@@ -23,19 +23,19 @@ def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_ot
     federation.serve()
     federation.enrol("cam-1", "cam-2")
     for name in ("cam-1", "cam-2"):
-        federation.attend(name, "--max-seconds", "20")
+        federation.attend(name, "--max-seconds", "13")
     federation.until_attending(2)
     options = ("--minimum-devices", "2", "--quorum", "all")
     federation.start_run(make_bundle("fedavg", epochs=15000), "long", "--rounds", "1", *options)
     for name in ("cam-1", "cam-2"):  # torch is there by then, whose import is no progress
         federation.until_log(name, ": epoch ")
     federation.start_run(
-        make_bundle("fedavg", epochs=1), "short", "--rounds", "2", "--heartbeat-timeout", "7", *options
+        make_bundle("fedavg", epochs=1), "short", "--rounds", "2", "--heartbeat-timeout", "5", *options
     )
     for name in ("long", "short"):
         federation.until_finished(name)
         assert all(list(entry.counted) == ["cam-1", "cam-2"] for entry in federation.rounds(name))
-    assert federation.rounds("long")[0].seconds > 15, "else this shows nothing"
+    assert federation.rounds("long")[0].seconds > 10, "else this shows nothing"
     assert "is lost" not in federation.log("coordinator")
 
 

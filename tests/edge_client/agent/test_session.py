@@ -1,4 +1,8 @@
-"""Devices as real processes against a scripted coordinator over mutual TLS."""
+"""Devices as processes against a scripted coordinator over mutual TLS.
+
+Where training begins and ends with signals and kills, programs are started as an operator does; elsewhere they are
+forked.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,7 @@ def digest(content: bytes) -> str:
     return ref_of_bytes(content).sha256
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_a_round_from_assignment_to_receipt(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
@@ -332,6 +337,7 @@ def test_global_models_do_not_pile_up(coordinator: Coordinator, device: Device, 
     assert sorted(path.name for path in (device.state / "runs" / "tested").iterdir()) == ["3-1", "4-1"]
 
 
+@pytest.mark.usefixtures("fresh_programs")
 @pytest.mark.parametrize(
     ("number", "code", "moment"), [(signal.SIGTERM, 0, ": epoch "), (signal.SIGINT, 130, "samples to train on")]
 )
@@ -359,6 +365,7 @@ def test_a_signal_ends_a_device_that_cannot_reach_anybody(
     assert device.stop()[0] == 0
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_a_killed_device_leaves_no_worker_and_restarts(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:

@@ -1,0 +1,153 @@
+"""A forked process that becomes one of our programs, and the processes that such a program starts itself."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypedDict
+
+PROGRAMS = {
+    "moonfed-client": "moonfed.edge_client.cli",
+    "moonfed-coordinator": "moonfed.coordinator.cli.program",
+    "moonfed-export": "moonfed.export.cli.program",
+}
+WORKER = "moonfed.edge_client.worker.main"
+MODULES = (WORKER, "moonfed.edge_client.agent.main", "tests.faults.program", "tests.replicas.program")
+BIN = Path(sys.executable).parent
+
+
+class Request(TypedDict):
+    """A program to become."""
+
+    command: list[str]
+    cwd: str
+    env: dict[str, str]
+
+
+class AnyPopen(subprocess.Popen[Any]):
+    """The real `Popen`, whatever `subprocess.Popen` is replaced with."""
+
+
+def module_of(command: object) -> str:
+    """Return the module whose `main` a command would run, if it is one of ours; else an empty string."""
+    if not isinstance(command, (list, tuple)) or not command:
+        return ""
+    program, *words = map(os.fspath, command)
+    if program == sys.executable:
+        return words[1] if words[:1] == ["-m"] and words[1:2] and words[1] in MODULES else ""
+    path = Path(program)
+    return PROGRAMS.get(path.name, "") if path.parent == BIN else ""
+
+
+def become(request: Request, streams: Sequence[int]) -> NoReturn:
+    """Run a program in this process, which has just been forked, and exit as it would."""
+    code = 1
+    try:
+        _reset(streams)
+        os.chdir(request["cwd"])
+        code = _run(request["command"], request["env"])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _reset(streams: Sequence[int]) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    copies = [os.dup(stream) for stream in streams]  # they may have each other's numbers
+    for standard, copy in enumerate(copies):
+        os.dup2(copy, standard)
+    os.closerange(3, max([*streams, *copies]) + 1)
+    logging.root.handlers.clear()
+    logging.root.setLevel(logging.WARNING)
+    atexit._clear()
+
+
+def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a program's `main` as the interpreter would; return the exit code."""
+    module = module_of(command)
+    words = command[3:] if command[1:2] == ["-m"] else command[1:]
+    sys.argv = [command[0], *words]
+    added = [os.getcwd()] if command[1:2] == ["-m"] else []  # noqa: PTH109 - as the interpreter does
+    added += [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [*added, *(path for path in sys.path if path not in added)]
+    os.environ.clear()
+    os.environ.update(env)
+    os.execve = _exec  # type: ignore[assignment]
+    subprocess.Popen = ChildPopen  # type: ignore[misc]
+    try:
+        importlib.import_module(module).main()
+        code = 0
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = 120
+    return code
+
+
+def _exec(path: str, command: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Replace the running program with another one of ours."""
+    assert module_of(command), command
+    become(Request(command=list(command), cwd=os.getcwd(), env=dict(env)), (0, 1, 2))  # noqa: PTH109
+
+
+class ChildPopen(AnyPopen):
+    """A process that a forked program starts: a fork as well, if it is to become one of ours."""
+
+    def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
+        if not module_of(args):
+            super()._execute_child(args, *details)  # type: ignore[misc]
+            return
+        (_, _, _, _, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
+        streams = streams_of(p2cread, c2pwrite, errwrite)
+        request = request_of(args, cwd, env)
+        self.pid = os.fork()
+        if self.pid == 0:
+            if details[20]:
+                os.setsid()
+            become(request, streams)
+        self._child_created = True
+        self._close_pipe_fds(  # type: ignore[attr-defined]
+            p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite
+        )
+
+
+def streams_of(*given: int) -> list[int]:
+    """Return standard streams: those given, and our own in place of -1."""
+    return [stream if stream >= 0 else usual for usual, stream in enumerate(given)]
+
+
+def request_of(args: Sequence[Any], cwd: Any, env: Mapping[str, str] | None) -> Request:  # noqa: ANN401
+    """Return the request for a process as `subprocess` describes it."""
+    return Request(
+        command=[os.fspath(word) for word in args],
+        cwd=os.fspath(cwd or Path.cwd()),
+        env=dict(os.environ if env is None else env),
+    )

@@ -1,0 +1,119 @@
+"""Programs of ours as processes that are forked from one which has imported them, so that a start imports nothing.
+
+`ForkedPopen` is a `subprocess.Popen` that recognises our programs and modules, and starts anything else as usual. A
+forked program has its own arguments, environment, working directory, standard streams, signals and exit code, and may
+be killed. It differs from one that an operator starts in its memory, which it shares with the fork server, and in
+settings that libraries read as they are imported. Tests about those, and about the imports, start processes as usual.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.forked_process import AnyPopen, Request, module_of, request_of, streams_of
+
+ROOT = Path(__file__).parents[2]
+REAL_POPEN = subprocess.Popen
+
+
+class ProgramServer:
+    """A handle on the process of `tests.support.program_server`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = AnyPopen(
+                [sys.executable, "-m", "tests.support.program_server"],
+                stdin=theirs.fileno(),
+                start_new_session=True,
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "GRPC_ENABLE_FORK_SUPPORT": "0"},
+            )
+        self._answers = self._control.makefile("rb", buffering=0)
+
+    def fork(self, request: Request, streams: Sequence[int]) -> tuple[int, socket.socket]:
+        """Start a program with these standard streams; return its process id and the socket that gets its exit code."""
+        code, theirs = socket.socketpair()
+        with theirs, self._lock:
+            socket.send_fds(self._control, [json.dumps(request).encode() + b"\n"], [*streams, theirs.fileno()])
+            return int(self._answers.readline()), code
+
+    def close(self) -> None:
+        """End the server and all its programs."""
+        self._answers.close()
+        self._control.close()
+        self._process.wait()
+
+
+@cache
+def _server() -> ProgramServer:
+    server = ProgramServer()
+    atexit.register(server.close)
+    return server
+
+
+class ForkedPopen(AnyPopen):
+    """A process whose parent is the fork server, if it is one of our programs."""
+
+    _exit_code: socket.socket | None = None
+
+    def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
+        if not module_of(args):
+            super()._execute_child(args, *details)  # type: ignore[misc]
+            return
+        (_, _, _, _, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
+        request, streams = request_of(args, cwd, env), streams_of(p2cread, c2pwrite, errwrite)
+        self.pid, self._exit_code = _server().fork(request, streams)
+        self._child_created = True
+        self._close_pipe_fds(  # type: ignore[attr-defined]
+            p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite
+        )
+
+    def _internal_poll(self, *details: Any, **others: Any) -> int | None:  # noqa: ANN401
+        if self._exit_code is None:
+            return super()._internal_poll(*details, **others)  # type: ignore[misc, no-any-return]
+        return self._await_exit(0)
+
+    def _wait(self, timeout: float | None) -> int:
+        if self._exit_code is None:
+            return super()._wait(timeout)  # type: ignore[misc, no-any-return]
+        code = self._await_exit(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return code
+
+    def _await_exit(self, timeout: float | None) -> int | None:
+        assert self._exit_code
+        if self.returncode is None and select.select([self._exit_code], [], [], timeout)[0]:
+            with self._waitpid_lock:  # type: ignore[attr-defined]
+                if self.returncode is None:
+                    self.returncode = int(self._exit_code.recv(16) or -signal.SIGKILL)
+                    self._exit_code.close()
+        return self.returncode
+
+
+@pytest.fixture
+def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork whatever a test starts of our programs through `subprocess`."""
+    monkeypatch.setattr(subprocess, "Popen", ForkedPopen)
+
+
+@pytest.fixture
+def fresh_programs(monkeypatch: pytest.MonkeyPatch, forked_programs: None) -> None:
+    """Start programs as an operator does, where another fixture of the test has them forked."""
+    monkeypatch.setattr(subprocess, "Popen", REAL_POPEN)

@@ -1,0 +1,95 @@
+"""The fork server of tests.support.forked_programs: `python -m tests.support.program_server`.
+
+It imports what our programs import, answers requests on the socket that is its standard input, and ends when that is
+closed; its programs end with it. A request is one line of JSON, with three standard streams and the socket that gets
+the exit code.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import warnings
+from contextlib import suppress
+
+from tests.support.forked_process import MODULES, PROGRAMS, WORKER, become, module_of
+
+REQUEST_BYTES = 1 << 20
+# What the programs import when they need it.
+LATER = (
+    "torch",
+    "moonfed.edge_client.agent.session",
+    "moonfed.edge_client.agent.worker_process",
+    "moonfed.edge_client.worker.trainer",
+    "moonfed.edge_client.predict",
+    "moonfed.coordinator.server",
+    "moonfed.coordinator.storage.db.postgres",
+    "moonfed.coordinator.storage.blobs.object_store",
+)
+
+
+def main() -> None:
+    """Fork a program for each request, and report the exit codes, until the socket closes."""
+    control = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    warnings.simplefilter("ignore")
+    for module in (*PROGRAMS.values(), *MODULES, *LATER):
+        importlib.import_module(module)
+    awake, waker = socket.socketpair()
+    for end in (awake, waker):
+        end.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    gc.freeze()  # what programs share is not written to by their garbage collection
+    reports: dict[int, int] = {}  # sockets for exit codes, by process id
+    while True:
+        ready, _, _ = select.select([control, awake], [], [])
+        if awake in ready:
+            awake.recv(4096)
+            reap(reports)
+        if control in ready and not answer(control, reports):
+            break
+    for program in reports:
+        os.kill(program, signal.SIGKILL)
+
+
+def answer(control: socket.socket, reports: dict[int, int]) -> bool:
+    """Fork a program for the next request; return False if there is none any more."""
+    request, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 4)
+    if not request:
+        return False
+    while not request.endswith(b"\n"):
+        request += control.recv(REQUEST_BYTES)
+    server, program = os.getpid(), os.fork()
+    if program == 0:
+        os.setsid()
+        wanted = json.loads(request)
+        if module_of(wanted["command"]) == WORKER:
+            wanted["command"][-1] = str(server)  # the parent that it ends with
+        become(wanted, descriptors[:3])
+    *streams, reports[program] = descriptors
+    for stream in streams:
+        os.close(stream)
+    control.sendall(f"{program}\n".encode())
+    return True
+
+
+def reap(reports: dict[int, int]) -> None:
+    """Report the exit codes of programs that have ended."""
+    while reports:
+        program, status = os.waitpid(-1, os.WNOHANG)
+        if not program:
+            return
+        report = reports.pop(program)
+        with suppress(BrokenPipeError):  # nobody waits for it
+            os.write(report, str(os.waitstatus_to_exitcode(status)).encode())
+        os.close(report)
+
+
+if __name__ == "__main__":
+    main()
