@@ -101,55 +101,55 @@ def _measure_device(directory: Path, starts: int) -> tuple[list[float], float]:
     from moonfed.experiments.child_processes import ChildProcesses
 
     with ChildProcesses(directory / "logs") as fleet:
-        federation = _Installation(directory, fleet)
-        _prepare(federation)
+        installation = _Installation(directory, fleet)
+        _prepare(installation)
         started = []
         for number in range(starts):
             if number:
                 fleet.programs[DEVICE].terminate()
                 fleet.programs[DEVICE].wait()
-            started.append(_start_device(federation))
-        _train(federation)
+            started.append(_start_device(installation))
+        _train(installation)
         status = Path(f"/proc/{fleet.programs[DEVICE].pid}/status").read_text()
         return started, _megabytes(next(line for line in status.splitlines() if line.startswith("VmRSS:")))
 
 
-def _prepare(federation: _Installation) -> None:
+def _prepare(installation: _Installation) -> None:
     from moonfed.experiments.child_processes import run
 
-    operator = ("--identity", str(federation.operator))
-    federation.fleet.start(
-        *("coordinator", "moonfed-coordinator", "serve", "--state", str(federation.directory / "coordinator")),
+    operator = ("--identity", str(installation.operator))
+    installation.fleet.start(
+        *("coordinator", "moonfed-coordinator", "serve", "--state", str(installation.directory / "coordinator")),
         *("--fleet-port", "0", "--enrolment-port", "0", "--json"),
     )
-    federation.fleet.first_line("coordinator")
+    installation.fleet.first_line("coordinator")
     token = json.loads(run("moonfed-coordinator", "token", "create", *operator, "--json"))["token"]
-    run("moonfed-client", "enrol", token, "--name", DEVICE, "--state", str(federation.state))
+    run("moonfed-client", "enrol", token, "--name", DEVICE, "--state", str(installation.state))
     run(
         *("moonfed-export", "bundle", "--model", "cnn", "--input", "32x32x3", "--classes", "10", "--method", "moon"),
-        *("--set", "epochs=1", "--output", str(federation.directory / "bundle")),
+        *("--set", "epochs=1", "--output", str(installation.directory / "bundle")),
     )
     generator = np.random.default_rng(0)
     inputs = generator.integers(0, 256, (SAMPLES, 32, 32, 3), dtype=np.uint8)
-    np.savez(federation.directory / "data.npz", inputs=inputs, labels=np.arange(SAMPLES) % 10)
+    np.savez(installation.directory / "data.npz", inputs=inputs, labels=np.arange(SAMPLES) % 10)
 
 
-def _start_device(federation: _Installation) -> float:
+def _start_device(installation: _Installation) -> float:
     """Start the device; return the seconds until it logs that it is connected."""
     began = time.perf_counter()
-    device = federation.fleet.start(
-        *(DEVICE, "moonfed-client", "run", "--data", str(federation.directory / "data.npz")),
-        *("--state", str(federation.state)),
+    device = installation.fleet.start(
+        *(DEVICE, "moonfed-client", "run", "--data", str(installation.directory / "data.npz")),
+        *("--state", str(installation.state)),
     )
-    log = federation.fleet.logs / f"{DEVICE}.log"
+    log = installation.fleet.logs / f"{DEVICE}.log"
     while "connected to the coordinator" not in log.read_text():
         if device.poll() is not None or time.perf_counter() - began > TIMEOUT:
-            raise RuntimeError(f"the device does not connect: {federation.fleet.last_words(DEVICE)}")
+            raise RuntimeError(f"the device does not connect: {installation.fleet.last_words(DEVICE)}")
         time.sleep(POLL)
     return time.perf_counter() - began
 
 
-def _train(federation: _Installation) -> None:
+def _train(installation: _Installation) -> None:
     """Complete a run of two rounds, and wait for the device's work after it."""
     from moonfed.experiments.child_processes import run
     from moonfed.identity import load_identity
@@ -158,15 +158,15 @@ def _train(federation: _Installation) -> None:
     from moonfed.v1.control_pb2_grpc import ControlStub
 
     run(
-        *("moonfed-coordinator", "run", "start", str(federation.directory / "bundle"), "--name", RUN),
-        *("--identity", str(federation.operator), "--rounds", "2", "--minimum-devices", "1", "--cohort", "all"),
+        *("moonfed-coordinator", "run", "start", str(installation.directory / "bundle"), "--name", RUN),
+        *("--identity", str(installation.operator), "--rounds", "2", "--minimum-devices", "1", "--cohort", "all"),
         *("--quorum", "100%"),
     )
-    identity = load_identity(federation.operator)
+    identity = load_identity(installation.operator)
     with open_channel(identity.address, identity) as channel:
         control, deadline = ControlStub(channel), time.monotonic() + TIMEOUT
         while control.GetRun(control_pb2.GetRunRequest(run=RUN)).status != control_pb2.RUN_STATUS_FINISHED:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the run does not finish: {federation.fleet.last_words(DEVICE)}")
+                raise RuntimeError(f"the run does not finish: {installation.fleet.last_words(DEVICE)}")
             time.sleep(0.1)
     time.sleep(SETTLE)

@@ -66,7 +66,7 @@ class SyntheticDevice:
         channel = grpc.aio.secure_channel(address, credentials, OPTIONS)
         self._fleet = fleet_pb2_grpc.FleetStub(channel)
 
-    async def attend(self, welcome: Callable[[], None]) -> None:
+    async def connect(self, welcome: Callable[[], None]) -> None:
         """Handle assignments until the coordinator ends the stream."""
         request = fleet_pb2.ConnectRequest(
             device=self.name, contract_version=CONTRACT_VERSION, plan_interfaces=[PLAN_INTERFACE], samples=100
@@ -125,12 +125,12 @@ async def _reply(stream: SubmitCall) -> fleet_pb2.SubmitReply:
     return reply
 
 
-async def _attend_all(devices: list[SyntheticDevice]) -> None:
+async def _connect_all(devices: list[SyntheticDevice]) -> None:
     welcomes = asyncio.Semaphore(0)
     tasks = []
     for start in range(0, len(devices), CONCURRENCY):
         batch = devices[start : start + CONCURRENCY]
-        tasks += [asyncio.create_task(device.attend(welcomes.release)) for device in batch]
+        tasks += [asyncio.create_task(device.connect(welcomes.release)) for device in batch]
         for _ in batch:
             await welcomes.acquire()
     print("connected", flush=True)
@@ -176,7 +176,7 @@ async def _bounded_gather(work: Iterable[Awaitable[tuple[str, str]]]) -> list[tu
 async def _main(spec: FleetSpec, address: str) -> None:
     held, ca = await _identities(spec), parse_token(spec.token).ca
     credentials = [grpc.ssl_channel_credentials(ca, *held[name]) for name in spec.names]
-    await _attend_all([SyntheticDevice(spec, number, address, own) for number, own in enumerate(credentials)])
+    await _connect_all([SyntheticDevice(spec, number, address, own) for number, own in enumerate(credentials)])
 
 
 if __name__ == "__main__":

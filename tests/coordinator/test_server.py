@@ -114,8 +114,8 @@ def test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_round
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
     programs.command("run", "start", str(bundle), "--name", "r", "--rounds", "2", "--minimum-devices", "2")
-    attending = [device.attend() for device in devices]
-    work = [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    work = [one.assignment() for one in sessions]
     receipt = devices[0].submit(work[0], model_bytes(1.0), samples=30)[-1].receipt
     programs.signal(signal.SIGKILL)
 
@@ -124,10 +124,10 @@ def test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_round
     assert (open_round.round, open_round.attempt) == (1, 1)
     assert list(open_round.reported) == ["cam-1"]
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
-    again = devices[1].attend().assignment()
+    again = devices[1].connect().assignment()
     assert again == work[1]
     assert devices[0].submit(work[0], model_bytes(1.0), samples=30)[-1].receipt == receipt
-    devices[0].attend()
+    devices[0].connect()
     devices[1].submit(again, model_bytes(5.0), samples=10)
     watching = programs.operator().watch("r")
     while not ((seen := next(watching)).round == 2 or seen.run.open_round.round == 2):
@@ -142,7 +142,7 @@ def test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_round
     assert programs.operator().rounds("r") == done
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
     for device in devices:
-        device.submit(device.attend().assignment(), model_bytes(7.0))
+        device.submit(device.connect().assignment(), model_bytes(7.0))
     ended = list(programs.operator().watch("r"))[-1].run
     assert ended.status == control_pb2.RUN_STATUS_FINISHED
     assert [entry.round for entry in programs.operator().rounds("r")] == [1, 2]
@@ -160,23 +160,23 @@ def test_server_state_goes_on_after_a_kill(programs: Programs) -> None:
     def submit(device: Device, work: fleet_pb2.Assignment, value: float) -> None:
         device.submit(work, model_bytes(value), also={"variate_change": model_bytes(value, coordinator.PARAMETERS)})
 
-    attending = [device.attend() for device in devices]
-    for device, one in zip(devices, attending, strict=True):
+    sessions = [device.connect() for device in devices]
+    for device, one in zip(devices, sessions, strict=True):
         submit(device, one.assignment(), 1.0)
-    second = [one.assignment() for one in attending]
+    second = [one.assignment() for one in sessions]
     programs.signal(signal.SIGKILL)
     programs.serve()
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
-    attending = [device.attend() for device in devices]
-    assert [one.assignment() for one in attending] == second, "the same variate, the same counted round"
+    sessions = [device.connect() for device in devices]
+    assert [one.assignment() for one in sessions] == second, "the same variate, the same counted round"
     assert [(work.counted_round, work.counted_attempt) for work in second] == [(1, 1)] * 2
     submit(devices[0], second[0], 3.0)
     programs.signal(signal.SIGKILL)
     programs.serve()
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
-    attending = [device.attend() for device in devices]
-    submit(devices[1], attending[1].assignment(), 3.0)
-    third = [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    submit(devices[1], sessions[1].assignment(), 3.0)
+    third = [one.assignment() for one in sessions]
     variate = programs.operator().model(third[0].blobs["variate"])
     np.testing.assert_allclose(model_values(variate, coordinator.PARAMETERS), 1.0 + 3.0)
     for device, work in zip(devices, third, strict=True):
@@ -192,7 +192,7 @@ def test_an_upload_is_resumed_after_a_kill(programs: Programs) -> None:
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")
     device = programs.device("cam-1")
     programs.command("run", "start", str(bundle), "--name", "r", "--rounds", "1")
-    work, content = device.attend().assignment(), model_bytes(1.0)
+    work, content = device.connect().assignment(), model_bytes(1.0)
     with pytest.raises(Exception, match="without a commit"):
         device.submit(work, content, send=50, commit=False)
     programs.signal(signal.SIGKILL)
@@ -207,13 +207,13 @@ def test_an_upload_is_resumed_after_a_kill(programs: Programs) -> None:
 def test_it_stops_cleanly_with_devices_online(programs: Programs, number: int) -> None:
     programs.serve()
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")
-    attending = programs.device("cam-1").attend()
+    session = programs.device("cam-1").connect()
     programs.command("run", "start", str(bundle), "--name", "r", "--heartbeat-timeout", "600")
-    attending.assignment()
+    session.assignment()
     assert programs.signal(number) == 0
     assert "Traceback" not in programs.log
     with pytest.raises(Exception, match="stopping"):
-        attending.next()
+        session.next()
     programs.serve()
     assert programs.operator().run("r").open_round.attempt == 1, "stopping loses nobody"
 
@@ -264,8 +264,8 @@ def test_plaintext_is_for_this_machine_alone_and_needs_no_enrolment(programs: Pr
     with grpc.insecure_channel(f"127.0.0.1:{ready['fleet_port']}") as channel:
         device = Device("cam-1", channel)
         with pytest.raises(Exception, match=r"device is '\.\./x'"):
-            device.attend("../x")
-        device.submit(device.attend().assignment(), model_bytes(1.0))
+            device.connect("../x")
+        device.submit(device.connect().assignment(), model_bytes(1.0))
     programs.command("run", "watch", "digits", *there)
     assert "cam-1" in programs.command("device", "list", *there)
 
@@ -293,7 +293,7 @@ def test_a_coordinator_imports_no_torch_no_runtime_and_no_export(programs: Progr
         bundle = coordinator.bundle_directory(programs.tmp / "bundle")
         device = programs.device("cam-1")
         programs.command("run", "start", str(bundle), "--name", "r", "--rounds", "1")
-        device.submit(device.attend().assignment(), model_bytes(1.0))
+        device.submit(device.connect().assignment(), model_bytes(1.0))
         assert list(programs.operator().watch("r"))[-1].run.status == control_pb2.RUN_STATUS_FINISHED
     finally:
         ENVIRONMENT["PYTHONPATH"] = before
@@ -309,7 +309,7 @@ def test_the_operators_commands(programs: Programs) -> None:
     started = json.loads(programs.command("run", "start", str(bundle), "--rounds", "1", "--cohort", "20%", "--json"))
     assert (started["run"], started["status"], started["settings"]["cohort"]) == ("digits", "running", "20%")
     assert "waiting for 1 more device" in programs.command("run", "show", "digits")
-    device.submit(device.attend().assignment(), model_bytes(1.0))
+    device.submit(device.connect().assignment(), model_bytes(1.0))
     lines = [json.loads(line) for line in programs.command("run", "watch", "digits", "--json").splitlines()]
     assert (lines[0]["event"], lines[-1]["event"], lines[-1]["run"]["status"]) == ("snapshot", "ended", "finished")
     shown = programs.command("run", "show", "digits")
@@ -401,7 +401,7 @@ def test_watching_goes_on_over_a_restart(programs: Programs, until: Until) -> No
             programs.signal(signal.SIGKILL)
             programs.serve()
             device = programs.device("cam-1")
-            device.submit(device.attend().assignment(), model_bytes(1.0))
+            device.submit(device.connect().assignment(), model_bytes(1.0))
             assert "run r (fedavg): finished, 1 of 1 rounds" in watching.stdout.read()
             assert watching.wait(timeout=60) == 0
         finally:

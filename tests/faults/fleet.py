@@ -205,7 +205,7 @@ class Pace:
 
 
 class LightDevice:
-    """Attends, trains by arithmetic and submits until it is stopped, over whatever happens to its connection."""
+    """Connects, trains by arithmetic and submits until it is stopped, whatever happens to its connection."""
 
     def __init__(self, directory: Path, name: str, samples: int, address: str, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
@@ -233,7 +233,7 @@ class LightDevice:
         while not self._stopped.is_set():
             self._link = FleetConnection(self._address, self.name, load_identity(self._directory))
             try:
-                self._attend(self._link)
+                self._connect(self._link)
             except (Unavailable, ResourceExhausted):  # both mean: again later
                 pass
             except MoonfedError as error:
@@ -243,7 +243,7 @@ class LightDevice:
                 self._link.close()
             self._stopped.wait(random.uniform(0.02, 0.1))
 
-    def _attend(self, link: FleetConnection) -> None:
+    def _connect(self, link: FleetConnection) -> None:
         if self._last:  # what was acknowledged before the connection broke still is, or it was lost
             link.submit(*self._last, self._wanted)
         for reply in link.connect({}, self._samples, seconds=3600.0):

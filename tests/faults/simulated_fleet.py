@@ -105,25 +105,25 @@ class SimulatedCoordinator:
 
 @dataclass
 class SimulatedDevice:
-    """Attends, remembers its newest assignment of each run, and makes updates of it."""
+    """Connects, remembers its newest assignment of each run, and makes updates of it."""
 
     name: str
     samples: int
     work: dict[str, Assignment] = field(default_factory=dict)  # by run
-    attendance: asyncio.Task[Any] | None = None
+    connection: asyncio.Task[Any] | None = None
 
     @property
-    def attends(self) -> bool:
-        return self.attendance is not None and not self.attendance.done()
+    def online(self) -> bool:
+        return self.connection is not None and not self.connection.done()
 
-    def attend(self, coordinator: SimulatedCoordinator) -> None:
-        self.attendance = coordinator.begin(self._attend(coordinator.running))
+    def connect(self, coordinator: SimulatedCoordinator) -> None:
+        self.connection = coordinator.begin(self._connect(coordinator.running))
 
     def leave(self) -> None:
-        if self.attendance:
-            self.attendance.cancel()
+        if self.connection:
+            self.connection.cancel()
 
-    async def _attend(self, coordinator: Coordinator) -> None:
+    async def _connect(self, coordinator: Coordinator) -> None:
         info = DeviceInfo(
             device=self.name,
             contract_version=CONTRACT_VERSION,
@@ -131,7 +131,7 @@ class SimulatedDevice:
             platform={},
             samples=self.samples,
         )
-        with suppress(MoonfedError):  # it attends once more, or the coordinator stops
+        with suppress(MoonfedError):  # it connects once more, or the coordinator stops
             async with coordinator.devices.connect(info) as session:
                 async for work in session.assignments():
                     self.work[work.id.run] = work

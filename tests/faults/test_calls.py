@@ -62,7 +62,7 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with fleet_in(tmp_path_factory.mktemp("fleet")) as fleet, ExitStack() as stack:
         run, device, token = fleet.start("r", bundle=BUNDLE), fleet.device("cam-1"), parse_token(fleet.operator.token())
-        assert device.attend().assignment().round == 1
+        assert device.connect().assignment().round == 1
         trusting = grpc.ssl_channel_credentials(token.ca)
         enrolment = stack.enter_context(grpc.secure_channel(token.address, trusting))
         channels = {"Fleet": device.channel, "Control": fleet.operator.channel, "Enrolment": enrolment}
@@ -117,11 +117,11 @@ def test_after_all_of_that_a_round_goes_its_way(served: Served) -> None:
     identity = load_identity(served.fleet.tmp / "cam-1")
     with transport.open_channel(identity.address, identity) as channel:
         device = coordinator.Device("cam-1", channel)
-        attending = device.attend()
-        while (work := attending.assignment()).run != started.run:
+        session = device.connect()
+        while (work := session.assignment()).run != started.run:
             pass
         device.submit(work, coordinator.model_bytes(2.0))
         ended = list(served.fleet.operator.watch("afterwards"))[-1].run
-        attending.leave()
+        session.leave()
     assert ended.status == control_pb2.RUN_STATUS_FINISHED
     assert coordinator.model_values(served.fleet.operator.model(ended.model)).tolist() == [2.0] * coordinator.SIZE

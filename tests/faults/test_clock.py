@@ -40,9 +40,9 @@ def test_a_round_waits_for_as_long_as_it_was_told(coordinators: Coordinators, fi
     with calls.channel, transport.open_channel(identity.address, identity) as channel:
         events = calls.watch("r")
         begun = time.monotonic()
-        attending = Device("cam-1", channel).attend()
-        assert attending.assignment().attempt == 1
+        session = Device("cam-1", channel).connect()
+        assert session.assignment().attempt == 1
         while next(events).kind != control_pb2.EVENT_KIND_ROUND_ABANDONED:
             pass
         assert time.monotonic() - begun >= SECONDS
-        attending.leave()
+        session.leave()

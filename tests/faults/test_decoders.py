@@ -55,9 +55,9 @@ def test_the_header_of_an_update(message: fleet_pb2.SubmitHeader) -> None:
 
 @EXAMPLES
 @given(messages(fleet_pb2.ConnectRequest, WORDS), messages(control_pb2.UploadRequest, WORDS))
-def test_connect_and_upload_requests(attend: fleet_pb2.ConnectRequest, upload: control_pb2.UploadRequest) -> None:
+def test_connect_and_upload_requests(connect: fleet_pb2.ConnectRequest, upload: control_pb2.UploadRequest) -> None:
     with suppress(MoonfedError):
-        assert convert_fleet.device_info("cam-1", attend).device == "cam-1"
+        assert convert_fleet.device_info("cam-1", connect).device == "cam-1"
     with suppress(MoonfedError):
         convert_control.upload_header(upload)
 

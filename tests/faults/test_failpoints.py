@@ -23,7 +23,7 @@ REPORTS = "moonfed.coordinator.storage.device_reports:DeviceReports."
 STORE = STORAGE + "store:Store."
 SPOOL = STORAGE + "spool:Spool."
 BLOBS = "moonfed.blobs:"
-# Devices attend, the round is recorded, updates are received and put to their places; those that wait at the same time
+# Devices connect, the round is recorded, updates are received and put to their places; those that wait at the same time
 # get their receipts together; the round takes no more, the new model becomes a blob, the round is committed, its spool
 # is deleted. `skip` others: in the middle of a cohort.
 COMMIT_POINTS = [
@@ -116,15 +116,15 @@ def test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned(
     coordinators.serve(Fault(at=STORE + "abandon_round", when=when))
     identity = load_identity(coordinators.tmp / "cam-1")
     with transport.open_channel(identity.address, identity) as channel:
-        assert Device("cam-1", channel).attend().assignment().attempt == 1
+        assert Device("cam-1", channel).connect().assignment().attempt == 1
         coordinators.died()
     coordinators.serve()
     with transport.open_channel(identity.address, identity) as channel:
-        attending = Device("cam-1", channel).attend()
-        attempt = attending.assignment().attempt
+        session = Device("cam-1", channel).connect()
+        attempt = session.assignment().attempt
         assert attempt == 1 if when == "before" else attempt == 2
         until(lambda: len(coordinators.rounds("r")) >= 2)
-        attending.leave()
+        session.leave()
     listed = coordinators.rounds("r")
     assert [entry.attempt for entry in listed] == list(range(1, len(listed) + 1))
     assert {entry.status for entry in listed} == {control_pb2.ROUND_STATUS_ABANDONED}

@@ -42,11 +42,11 @@ def goes_on(directory: Path, encoding: str, reported: dict[int, list[str]]) -> N
         open_round = fleet.operator.run("r").open_round
         assert {open_round.round: list(open_round.reported)} == reported
         devices = {name: device_of(fleet, name) for name in ("cam-1", "cam-2")}
-        attending = {name: device.attend(encodings=[ZSTD]) for name, device in devices.items()}
+        sessions = {name: device.connect(encodings=[ZSTD]) for name, device in devices.items()}
         for round_ in range(max(1, *reported), 3):
             for name, samples, value in (("cam-1", 30, 3.0), ("cam-2", 10, 7.0)):
                 if name not in reported.get(round_, ()):
-                    work = attending[name].assignment()
+                    work = sessions[name].assignment()
                     assert work.round == round_
                     devices[name].submit(work, content(value, encoding), samples=samples, encoding=encoding)
         ended = list(fleet.operator.watch("r"))[-1].run
@@ -69,11 +69,11 @@ def test_what_was_acknowledged_survives_a_power_loss(tmp_path: Path, disk: Disk,
         fleet.start("r", rounds=2, minimum_devices=2, quorum=control_pb2.Amount(count=2), uplink_encoding=encoding)
         one, two = fleet.device("cam-1"), fleet.device("cam-2")
         disk.survivors(before, tmp_path / "started")
-        attending = [device.attend(encodings=[ZSTD]) for device in (one, two)]
-        one.submit(attending[0].assignment(), content(1.0, encoding), samples=30, encoding=encoding)
+        sessions = [device.connect(encodings=[ZSTD]) for device in (one, two)]
+        one.submit(sessions[0].assignment(), content(1.0, encoding), samples=30, encoding=encoding)
         disk.survivors(before, tmp_path / "acknowledged")
-        two.submit(attending[1].assignment(), content(5.0, encoding), samples=10, encoding=encoding)
-        work = attending[0].assignment()
+        two.submit(sessions[1].assignment(), content(5.0, encoding), samples=10, encoding=encoding)
+        work = sessions[0].assignment()
         disk.survivors(before, tmp_path / "committed")
         one.submit(work, content(3.0, encoding), samples=30, encoding=encoding)
         disk.survivors(before, tmp_path / "later")

@@ -97,7 +97,7 @@ class Life(RuleBasedStateMachine):
         self.coordinator = SimulatedCoordinator(self.state, self.crash, seed << 16)
         self.start_run(kind)
         for device in self.devices:
-            device.attend(self.coordinator)
+            device.connect(self.coordinator)
         self.go_on()
 
     @property
@@ -110,7 +110,7 @@ class Life(RuleBasedStateMachine):
     def devices_come_and_go(self, moves: tuple[str, ...], at_once: bool) -> None:
         for device, move in zip(self.devices, moves, strict=True):
             if move == "comes":
-                device.attend(self.coordinator)
+                device.connect(self.coordinator)
             elif move == "goes":
                 device.leave()
         self.go_on(at_once)
@@ -205,10 +205,10 @@ class Life(RuleBasedStateMachine):
             self.books[name].prune(last=1, every=3, running=running)
 
     def restart(self, *, dismissed: bool, alone: bool = False, crash_after: int | None = None) -> None:
-        present = [device for device in self.devices if device.attends and not alone]
+        present = [device for device in self.devices if device.online and not alone]
         self.coordinator.restart(dismissed=dismissed, crash_after=crash_after)
         for device in present:
-            device.attend(self.coordinator)
+            device.connect(self.coordinator)
 
     def some_work(self, device: SimulatedDevice, pick: int) -> Assignment | None:
         """Return the device's latest assignment of one of the runs, however old."""
@@ -296,14 +296,14 @@ class Life(RuleBasedStateMachine):
             assert ref_of_bytes(content) == book.receipts[round_, attempt, device].ref
         for present in self.devices:
             work = present.work.get(book.run)
-            if present.attends and work and work.id.round == view.committed + 1:
+            if present.online and work and work.id.round == view.committed + 1:
                 content = self.coordinator.running.storage.blobs.read(work.blobs["model"])
                 assert (model_values(content) == self.before(work)).all()
 
     def is_wanted(self, device: SimulatedDevice, work: Assignment) -> bool:
         """Return True if a complete update of this work must be accepted now."""
         book, current = self.books[work.id.run], self.view(work.id.run).open_round
-        if current is None or not device.attends or device.name not in current.cohort:
+        if current is None or not device.online or device.name not in current.cohort:
             return False
         settled = current.reported | current.declined | (current.rejected if book.settings.asynchronous else set())
         same = book.settings.asynchronous or (current.round, current.attempt) == (work.id.round, work.id.attempt)
@@ -340,7 +340,7 @@ class Life(RuleBasedStateMachine):
                 device.leave()
             self.coordinator.settle()
             for device in everybody:
-                device.attend(self.coordinator)
+                device.connect(self.coordinator)
             self.rest()
             for device in everybody:
                 for name in running:

@@ -104,7 +104,7 @@ class Federation:
         for name in names:
             run("moonfed-client", "enrol", token, "--name", name, "--state", str(self.directory / name))
 
-    def attend(self, name: str, *options: str, data: str | None = None) -> None:
+    def start_device(self, name: str, *options: str, data: str | None = None) -> None:
         """Starts a device that holds the part of its number (cam-1: device-1.npz)."""
         source = data or str(self.parts / f"device-{name.split('-')[1]}.npz")
         self.fleet.start(
@@ -112,7 +112,7 @@ class Federation:
             *("--threads", "1", *options),
         )
 
-    def attend_for(self, rounds: int, name: str, *options: str) -> None:
+    def start_device_for(self, rounds: int, name: str, *options: str) -> None:
         """Starts a device that begins so many rounds, one at a time, and then waits with its data until `allow`."""
         module = f"part_of_{name.replace('-', '_')}"
         reads, allowed = (self.directory / f"{name}.{what}" for what in ("reads", "allowed"))
@@ -120,7 +120,7 @@ class Federation:
         text = HELD_DATA.format(reads=str(reads), allowed=str(allowed), source=str(source))
         (self.directory / "callables" / f"{module}.py").write_text(text)
         self.allow(rounds, name)
-        self.attend(name, *options, data=f"{module}:load")
+        self.start_device(name, *options, data=f"{module}:load")
 
     def allow(self, rounds: int, name: str) -> None:
         """So many of the rounds that a device was ever asked for may begin."""
@@ -142,8 +142,8 @@ class Federation:
         with open_channel(identity.address, identity) as channel:
             return list(ControlStub(channel).ListRounds(control_pb2.ListRoundsRequest(run=name), timeout=10))
 
-    def until_attending(self, number: int) -> None:
-        """Waits until that many devices attend."""
+    def until_online(self, number: int) -> None:
+        """Wait until that many devices are online."""
         identity = load_identity(self.state / "operator")
         deadline = time.monotonic() + PATIENCE
         with open_channel(identity.address, identity) as channel:

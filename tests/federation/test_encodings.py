@@ -24,7 +24,7 @@ def test_a_run_in_int8_learns_what_a_run_in_float32_learns(
     federation.serve()
     federation.enrol(*NAMES)
     for name in NAMES:
-        federation.attend(name)
+        federation.start_device(name)
     federation.start_run(bundle, "plain", *EVERYBODY)
     encoded = ("--uplink-encoding", "int8", "--downlink-encoding", "bfloat16+zstd")
     federation.start_run(bundle, "encoded", *EVERYBODY, *encoded)

@@ -23,8 +23,8 @@ def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_ot
     federation.serve()
     federation.enrol("cam-1", "cam-2")
     for name in ("cam-1", "cam-2"):
-        federation.attend(name, "--max-seconds", "13")
-    federation.until_attending(2)
+        federation.start_device(name, "--max-seconds", "13")
+    federation.until_online(2)
     options = ("--minimum-devices", "2", "--quorum", "all")
     federation.start_run(make_bundle("fedavg", epochs=15000), "long", "--rounds", "1", *options)
     for name in ("cam-1", "cam-2"):  # torch is there by then, whose import is no progress
@@ -45,9 +45,9 @@ def test_the_slowest_of_an_over_selected_round_is_sent_away_and_takes_part_in_a_
     federation.serve()
     federation.enrol("cam-1", "cam-2", "cam-3")
     for name in ("cam-1", "cam-2"):
-        federation.attend(name, "--label", "site=berlin")
-    federation.attend("cam-3", "--label", "site=berlin", "--max-bandwidth", "16KB")
-    federation.until_attending(3)
+        federation.start_device(name, "--label", "site=berlin")
+    federation.start_device("cam-3", "--label", "site=berlin", "--max-bandwidth", "16KB")
+    federation.until_online(3)
     federation.start_run(
         *(make_bundle("fedavg", epochs=1), "r", "--rounds", "3", "--minimum-devices", "3", "--cohort", "2"),
         *("--over-selection", "50%", "--quorum", "all", "--label", "site=berlin"),
@@ -67,9 +67,9 @@ def test_a_slow_devices_update_counts_by_its_staleness_while_a_fast_one_makes_mo
     specs = read_bundle(moon).manifest.tensors
     federation.serve()
     federation.enrol("cam-1", "cam-2")
-    federation.attend_for(3, "cam-1")
-    federation.attend_for(0, "cam-2")
-    federation.until_attending(2)
+    federation.start_device_for(3, "cam-1")
+    federation.start_device_for(0, "cam-2")
+    federation.until_online(2)
     options = ("--rounds", "9", "--minimum-devices", "2", "--asynchronous", "1", "--max-staleness", "60")
     federation.start_run(moon, "r", *options)
     federation.until("r", lambda run: run.round == 3)
@@ -94,8 +94,8 @@ def test_asynchronous_updates_travel_encoded_and_devices_keep_what_rounding_took
     federation.serve()
     federation.enrol("cam-1", "cam-2")
     for name in ("cam-1", "cam-2"):
-        federation.attend(name)
-    federation.until_attending(2)
+        federation.start_device(name)
+    federation.until_online(2)
     options = ("--rounds", "8", "--minimum-devices", "2", "--asynchronous", "1", "--uplink-encoding", "int8+zstd")
     federation.start_run(make_bundle("fedavg", epochs=1), "r", *options)
     federation.until_finished("r")

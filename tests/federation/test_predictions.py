@@ -28,8 +28,8 @@ def test_devices_predict_with_the_last_model_of_a_run_that_has_finished(
     federation.serve()
     federation.enrol(*DEVICES)
     for name in DEVICES[:2]:
-        federation.attend(name)
-    federation.until_attending(2)
+        federation.start_device(name)
+    federation.until_online(2)
     federation.start_run(bundle, "digits", "--rounds", "2", "--minimum-devices", "2", "--cohort", "all")
     federation.until_finished("digits")
     for name in DEVICES[:2]:
@@ -68,8 +68,8 @@ def test_a_device_that_was_away_when_its_run_ended_hears_of_it_when_it_is_back(
     federation.serve()
     federation.enrol(*DEVICES)
     for name in DEVICES[:2]:
-        federation.attend(name)
-    federation.until_attending(2)
+        federation.start_device(name)
+    federation.until_online(2)
     settings = ("--minimum-devices", "1", "--quorum", "1", "--cohort", "all", "--heartbeat-timeout", "5")
     federation.start_run(bundle, "digits", "--rounds", "30", *settings)
     federation.until("digits", lambda _: (federation.directory / "cam-2" / "runs" / "digits").exists())
@@ -78,7 +78,7 @@ def test_a_device_that_was_away_when_its_run_ended_hears_of_it_when_it_is_back(
     run("moonfed-coordinator", "run", "stop", "digits", *federation.operator)
     federation.until_log("cam-1", "run digits has ended; deleted its files")
     assert (federation.directory / "cam-2" / "runs" / "digits").exists()
-    federation.attend("cam-2")
+    federation.start_device("cam-2")
     federation.until_log("cam-2", "run digits has ended; deleted its files")
     assert not (federation.directory / "cam-2" / "runs" / "digits").exists()
     assert not (federation.directory / "cam-2" / "finished").exists()

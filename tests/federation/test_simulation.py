@@ -52,8 +52,8 @@ def test_the_virtual_fleet_trains_the_model_that_device_processes_train(federati
     names = ("party-1", "party-2", "party-3")
     federation.enrol(*names)
     for name in names:
-        federation.attend(name)
-    federation.until_attending(3)
+        federation.start_device(name)
+    federation.until_online(3)
     models = []
     for method, result in results.items():
         settings = f"--rounds {ROUNDS} --minimum-devices 3 --cohort {recipe(method).cohort} --quorum 100% --seed 1"

@@ -198,8 +198,8 @@ def enrol(directory: Path, token: str, name: str, fleet_port: int | None = None)
 
 
 @dataclass
-class Attending:
-    """An attend stream that a thread reads."""
+class DeviceSession:
+    """A device's Connect stream, read by a thread."""
 
     call: Any
     replies: queue.Queue[fleet_pb2.ConnectReply | MoonfedError] = field(default_factory=queue.Queue)
@@ -244,7 +244,7 @@ class Device:
     def fleet(self) -> fleet_pb2_grpc.FleetStub:
         return fleet_pb2_grpc.FleetStub(self.channel)
 
-    def attend(
+    def connect(
         self,
         name: str | None = None,
         interface: str = PLAN_INTERFACE,
@@ -253,7 +253,7 @@ class Device:
         runs: Sequence[str] = (),
         labels: Mapping[str, str] | None = None,
         encodings: Sequence[str] = (),
-    ) -> Attending:
+    ) -> DeviceSession:
         request = fleet_pb2.ConnectRequest(
             device=self.name if name is None else name,
             contract_version=version,
@@ -263,10 +263,10 @@ class Device:
             labels=labels or {},
             encodings=encodings,
         )
-        attending = Attending(self.fleet.Connect(request))
-        threading.Thread(target=attending.read, daemon=True).start()
-        assert attending.next().HasField("welcome")
-        return attending
+        session = DeviceSession(self.fleet.Connect(request))
+        threading.Thread(target=session.read, daemon=True).start()
+        assert session.next().HasField("welcome")
+        return session
 
     def header(self, work: fleet_pb2.Assignment, content: bytes, **fields: Any) -> fleet_pb2.SubmitHeader:  # noqa: ANN401
         given: dict[str, Any] = {

@@ -23,14 +23,14 @@ Place = tuple[str, int, int]
 
 
 class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServicer):
-    """Sends its assignments to whoever attends, keeps what devices say, and fails on demand."""
+    """A fake coordinator: sends its assignments to connected devices, records their calls, and fails on demand."""
 
     def __init__(self, directory: Path, authority: Authority) -> None:
         self.authority, self.blobs = authority, BlobDirectory(directory)
         self.assignments: list[fleet_pb2.Assignment | fleet_pb2.RunEnded] = []
-        self.over: dict[str, fleet_pb2.RunEnded] = {}  # said to whoever attends and names the run
-        self.attending = 0  # at present
-        self.attended: list[fleet_pb2.ConnectRequest] = []
+        self.over: dict[str, fleet_pb2.RunEnded] = {}  # sent to a device that connects and names the run
+        self.connected = 0  # at present
+        self.connect_requests: list[fleet_pb2.ConnectRequest] = []
         self.fetched: list[tuple[str, int]] = []  # sha256, offset
         self.reports: list[fleet_pb2.ReportRequest] = []
         self.declined: list[fleet_pb2.DeclineRequest] = []
@@ -40,7 +40,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.resumed: list[int] = []  # bytes that were already here when an upload began
         self.renewed: list[bytes] = []  # certificates
         self.stop_reason, self.retry_after_seconds = "", 0.0
-        self.attend_error: MoonfedError | None = None
+        self.connect_error: MoonfedError | None = None
         self.submit_error: MoonfedError | None = None
         self.submit_problems: list[MoonfedError] = []  # that pass, one with each try
         self.enrol_error: MoonfedError | None = None
@@ -89,8 +89,8 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         """Or tells that a run has ended."""
         self._tell(lambda: self.assignments.append(assignment))
 
-    def _add_attending(self, number: int) -> None:
-        self.attending += number
+    def _add_connected(self, number: int) -> None:
+        self.connected += number
 
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
         with self._changed:
@@ -112,13 +112,13 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     def Connect(  # noqa: N802
         self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
     ) -> Iterator[fleet_pb2.ConnectReply]:
-        if self.attend_error:
-            self._tell(lambda: self.attended.append(request))
-            _abort(context, self.attend_error)
-        self._tell(lambda: self._add_attending(1))
-        context.add_callback(lambda: self._tell(lambda: self._add_attending(-1)))
+        if self.connect_error:
+            self._tell(lambda: self.connect_requests.append(request))
+            _abort(context, self.connect_error)
+        self._tell(lambda: self._add_connected(1))
+        context.add_callback(lambda: self._tell(lambda: self._add_connected(-1)))
         yield fleet_pb2.ConnectReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator="0.1.0"))
-        self._tell(lambda: self.attended.append(request))
+        self._tell(lambda: self.connect_requests.append(request))
         yield from (fleet_pb2.ConnectReply(ended=self.over[run]) for run in request.runs if run in self.over)
         done = {_place(header) for header, _ in self.updates}
         sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again

@@ -13,7 +13,7 @@ from moonfed.coordinator.rounds.state import State
 DEVICES = [f"cam-{number}" for number in range(5)]
 
 
-def attended(*names: str) -> list[Event]:
+def devices_online(*names: str) -> list[Event]:
     return [DeviceOnline(device=name) for name in names]
 
 
@@ -58,12 +58,12 @@ class Play(RuleBasedStateMachine):
         self.stops_at_all = stops
 
     @rule(device=strategies.sampled_from(DEVICES))
-    def attends(self, device: str) -> None:
+    def comes_online(self, device: str) -> None:
         self.here.add(device)
         self.send(DeviceOnline(device=device))
 
     @rule(device=strategies.sampled_from(DEVICES))
-    def departs(self, device: str) -> None:
+    def goes_offline(self, device: str) -> None:
         self.here.discard(device)
         self.send(DeviceOffline(device=device))
 

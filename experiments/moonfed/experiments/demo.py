@@ -153,7 +153,7 @@ def start_devices(fleet: ChildProcesses, settings: DemoSettings) -> None:
             *(name, "moonfed-client", "run", "--data", str(settings.parts / f"{name}.npz")),
             *("--state", str(state), "--threads", "1"),
         )
-    say(f"{', '.join(settings.names)} are enrolled and attend")
+    say(f"{', '.join(settings.names)} are enrolled and online")
 
 
 def train_federated(fleet: ChildProcesses, settings: DemoSettings) -> list[float]:

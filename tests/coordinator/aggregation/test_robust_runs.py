@@ -75,9 +75,9 @@ def robust_run(fleet: Fleet, robust: Sent) -> tuple[F64, list[control_pb2.Round]
     fleet.start("run", ROUNDS, minimum_devices=8, quorum=quorum, robust=control_pb2.RobustSettings(**robust))
     watching = fleet.operator.watch("run")
     next(watching)  # the snapshot: from here on everything is told
-    attending = [device.attend() for device in devices]
+    sessions = [device.connect() for device in devices]
     for _ in range(ROUNDS):
-        for number, (device, one) in enumerate(zip(devices, attending, strict=True)):
+        for number, (device, one) in enumerate(zip(devices, sessions, strict=True)):
             work = one.assignment()
             begun = fetched(fleet, work.blobs["model"])
             sent = IRIS.train(begun, number)
@@ -168,8 +168,8 @@ def claim(fleet: Fleet, robust: Sent) -> F64:
     """A round of four devices, the last of which claims to have ten million samples."""
     devices: list[Device] = [fleet.device(f"cam-{number}") for number in range(4)]
     fleet.start(minimum_devices=4, quorum=control_pb2.Amount(count=4), robust=control_pb2.RobustSettings(**robust))
-    attending = [device.attend() for device in devices]
-    for number, (device, one) in enumerate(zip(devices, attending, strict=True)):
+    sessions = [device.connect() for device in devices]
+    for number, (device, one) in enumerate(zip(devices, sessions, strict=True)):
         claimed, value = (10_000_000, 1.0) if number == 3 else (50, 0.0)
         device.submit(one.assignment(), model_bytes(value), samples=claimed)
     list(fleet.operator.watch("run"))
@@ -252,11 +252,11 @@ def test_an_asynchronous_run_aggregates_robustly_too(fleet: Fleet) -> None:
     with pytest.raises(InvalidInput, match="a round may close with 2 updates; reducer 'median' needs 3"):
         fleet.start("rejected", 2, minimum_devices=4, **fields)
     fleet.start("run", 2, minimum_devices=4, quorum=control_pb2.Amount(fraction=1.0), **fields)
-    attending = [device.attend() for device in devices]
-    work = [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    work = [one.assignment() for one in sessions]
     for number, value in ((0, 2.0), (1, 3.0), (2, 4.0)):
         devices[number].submit(work[number], model_bytes(value))
-    again = [attending[number].assignment() for number in (0, 1)]
+    again = [sessions[number].assignment() for number in (0, 1)]
     np.testing.assert_array_equal(fetched(fleet, again[0].blobs["model"]), 3.0)
     devices[3].submit(work[3], model_bytes(1e6))  # one model late
     for number, value in ((0, 5.0), (1, 6.0)):

@@ -202,8 +202,8 @@ def test_watching_shows_a_whole_run_in_order(fleet: Fleet) -> None:
     fleet.start(rounds=1)
     watching = fleet.operator.watch("run")
     assert next(watching).run.waiting == "waiting for 1 more device: 0 online, 1 needed"
-    attending = device.attend()
-    device.submit(attending.assignment(), model_bytes(1.0))
+    session = device.connect()
+    device.submit(session.assignment(), model_bytes(1.0))
     kinds = [control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower() for event in watching]
     assert kinds == ["round_opened", "update_received", "round_committed", "metrics", "ended"]
 

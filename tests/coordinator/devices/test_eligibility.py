@@ -17,12 +17,12 @@ def test_a_device_that_does_not_know_a_runs_encodings_is_left_out_and_the_run_sa
     fleet: Fleet, until: Until
 ) -> None:
     fleet.start("run", uplink_encoding="int8+zstd", downlink_encoding="bfloat16")
-    one = fleet.device("cam-1").attend(encodings=["float32", "bfloat16", "int8"])
+    one = fleet.device("cam-1").connect(encodings=["float32", "bfloat16", "int8"])
     until(lambda: "not eligible" in fleet.operator.run("run").waiting)
     assert fleet.operator.run("run").waiting == (
         "waiting for 1 more device: 0 online, 1 needed; not eligible: cam-1 (without the encoding int8+zstd)"
     )
-    two = fleet.device("cam-2").attend(encodings=["bfloat16", "int8+zstd"])
+    two = fleet.device("cam-2").connect(encodings=["bfloat16", "int8+zstd"])
     work = two.assignment()
     assert (work.downlink_encoding, work.uplink_encoding) == ("bfloat16", "int8+zstd")
     run = fleet.operator.run("run")
@@ -35,11 +35,11 @@ def test_a_device_that_does_not_know_a_runs_encodings_is_left_out_and_the_run_sa
 def test_a_device_without_encodings_gets_float32(fleet: Fleet, until: Until) -> None:
     fleet.start("encoded", uplink_encoding="int8")
     device = fleet.device("cam-1")
-    attending = device.attend()
+    session = device.connect()
     until(lambda: "cam-1 (without the encoding int8)" in fleet.operator.run("encoded").waiting)
     started = fleet.start("plain")
     assert not any(line.startswith("encodings") for line in run_lines(started, None, []))
-    work = attending.assignment()
+    work = session.assignment()
     assert work.run == "plain"
     assert work.blobs["model"] == started.initial_model
     assert work.downlink_encoding in ("", "float32")

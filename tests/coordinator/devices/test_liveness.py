@@ -62,14 +62,14 @@ def lost(fleet: Fleet, run: str = "run") -> list[str]:
 def test_a_device_that_is_stuck_is_lost_and_one_that_trains_slowly_is_not(fleet: Fleet, until: Until) -> None:
     slow, stuck = fleet.device("cam-1"), fleet.device("cam-2")
     fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
-    attending = [slow.attend(), stuck.attend()]
-    work = [one.assignment() for one in attending]
+    sessions = [slow.connect(), stuck.connect()]
+    work = [one.assignment() for one in sessions]
     began = time.monotonic()
     with again_and_again(lambda count: (slow.report(work[0], count / 1000), stuck.report(work[1], 0.25))):
         until(lambda: bool(lost(fleet)))
         assert time.monotonic() - began >= TIMEOUT
         time.sleep(TIMEOUT)
-        assert lost(fleet) == ["cam-2"], "it attends, and says the same over and over"
+        assert lost(fleet) == ["cam-2"], "it is connected, and repeats the same report"
         slow.submit(work[0], model_bytes(2.0))
     assert list(fleet.operator.watch("run"))[-1].run.round == 1
     assert fleet.operator.rounds("run")[0].missing == ["cam-2"]
@@ -99,8 +99,8 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
     with fleet_in(tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
         waiting, stuck = fleet.device("cam-1"), fleet.device("cam-2")
         fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
-        attending = [waiting.attend(), stuck.attend()]
-        work = [one.assignment() for one in attending]
+        sessions = [waiting.connect(), stuck.connect()]
+        work = [one.assignment() for one in sessions]
 
         def take_part() -> None:
             if way == "down":
@@ -123,12 +123,12 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
 def test_a_lost_device_that_comes_back_in_time_counts(fleet: Fleet, until: Until) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
-    attending = [device.attend() for device in devices]
-    work = [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    work = [one.assignment() for one in sessions]
     with again_and_again(lambda count: devices[0].report(work[0], count / 1000)):
-        attending[1].leave()
+        sessions[1].leave()
         until(lambda: lost(fleet) == ["cam-2"])
-        assert devices[1].attend().assignment() == work[1], "its assignment comes again"
+        assert devices[1].connect().assignment() == work[1], "its assignment comes again"
         assert not lost(fleet)
         devices[1].submit(work[1], model_bytes(1.0))
         devices[0].submit(work[0], model_bytes(1.0))
@@ -139,19 +139,19 @@ def test_a_lost_device_that_comes_back_in_time_counts(fleet: Fleet, until: Until
 def test_a_lost_device_that_makes_progress_again_is_waited_for(fleet: Fleet, until: Until) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
-    attending = [device.attend() for device in devices]
-    work = [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    work = [one.assignment() for one in sessions]
     with again_and_again(lambda count: devices[0].report(work[0], count / 1000)):
         until(lambda: lost(fleet) == ["cam-2"])
         devices[1].report(work[1], 0.5)
         until(lambda: not lost(fleet))
-    assert attending[1].replies.empty(), "it is at work, and need not be told again"
+    assert sessions[1].replies.empty(), "it is at work, and need not be told again"
 
 
 def test_fetching_and_sending_are_heartbeats(fleet: Fleet) -> None:
     down, up = fleet.device("cam-1"), fleet.device("cam-2")
     fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
-    work = [one.assignment() for one in [down.attend(), up.attend()]]
+    work = [one.assignment() for one in [down.connect(), up.connect()]]
     content, sent = model_bytes(1.0), []
 
     def fetch(_: int) -> None:
@@ -181,8 +181,8 @@ def test_work_for_one_run_is_progress_in_all_runs(fleet: Fleet, until: Until) ->
     busy, idle = fleet.device("cam-1"), fleet.device("cam-2")
     for run in ("one", "two"):
         fleet.start(run, minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
-    attending = [busy.attend(), idle.attend()]
-    work = {reply.run: reply for reply in (attending[0].assignment(), attending[0].assignment())}
+    sessions = [busy.connect(), idle.connect()]
+    work = {reply.run: reply for reply in (sessions[0].assignment(), sessions[0].assignment())}
     with again_and_again(lambda count: busy.report(work["one"], count / 1000)):
         until(lambda: bool(lost(fleet, "one") and lost(fleet, "two")))
         time.sleep(TIMEOUT)
@@ -196,7 +196,7 @@ def test_work_for_one_run_is_progress_in_all_runs(fleet: Fleet, until: Until) ->
 
 def test_after_a_restart_devices_have_time_to_find_the_coordinator_again(fleet: Fleet) -> None:
     assert RECONNECT_SECONDS > 60, "that long they wait between two tries"
-    fleet.device("cam-1").attend()
+    fleet.device("cam-1").connect()
     fleet.start(heartbeat_timeout_seconds=0.3)
     directory = fleet.tmp
     fleet.stack.close()
@@ -210,8 +210,8 @@ def test_after_a_restart_devices_have_time_to_find_the_coordinator_again(fleet: 
 def three_for_two(fleet: Fleet, rounds: int) -> tuple[list[Device], list[fleet_pb2.Assignment]]:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")]
     fleet.start(minimum_devices=3, cohort=control_pb2.Amount(count=2), over_selection=0.5, rounds=rounds)
-    attending = [device.attend() for device in devices]
-    return devices, [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    return devices, [one.assignment() for one in sessions]
 
 
 def test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_retry_advice(fleet: Fleet) -> None:
@@ -279,12 +279,12 @@ def test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata(fleet: F
 def test_a_run_draws_devices_with_its_labels_only_and_says_whom_it_leaves_out(fleet: Fleet, until: Until) -> None:
     devices = {name: fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")}
     fleet.start(minimum_devices=2, labels={"site": "berlin", "camera": "hd"})
-    inside = devices["cam-1"].attend(labels={"site": "berlin", "camera": "hd", "floor": "3"})
-    elsewhere = devices["cam-2"].attend(labels={"site": "hamburg", "camera": "hd"})
+    inside = devices["cam-1"].connect(labels={"site": "berlin", "camera": "hd", "floor": "3"})
+    elsewhere = devices["cam-2"].connect(labels={"site": "hamburg", "camera": "hd"})
     lacking = "not eligible: cam-2 (without the label site=berlin)"
     told = f"waiting for 1 more device: 1 online, 2 needed; {lacking}"
     until(lambda: fleet.operator.run("run").waiting == told)
-    late = devices["cam-3"].attend(labels={"site": "berlin", "camera": "hd"})
+    late = devices["cam-3"].connect(labels={"site": "berlin", "camera": "hd"})
     works = {"cam-1": inside.assignment(), "cam-3": late.assignment()}
     for name, work in works.items():
         devices[name].submit(work, model_bytes(1.0))
@@ -297,4 +297,4 @@ def test_a_run_draws_devices_with_its_labels_only_and_says_whom_it_leaves_out(fl
 
 def test_labels_that_nobody_may_have_are_rejected(fleet: Fleet) -> None:
     with pytest.raises(InvalidInput, match="label is 'site='"):
-        fleet.device("cam-1").attend(labels={"site": ""})
+        fleet.device("cam-1").connect(labels={"site": ""})

@@ -13,7 +13,7 @@ from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
-from tests.support.coordinator import WAIT, Attending, Device, ask, make_bundle, model_bytes
+from tests.support.coordinator import WAIT, Device, DeviceSession, ask, make_bundle, model_bytes
 
 
 def stop(fleet: Fleet, run: str) -> None:
@@ -25,54 +25,54 @@ def fetched(device: Device, blob: blob_pb2.Blob) -> bytes:
     return b"".join(ask(lambda r, timeout: [part.data for part in device.fleet.Fetch(r, timeout=timeout)], request))
 
 
-def expect_only_work(fleet: Fleet, *attending: Attending) -> None:
+def expect_only_work(fleet: Fleet, *sessions: DeviceSession) -> None:
     """The next thing that all of them hear is what they are to do in another run."""
-    fleet.start("another", minimum_devices=len(attending))
-    for one in attending:
+    fleet.start("another", minimum_devices=len(sessions))
+    for one in sessions:
         assert one.next().assignment.run == "another"
 
 
 def test_all_who_took_part_or_keep_its_state_hear_once_of_a_finished_run_and_can_fetch_its_model(fleet: Fleet) -> None:
     delivers, declines, late, keeps = (fleet.device(f"cam-{number}") for number in range(4))
     fleet.start(minimum_devices=2)
-    attending = [delivers.attend(runs=["run"]), declines.attend()]
-    work = [one.assignment() for one in attending]
-    attending += [keeps.attend(runs=["run"]), late.attend()]
+    sessions = [delivers.connect(runs=["run"]), declines.connect()]
+    work = [one.assignment() for one in sessions]
+    sessions += [keeps.connect(runs=["run"]), late.connect()]
     ask(declines.fleet.Decline, fleet_pb2.DeclineRequest(device="cam-1", run="run", round=1, attempt=1, reason="hot"))
     delivers.submit(work[0], model_bytes(3.0))
-    heard = [one.ended() for one in attending[:3]]
+    heard = [one.ended() for one in sessions[:3]]
     assert heard == [heard[0]] * 3
     assert (heard[0].run, heard[0].rounds) == ("run", 1)
     assert heard[0].manifest == fleet.operator.run("run").manifest
     assert fetched(declines, heard[0].manifest) == make_bundle().manifest.to_bytes()
     assert fetched(keeps, heard[0].model) == model_bytes(3.0)
-    expect_only_work(fleet, *attending)
+    expect_only_work(fleet, *sessions)
 
 
 def test_a_run_that_is_stopped_names_no_model_even_if_it_has_one(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     fleet.start(rounds=2)
-    attending = device.attend()
-    device.submit(attending.assignment(), model_bytes(3.0))
-    assert attending.assignment().round == 2
+    session = device.connect()
+    device.submit(session.assignment(), model_bytes(3.0))
+    assert session.assignment().round == 2
     stop(fleet, "run")
-    assert attending.ended() == fleet_pb2.RunEnded(run="run")
+    assert session.ended() == fleet_pb2.RunEnded(run="run")
 
 
 def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_restart(tmp_path: Path) -> None:
-    def told(device: Device) -> tuple[Attending, list[fleet_pb2.RunEnded]]:
+    def told(device: Device) -> tuple[DeviceSession, list[fleet_pb2.RunEnded]]:
         """In the order of the names; the runs that go on, or may go on, come first."""
-        attending = device.attend(runs=["running", "damaged", "finished", "stopped", "unknown"])
-        return attending, [attending.ended() for _ in range(3)]
+        session = device.connect(runs=["running", "damaged", "finished", "stopped", "unknown"])
+        return session, [session.ended() for _ in range(3)]
 
     bundle = make_bundle("other")
     with fleet_in(tmp_path) as fleet:
         fleet.start("finished")
         trains = fleet.device("cam-1")
-        attending = trains.attend()
-        trains.submit(attending.assignment(), model_bytes(3.0))
-        attending.ended()
-        attending.leave()
+        session = trains.connect()
+        trains.submit(session.assignment(), model_bytes(3.0))
+        session.ended()
+        session.leave()
         for run in ("running", "stopped", "damaged"):
             fleet.start(run, minimum_devices=9, bundle=bundle if run == "damaged" else None)
         stop(fleet, "stopped")
@@ -86,11 +86,11 @@ def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_rest
         BlobDirectory(fleet.state / "blobs").path(bundle.ref.sha256).write_bytes(b"damaged")
     with fleet_in(tmp_path) as fleet:
         assert fleet.operator.run("damaged").waiting.startswith("suspended")
-        attending, heard = told(fleet.device("cam-3"))
+        session, heard = told(fleet.device("cam-3"))
         assert heard == expected
         stop(fleet, "damaged")
-        assert attending.ended() == fleet_pb2.RunEnded(run="damaged")
-        expect_only_work(fleet, attending)
+        assert session.ended() == fleet_pb2.RunEnded(run="damaged")
+        expect_only_work(fleet, session)
 
 
 def test_a_run_that_starts_while_its_name_is_looked_up_is_not_called_over(
@@ -108,16 +108,16 @@ def test_a_run_that_starts_while_its_name_is_looked_up_is_not_called_over(
 
     monkeypatch.setattr(Store, "run", slow)
     device = fleet.device("cam-1")
-    attending = device.attend(runs=["run"])
+    session = device.connect(runs=["run"])
     assert looked.wait(WAIT)
     fleet.start()
-    work = attending.next().assignment
+    work = session.next().assignment
     go_on.set()
     device.submit(work, model_bytes(3.0))
-    ended = attending.ended()
+    ended = session.ended()
     assert ended.model == fleet.operator.run("run").model
 
 
 def test_a_device_that_names_too_many_runs_is_rejected(fleet: Fleet) -> None:
     with pytest.raises(InvalidInput, match="runs names 65 runs; it must be at most 64"):
-        fleet.device("cam-1").attend(runs=["r"] * 65)
+        fleet.device("cam-1").connect(runs=["r"] * 65)

@@ -73,6 +73,6 @@ def test_what_devices_tell_of_their_samples_decides_the_next_cohort() -> None:
     (drawn,) = state.open.cohort
     told = UpdateAccepted(round=1, attempt=1, device=drawn, samples=90)
     state, _ = after(settings, told, DeviceOnline(device=drawn), state=state)
-    assert state.samples[drawn] == 90, "attending again without saying how many changes nothing"
+    assert state.samples[drawn] == 90, "reconnecting without a number of samples changes nothing"
     state, _ = after(settings, Resumed(online={"a": 5, "b": 0}), state=State())
     assert state.samples == {"a": 5}

@@ -40,7 +40,7 @@ from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import State
 from moonfed.errors import InvalidInput
 from tests.support import state_machine_fleet
-from tests.support.state_machine_fleet import attended, only
+from tests.support.state_machine_fleet import devices_online, only
 
 TWO = RunSettings(
     rounds=5,
@@ -76,17 +76,17 @@ def rejection_reason(state: State, round_: int, device: str, attempt: int = 1) -
 
 
 def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
-    state, commands = after(*attended("a", "b"))
+    state, commands = after(*devices_online("a", "b"))
     assert not commands
     assert FEDBUFF.waiting(TWO, state) == "waiting for 1 more device: 2 online, 3 needed"
-    _, commands = after(*attended("c"), state=state)
+    _, commands = after(*devices_online("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
     assert assigned(commands) == [("a", 1), ("b", 1), ("c", 1)]
     assert RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=7)).devices_needed == 7
 
 
 def test_k_updates_make_a_model_and_the_slow_device_continues_with_its_own() -> None:
-    state, commands = after(*attended("a", "b", "c"), accepted("b"))
+    state, commands = after(*devices_online("a", "b", "c"), accepted("b"))
     assert not only(commands, Reduce)
     assert FEDBUFF.waiting(TWO, state) == "round 1 has 1 of 2 updates; training: a, c"
     assert (
@@ -105,7 +105,7 @@ def test_k_updates_make_a_model_and_the_slow_device_continues_with_its_own() -> 
 
 def test_the_next_round_opens_though_devices_have_left() -> None:
     """Else the updates of those at work would be rejected for as long as the others are away."""
-    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"))
     state, commands = after(
         DeviceOffline(device="a"), DeviceOffline(device="b"), DeviceOffline(device="c"), reduced(1), state=state
     )
@@ -114,7 +114,7 @@ def test_the_next_round_opens_though_devices_have_left() -> None:
 
 
 def test_updates_received_during_a_reduction_are_in_the_next_buffer() -> None:
-    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"))
     state, commands = after(accepted("c"), state=state)
     assert not commands
     state, commands = after(reduced(1), state=state)
@@ -125,7 +125,7 @@ def test_updates_received_during_a_reduction_are_in_the_next_buffer() -> None:
 
 
 def test_a_stale_update_is_rejected_and_its_device_starts_again() -> None:
-    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
+    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
     state, commands = after(accepted("a", 2), accepted("b", 2), state=state)
     assert rejection_reason(state, 1, "c") == (
         "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 2, attempt 1"
@@ -145,7 +145,7 @@ def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
     settings = RunSettings(
         rounds=9, cohort=Amount(count=2), minimum_devices=4, asynchronous=FedBuffSettings(buffer=3, max_staleness=5)
     )
-    state, commands = after(*attended("a", "b", "c", "d"), settings=settings)
+    state, commands = after(*devices_online("a", "b", "c", "d"), settings=settings)
     first = [device for device, _ in assigned(commands)]
     assert len(first) == 2
     state, commands = after(accepted(first[0]), state=state, settings=settings)
@@ -158,7 +158,7 @@ def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
 
 
 def test_a_reconnecting_device_resumes_its_assignment() -> None:
-    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
+    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
     state, commands = after(DeviceOffline(device="c"), Stalled(round=2, attempt=1, device="c"), state=state)
     assert FEDBUFF.waiting(TWO, state) == "round 2 has 0 of 2 updates; training: a, b"
     state, commands = after(DeviceOnline(device="c"), state=state)
@@ -172,7 +172,7 @@ def test_a_reconnecting_device_resumes_its_assignment() -> None:
 def test_rejected_and_declined_devices_are_assigned_again_with_the_next_model(
     kind: type[UpdateRejected | Declined],
 ) -> None:
-    state, _ = after(*attended("a", "b", "c"), kind(round=1, attempt=1, device="a"))
+    state, _ = after(*devices_online("a", "b", "c"), kind(round=1, attempt=1, device="a"))
     state, commands = after(accepted("b"), accepted("c"), state=state)
     assert not assigned(commands)
     _, commands = after(reduced(1), state=state)
@@ -180,20 +180,22 @@ def test_rejected_and_declined_devices_are_assigned_again_with_the_next_model(
 
 
 def test_a_device_that_declined_and_reconnects_is_assigned_again() -> None:
-    state, _ = after(*attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"), DeviceOffline(device="a"))
+    state, _ = after(
+        *devices_online("a", "b", "c"), Declined(round=1, attempt=1, device="a"), DeviceOffline(device="a")
+    )
     _, commands = after(DeviceOnline(device="a"), state=state)
     assert assigned(commands) == [("a", 1)]
 
 
 def test_at_the_deadline_a_quorum_of_the_buffer_will_do() -> None:
-    state, commands = after(*attended("a", "b", "c"), DeadlinePassed(round=1, attempt=1))
+    state, commands = after(*devices_online("a", "b", "c"), DeadlinePassed(round=1, attempt=1))
     assert not only(commands, Reduce), "there is nothing to reduce"
     _, commands = after(accepted("c"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("c",), bases={"c": 1})], "half of two"
 
 
 def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
-    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"))
     state, commands = after(ReductionFailed(round=1, attempt=1, reason="the disk is full"), state=state)
     retry = RetryDue(round=1, attempt=1)
     assert commands == [StartTimer(seconds=0.5, event=retry)]
@@ -207,7 +209,7 @@ def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
 
 
 def test_damaged_updates_are_discarded_and_the_others_wait_for_more() -> None:
-    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"))
     state, commands = after(Damaged(round=1, attempt=1, devices=("a",)), state=state)
     assert commands == [Discard(round=1, attempt=1, device="a")]
     _, commands = after(accepted("c"), state=state)
@@ -215,23 +217,23 @@ def test_damaged_updates_are_discarded_and_the_others_wait_for_more() -> None:
 
 
 def test_a_stopped_run_ends_at_once_or_when_its_buffer_is_reduced() -> None:
-    state, commands = after(*attended("a", "b", "c"), accepted("a"), StopRequested())
+    state, commands = after(*devices_online("a", "b", "c"), accepted("a"), StopRequested())
     assert commands[-2:] == [
         Abandon(round=1, attempt=1, missing=("a", "b", "c"), reason="the run was stopped"),
         End(status="stopped"),
     ]
     assert FEDBUFF.needed_attempts(TWO, state) == frozenset()
-    state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), StopRequested(), reduced(1))
+    state, commands = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"), StopRequested(), reduced(1))
     assert commands[-1] == End(status="stopped")
     assert state.committed == 1
 
 
 def test_nothing_is_acknowledged_that_no_later_round_would_count() -> None:
     last = replace(TWO, rounds=1)
-    state, commands = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), settings=last)
+    state, commands = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"), settings=last)
     assert only(commands, Reduce)
     assert FEDBUFF.rejection_reason(last, state, 1, 1, "c") == "round 1 is the run's last, and has closed"
-    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"))
     assert rejection_reason(state, 1, "c") is None
     state, _ = after(StopRequested(), state=state)
     assert rejection_reason(state, 1, "c") == "round 1 is the run's last, and has closed"
@@ -239,7 +241,7 @@ def test_nothing_is_acknowledged_that_no_later_round_would_count() -> None:
 
 def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> None:
     _, commands = after(
-        *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested(), reduced(1)
+        *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested(), reduced(1)
     )
     assert commands[-3:] == [
         Open(round=2, attempt=1, cohort=()),
@@ -249,7 +251,7 @@ def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> N
 
 
 def test_training_devices_resume_their_assignments_after_a_restart() -> None:
-    state, _ = after(*attended("a", "b", "c"), accepted("a"), accepted("b"), reduced(1), accepted("a", 2))
+    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"), reduced(1), accepted("a", 2))
     held = FedBuffState(committed=1, open=state.open, tasks=state.tasks, buffer=state.buffer)
     state, commands = after(Resumed(online=dict.fromkeys("abc", 0)), state=held)
     assert StartTimer(seconds=100, event=DeadlinePassed(round=2, attempt=1)) in commands

@@ -176,8 +176,8 @@ class Runs(Play):
     def teardown(self) -> None:
         """Once every device is online and reports, the run ends, whatever happened before."""
         for device in DEVICES:
-            self.departs(device)
-            self.attends(device)
+            self.goes_offline(device)
+            self.comes_online(device)
         for _ in range(60):
             now = buffered(self.state)
             if now.status != "running":

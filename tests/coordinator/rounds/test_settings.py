@@ -66,21 +66,21 @@ def test_a_round_that_may_open_can_reach_its_quorum(cohort: Amount, quorum: Amou
     needed = settings.devices_needed
     assert needed >= minimum
 
-    def reachable(attending: int) -> bool:
-        drawn = settings.cohort_size(attending)
-        return 1 <= quorum.of(drawn) <= drawn <= attending
+    def reachable(session: int) -> bool:
+        drawn = settings.cohort_size(session)
+        return 1 <= quorum.of(drawn) <= drawn <= session
 
-    assert all(reachable(attending) for attending in range(needed, needed + 20))
+    assert all(reachable(session) for session in range(needed, needed + 20))
     assert needed == minimum or not reachable(needed - 1), "nobody waits for more than it takes"
 
 
 @given(amounts, strategies.floats(0, 3), strategies.integers(1, 40))
 def test_the_updates_that_close_a_round_follow_from_how_many_were_drawn(
-    cohort: Amount, beyond: float, attending: int
+    cohort: Amount, beyond: float, session: int
 ) -> None:
     settings = RunSettings(rounds=1, cohort=cohort, quorum=Amount(count=1), over_selection=beyond)
-    drawn, plain = settings.drawn(attending), settings.cohort_size(attending)
-    assert plain <= drawn <= attending
+    drawn, plain = settings.drawn(session), settings.cohort_size(session)
+    assert plain <= drawn <= session
     assert settings.updates_wanted(drawn) == plain
 
 

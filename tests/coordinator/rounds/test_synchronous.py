@@ -34,7 +34,7 @@ from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
 from moonfed.coordinator.rounds.synchronous import retry_seconds
-from tests.support.state_machine_fleet import after, attended, only
+from tests.support.state_machine_fleet import after, devices_online, only
 
 THREE = RunSettings(
     rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, heartbeat_timeout_seconds=10, seed=1
@@ -55,7 +55,7 @@ def timer(commands: list[Command], kind: type[Event]) -> Event:
 
 
 def test_a_round_opens_when_enough_devices_are_online() -> None:
-    state, commands = after(THREE, *attended("a", "b"))
+    state, commands = after(THREE, *devices_online("a", "b"))
     assert not commands
     assert waiting(THREE, state) == "waiting for 1 more device: 2 online, 3 needed"
     lacks = {"f": "without the encoding int8", "e": "without the encoding int8", "d": "without a label"}
@@ -63,14 +63,14 @@ def test_a_round_opens_when_enough_devices_are_online() -> None:
         "waiting for 1 more device: 2 online, 3 needed; "
         "not eligible: d (without a label); not eligible: e, f (without the encoding int8)"
     )
-    state, commands = after(THREE, *attended("c"), state=state)
+    state, commands = after(THREE, *devices_online("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
     assert [command.device for command in commands if isinstance(command, Assign)] == ["a", "b", "c"]
     assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c"
 
 
 def test_a_round_is_reduced_once_everybody_has_reported() -> None:
-    state, commands = after(THREE, *attended("c", "b", "a"), accepted("b"), accepted("a"))
+    state, commands = after(THREE, *devices_online("c", "b", "a"), accepted("b"), accepted("a"))
     assert not only(commands, Reduce)
     assert waiting(THREE, state) == "round 1 waits for 1 of 3 devices: c"
     state, commands = after(THREE, accepted("c"), state=state)
@@ -81,19 +81,19 @@ def test_a_round_is_reduced_once_everybody_has_reported() -> None:
 
 @pytest.mark.parametrize("kind", [UpdateRejected, Declined])
 def test_a_round_does_not_wait_for_rejected_or_declined_devices(kind: type[UpdateRejected | Declined]) -> None:
-    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"))
+    state, commands = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"))
     _, commands = after(THREE, kind(round=1, attempt=1, device="c"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
 
 
 def test_the_deadline_keeps_partial_results_of_a_quorum() -> None:
-    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("c"))
-    _, commands = after(THREE, timer([*after(THREE, *attended("a", "b", "c"))[1]], DeadlinePassed), state=state)
+    state, commands = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("c"))
+    _, commands = after(THREE, timer([*after(THREE, *devices_online("a", "b", "c"))[1]], DeadlinePassed), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "c"))]
 
 
 def test_a_round_without_quorum_is_abandoned_and_tried_again() -> None:
-    state, commands = after(THREE, *attended("a", "b", "c"), accepted("a"), DeadlinePassed(round=1, attempt=1))
+    state, commands = after(THREE, *devices_online("a", "b", "c"), accepted("a"), DeadlinePassed(round=1, attempt=1))
     abandon = only(commands, Abandon)[0]
     assert isinstance(abandon, Abandon)
     assert abandon.missing == ("b", "c")
@@ -116,7 +116,7 @@ def test_retries_grow_and_are_capped() -> None:
 
 
 def test_a_round_rests_longer_after_each_attempt_that_was_abandoned() -> None:
-    state, rests = after(THREE, *attended("a", "b", "c"))[0], list[float]()
+    state, rests = after(THREE, *devices_online("a", "b", "c"))[0], list[float]()
     for attempt in range(1, 10):
         state, commands = after(THREE, DeadlinePassed(round=1, attempt=attempt), state=state)
         rests += [command.seconds for command in commands if isinstance(command, StartTimer)]
@@ -125,7 +125,7 @@ def test_a_round_rests_longer_after_each_attempt_that_was_abandoned() -> None:
 
 
 def test_a_lost_device_that_reconnects_is_assigned_again_and_counts() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), DeviceOffline(device="c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), DeviceOffline(device="c"))
     assert waiting(THREE, state) == "round 1 waits for 3 of 3 devices: a, b, c (offline)"
     state, commands = after(THREE, stalled("c"), state=state)
     assert commands == [Lose(round=1, attempt=1, device="c")]
@@ -138,24 +138,24 @@ def test_a_lost_device_that_reconnects_is_assigned_again_and_counts() -> None:
 
 
 def test_a_lost_device_that_shows_progress_is_waited_for_again() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), stalled("c"), Progressed(round=1, attempt=1, device="c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), stalled("c"), Progressed(round=1, attempt=1, device="c"))
     _, commands = after(THREE, accepted("a"), accepted("b"), state=state)
     assert not commands, "it was not assigned again either: it is at work"
 
 
 def test_a_device_that_is_not_waited_for_cannot_be_lost() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), Declined(round=1, attempt=1, device="b"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), Declined(round=1, attempt=1, device="b"))
     assert after(THREE, stalled("a"), stalled("b"), stalled("z"), state=state) == (state, [])
     assert after(THREE, Stalled(round=1, attempt=2, device="c"), state=state) == (state, [])
 
 
 def test_a_round_whose_devices_are_all_lost_closes_early() -> None:
-    _, commands = after(THREE, *attended("a", "b", "c"), stalled("a"), stalled("b"), stalled("c"))
+    _, commands = after(THREE, *devices_online("a", "b", "c"), stalled("a"), stalled("b"), stalled("c"))
     assert only(commands, Abandon)
 
 
 def test_the_status_names_silent_devices() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), DeviceOffline(device="c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), DeviceOffline(device="c"))
     told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
     away = "c (offline, no heartbeat for 60 s)"
     assert told == f"round 1 waits for 3 of 3 devices: a, b (no heartbeat for 42 s), {away}"
@@ -165,7 +165,7 @@ FOUR = RunSettings(rounds=2, cohort=Amount(count=3), minimum_devices=4, quorum=A
 
 
 def test_an_over_selected_round_closes_with_the_cohorts_number_of_updates() -> None:
-    state, commands = after(FOUR, *attended("a", "b", "c", "d"))
+    state, commands = after(FOUR, *devices_online("a", "b", "c", "d"))
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c", "d")), "3.9 devices, rounded up"
     state, commands = after(FOUR, accepted("d"), accepted("b"), state=state)
     assert not commands
@@ -183,27 +183,27 @@ def test_the_quorum_is_of_the_cohort_and_not_of_all_who_were_drawn() -> None:
 
 
 def test_a_damaged_update_of_an_over_selected_round_is_not_made_up_for_by_those_who_were_sent_away() -> None:
-    state, _ = after(FOUR, *attended("a", "b", "c", "d"), accepted("a"), accepted("b"), accepted("c"))
+    state, _ = after(FOUR, *devices_online("a", "b", "c", "d"), accepted("a"), accepted("b"), accepted("c"))
     _, commands = after(FOUR, Damaged(round=1, attempt=1, devices=("b",)), state=state)
     assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
 
 
 def test_a_declined_device_is_final_and_a_rejected_one_may_try_again() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
     assert rejection_reason(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"
     state, _ = after(THREE, UpdateRejected(round=1, attempt=1, device="b"), state=state)
     assert rejection_reason(state, 1, 1, "b") is None
 
 
 def test_stale_and_foreign_updates_are_rejected_with_the_runs_position() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"))
     assert rejection_reason(state, 1, 1, "a") is None
     assert rejection_reason(state, 1, 1, "z") == "device 'z' is not in the cohort of round 1, attempt 1"
     assert rejection_reason(state, 2, 1, "a") == "round 2, attempt 1 is not open; the run is at round 1, attempt 1"
 
 
 def test_a_stopped_run_abandons_its_round_and_ends() -> None:
-    state, commands = after(THREE, *attended("a", "b", "c"), StopRequested())
+    state, commands = after(THREE, *devices_online("a", "b", "c"), StopRequested())
     assert commands[-2:] == [
         Abandon(round=1, attempt=1, missing=("a", "b", "c"), reason="the run was stopped"),
         End(status="stopped"),
@@ -212,7 +212,7 @@ def test_a_stopped_run_abandons_its_round_and_ends() -> None:
 
 
 def test_a_round_that_is_being_reduced_is_committed_before_the_run_stops() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     state, commands = after(THREE, StopRequested(), state=state)
     assert not commands
     state, commands = after(THREE, Reduced(round=1, attempt=1), state=state)
@@ -221,21 +221,23 @@ def test_a_round_that_is_being_reduced_is_committed_before_the_run_stops() -> No
 
 
 def test_a_stopped_run_ends_at_once_when_a_damaged_update_costs_its_last_round_the_quorum() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
+    state, _ = after(
+        THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested()
+    )
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a", "b")), state=state)
     assert only(commands, Abandon)
     assert commands[-1] == End(status="stopped")
 
 
 def test_a_failed_reduction_abandons_the_round() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     state, commands = after(THREE, ReductionFailed(round=1, attempt=1, reason="disk"), state=state)
     assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="disk")
     assert (state.committed, state.attempt) == (0, 2)
 
 
 def test_a_reduction_that_failed_transiently_is_retried_with_all_acknowledged_updates() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     failed = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
     retry = RetryDue(round=1, attempt=1)
     state, commands = after(THREE, failed, state=state)
@@ -255,7 +257,7 @@ def test_a_reduction_that_failed_transiently_is_retried_with_all_acknowledged_up
 
 
 def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
     state, commands = after(THREE, trouble, StopRequested(), state=state)
     assert commands[1:] == [
@@ -265,7 +267,7 @@ def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
 
 
 def test_a_run_that_is_stopped_while_its_round_is_reduced_says_what_it_waits_for() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     assert waiting(THREE, state) == ""
     state, _ = after(THREE, StopRequested(), state=state)
     assert (state.status, waiting(THREE, state)) == ("running", "stops when round 1 is committed")
@@ -274,7 +276,9 @@ def test_a_run_that_is_stopped_while_its_round_is_reduced_says_what_it_waits_for
 
 
 def test_a_stopping_run_does_not_retry_a_transient_failure() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested())
+    state, _ = after(
+        THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested()
+    )
     trouble = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
     _, commands = after(THREE, trouble, state=state)
     assert commands[0] == Abandon(round=1, attempt=1, missing=(), reason="the disk is full")
@@ -282,7 +286,7 @@ def test_a_stopping_run_does_not_retry_a_transient_failure() -> None:
 
 
 def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_quorum() -> None:
-    state, _ = after(THREE, *attended("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("b",)), state=state)
     assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a",)), state=state)
@@ -298,7 +302,7 @@ def test_the_open_round_resumes_after_a_restart() -> None:
     state, commands = after(THREE, Resumed(), state=State(committed=1, attempt=3, open=held))
     assert timer(commands, DeadlinePassed) == DeadlinePassed(round=2, attempt=3)
     assert not only(commands, Lose)
-    state, commands = after(THREE, *attended("a", "b"), state=state)
+    state, commands = after(THREE, *devices_online("a", "b"), state=state)
     assert commands == [Assign(round=2, attempt=3, device="b")]
     _, commands = after(THREE, accepted("b", 2, 3), Declined(round=2, attempt=3, device="c"), state=state)
     assert commands == [Reduce(round=2, attempt=3, devices=("a", "b"))]

@@ -169,7 +169,7 @@ class Runs(Play):
     def teardown(self) -> None:
         """Once every device is online and reports, the run ends, whatever happened before."""
         for device in DEVICES:
-            self.attends(device)
+            self.comes_online(device)
         for _ in range(40):
             if self.state.status != "running":
                 break

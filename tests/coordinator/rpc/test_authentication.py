@@ -69,7 +69,7 @@ def calls_in_anothers_name(device: coordinator.Device) -> dict[str, Any]:
     renewal = fleet_pb2.RenewRequest(device="cam-2", signing_request=signing_request(new_key(), "cam-2"))
     fetch = blob_pb2.FetchRequest(device="cam-2", sha256=ref_of_bytes(content).sha256)
     return {
-        "Connect": lambda: device.attend("cam-2"),
+        "Connect": lambda: device.connect("cam-2"),
         "Fetch": lambda: ask(lambda request, timeout: list(stub.Fetch(request, timeout=timeout)), fetch),
         "Report": lambda: ask(stub.Report, fleet_pb2.ReportRequest(device="cam-2", run="run")),
         "Submit": lambda: device.submit(work, content, device="cam-2"),
@@ -150,8 +150,8 @@ def test_a_device_renews_its_certificate(fleet: Fleet) -> None:
 def test_another_major_version_of_the_contract_is_rejected_with_both_versions(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     with pytest.raises(VersionMismatch, match=f"contract version 9.0; this coordinator uses {CONTRACT_VERSION}"):
-        device.attend(version="9.0")
-    device.attend(version="1.7").leave()
+        device.connect(version="9.0")
+    device.connect(version="1.7").leave()
     credentials = grpc.ssl_channel_credentials(load_identity(fleet.state / "operator").ca)
     address = f"127.0.0.1:{fleet.ports.enrolment}"
     with (
@@ -165,27 +165,27 @@ def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(
     fleet: Fleet, until: Callable[[Callable[[], bool]], None]
 ) -> None:
     old, current = fleet.device("cam-1"), fleet.device("cam-2")
-    attending = old.attend(interface="torchscript/0")
+    session = old.connect(interface="torchscript/0")
     fleet.start()
     with pytest.raises(
         VersionMismatch, match=f"plan interfaces: torchscript/0; the running runs need {PLAN_INTERFACE}"
     ):
-        attending.next()
+        session.next()
     with pytest.raises(VersionMismatch, match="torchscript/0"):
-        old.attend(interface="torchscript/0")
+        old.connect(interface="torchscript/0")
     # The run learns a moment later that the device has left.
     waiting = "waiting for 1 more device: 0 online, 1 needed"
     until(lambda: fleet.operator.run("run").waiting == waiting)
-    current.attend().assignment()
+    current.connect().assignment()
     assert fleet.operator.run("run").open_round.cohort == ["cam-2"]
 
 
 def test_a_second_session_ends_the_first(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     fleet.start()
-    first = device.attend()
+    first = device.connect()
     work = first.assignment()
-    second = device.attend()
+    second = device.connect()
     with pytest.raises(WrongState, match="has connected again"):
         first.next()
     assert second.assignment() == work

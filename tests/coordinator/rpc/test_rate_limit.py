@@ -96,4 +96,4 @@ def test_a_flood_is_turned_away_while_health_operators_and_other_devices_are_ser
         for _ in range(3):
             assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
         assert calls.token()
-        other.attend().leave()
+        other.connect().leave()

@@ -17,7 +17,7 @@ from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.coordinator.test_server import Programs, programs  # noqa: F401 - a fixture
 from tests.support import coordinator
-from tests.support.coordinator import SCAFFOLD, SPECS, Attending, Device, ask, model_bytes, model_values
+from tests.support.coordinator import SCAFFOLD, SPECS, Device, DeviceSession, ask, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
 UNIFORM: dict[str, Any] = {"server_rule": MeanRule(weighting="uniform")}
@@ -28,11 +28,11 @@ def asynchronous(buffer: int, max_staleness: int = 20) -> control_pb2.Asynchrono
     return control_pb2.Asynchronous(buffer=buffer, max_staleness=max_staleness)
 
 
-def three(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Attending], list[fleet_pb2.Assignment]]:  # noqa: ANN401
+def three(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceSession], list[fleet_pb2.Assignment]]:  # noqa: ANN401
     devices = [fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")]
     fleet.start(minimum_devices=3, bundle=coordinator.make_bundle(**UNIFORM), **fields)
-    attending = [device.attend() for device in devices]
-    return devices, attending, [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    return devices, sessions, [one.assignment() for one in sessions]
 
 
 def parameters(fleet: Fleet, blob: object) -> float:
@@ -43,21 +43,21 @@ def parameters(fleet: Fleet, blob: object) -> float:
 
 
 def test_two_fast_devices_make_models_and_the_slow_ones_update_still_counts(fleet: Fleet) -> None:
-    devices, attending, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
+    devices, sessions, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
     assert {one.round for one in work} == {1}
     for number, value in ((0, 2.0), (1, 4.0)):
         devices[number].submit(work[number], model_bytes(value))
-    second = [attending[number].assignment() for number in (0, 1)]
+    second = [sessions[number].assignment() for number in (0, 1)]
     assert [one.round for one in second] == [2, 2]
     assert parameters(fleet, second[0].blobs["model"]) == 3.0
     devices[0].submit(second[0], model_bytes(5.0))  # made 5 of 3
     assert not devices[2].report(work[2], 0.5).stop
     receipt = devices[2].submit(work[2], model_bytes(8.0))[-1].receipt  # made 8 of 0, one model ago
     assert receipt.round == 1
-    third = attending[0].assignment()
+    third = sessions[0].assignment()
     expected = 3.0 + (2.0 + 8.0 / 2**0.5) / 2
     assert parameters(fleet, third.blobs["model"]) == pytest.approx(expected, rel=1e-6)
-    assert attending[2].assignment() == third
+    assert sessions[2].assignment() == third
     assert devices[2].submit(work[2], model_bytes(8.0))[-1].receipt == receipt, "the same update again"
     with pytest.raises(AlreadyExists):
         devices[2].submit(work[2], model_bytes(9.0))
@@ -74,42 +74,42 @@ def test_two_fast_devices_make_models_and_the_slow_ones_update_still_counts(flee
 
 
 def test_an_update_that_is_too_old_is_told_so_and_its_device_begins_anew(fleet: Fleet) -> None:
-    devices, attending, work = three(fleet, rounds=9, asynchronous=asynchronous(2, max_staleness=0))
+    devices, sessions, work = three(fleet, rounds=9, asynchronous=asynchronous(2, max_staleness=0))
     for number in (0, 1):
         devices[number].submit(work[number], model_bytes(2.0))
-    anew = attending[2].assignment()
-    assert anew.round == 2
+    newest = sessions[2].assignment()
+    assert newest.round == 2
     with pytest.raises(TooLate, match="began 1 models ago, and at most 0 are allowed; the run is at round 2"):
         devices[2].submit(work[2], model_bytes(8.0))
     assert devices[2].report(work[2], 0.5).stop
-    devices[2].submit(anew, model_bytes(8.0))
+    devices[2].submit(newest, model_bytes(8.0))
     declined = fleet_pb2.DeclineRequest(device="cam-3", run="run", round=2, attempt=1, reason="no")
     with pytest.raises(WrongState, match="'cam-3' has no pending update for round 2"):
         ask(devices[2].fleet.Decline, declined)
 
 
 def test_a_reconnecting_device_resumes_its_assignment(fleet: Fleet, until: Until) -> None:
-    devices, attending, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
+    devices, sessions, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
     for number in (0, 1):
         devices[number].submit(work[number], model_bytes(2.0))
-    attending[0].assignment()
-    attending[2].leave()
+    sessions[0].assignment()
+    sessions[2].leave()
     until(lambda: "cam-3 (offline" in fleet.operator.run("run").waiting)
     waiting = fleet.operator.run("run").waiting
     assert waiting == "round 2 has 0 of 2 updates; training: cam-1, cam-2, cam-3 (offline)"
-    assert devices[2].attend().assignment() == work[2]
+    assert devices[2].connect().assignment() == work[2]
 
 
 def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fleet: Fleet, until: Until) -> None:
     """Its silence counts from the first work that it got; lost, it gets no other until it shows a sign."""
     kind = asynchronous(2, max_staleness=1)
-    devices, attending, work = three(fleet, rounds=100_000, asynchronous=kind, heartbeat_timeout_seconds=2.0)
+    devices, sessions, work = three(fleet, rounds=100_000, asynchronous=kind, heartbeat_timeout_seconds=2.0)
     current = work[:2]
 
     def next_round() -> None:
         for number in (0, 1):
             devices[number].submit(current[number], model_bytes(1.0))
-        current[:] = [attending[number].assignment() for number in (0, 1)]
+        current[:] = [sessions[number].assignment() for number in (0, 1)]
 
     def lost() -> bool:
         next_round()
@@ -121,10 +121,10 @@ def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fl
     for _ in range(3):
         assert lost(), "it stays lost"
     assert devices[2].report(work[2], 0.5).stop, "its first work is too old"
-    anew = attending[2].assignment()
-    while anew.round <= since:  # what it was given before it was lost
-        anew = attending[2].assignment()
-    devices[2].submit(anew, model_bytes(1.0))
+    newest = sessions[2].assignment()
+    while newest.round <= since:  # what it was given before it was lost
+        newest = sessions[2].assignment()
+    devices[2].submit(newest, model_bytes(1.0))
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_a_killed_coordinator_goes_on_with_buffer_and_work_in_hand(programs: Pro
         *("run", "start", str(bundle), "--name", "r", "--rounds", "2", "--minimum-devices", "3"),
         *("--asynchronous", "2", "--max-staleness", "5"),
     )
-    attending = [device.attend() for device in devices]
-    work = [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    work = [one.assignment() for one in sessions]
     for number, value in ((0, 2.0), (1, 4.0)):
         devices[number].submit(work[number], model_bytes(value))
-    second = attending[0].assignment()
+    second = sessions[0].assignment()
     receipt = devices[0].submit(second, model_bytes(5.0))[-1].receipt
     programs.signal(signal.SIGKILL)
 
@@ -169,7 +169,7 @@ def test_a_killed_coordinator_goes_on_with_buffer_and_work_in_hand(programs: Pro
     open_round = programs.operator().run("r").open_round
     assert (open_round.round, list(open_round.reported), list(open_round.cohort)) == (2, ["cam-1"], list(names))
     devices = [programs.device(name) for name in names]
-    assert devices[2].attend().assignment() == work[2]
+    assert devices[2].connect().assignment() == work[2]
     assert devices[0].submit(second, model_bytes(5.0))[-1].receipt == receipt
     devices[2].submit(work[2], model_bytes(8.0))
     ended = list(programs.operator().watch("r"))[-1].run

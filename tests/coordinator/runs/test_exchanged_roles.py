@@ -47,7 +47,7 @@ def class_means(*values: float) -> bytes:
 def scaffold_run(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Any]]:  # noqa: ANN401
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, bundle=make_bundle(**SCAFFOLD), **fields)
-    return devices, [device.attend() for device in devices]
+    return devices, [device.connect() for device in devices]
 
 
 def place(work: fleet_pb2.Assignment) -> tuple[int, int, int, int]:
@@ -55,14 +55,14 @@ def place(work: fleet_pb2.Assignment) -> tuple[int, int, int, int]:
 
 
 def test_a_round_begins_with_what_the_one_before_left_and_tells_who_counted(fleet: Fleet) -> None:
-    fleet.device("cam-3")  # belongs to the run's fleet, though it never attends: N is 3
-    devices, attending = scaffold_run(fleet, rounds=3, quorum=control_pb2.Amount(count=1))
-    first = [one.assignment() for one in attending]
+    fleet.device("cam-3")  # belongs to the run's fleet, although it never connects: N is 3
+    devices, sessions = scaffold_run(fleet, rounds=3, quorum=control_pb2.Amount(count=1))
+    first = [one.assignment() for one in sessions]
     assert [set(work.blobs) for work in first] == [{"model"}] * 2, "nobody has computed a variate yet"
     assert [place(work) for work in first] == [(1, 1, 0, 0)] * 2
     for number, (device, work) in enumerate(zip(devices, first, strict=True)):
         device.submit(work, model_bytes(1.0), also={"variate_change": change(number + 1.0)})
-    second = [one.assignment() for one in attending]
+    second = [one.assignment() for one in sessions]
     assert [place(work) for work in second] == [(2, 1, 1, 1)] * 2
     assert set(second[0].blobs) == {"model", "variate"}
     variate = fleet.operator.model(second[0].blobs["variate"])
@@ -70,7 +70,7 @@ def test_a_round_begins_with_what_the_one_before_left_and_tells_who_counted(flee
     devices[0].submit(second[0], model_bytes(2.0), also={"variate_change": change(9.0)})
     decline = fleet_pb2.DeclineRequest(device="cam-2", run="run", round=2, attempt=1, reason="busy")
     devices[1].fleet.Decline(decline)
-    third = [one.assignment() for one in attending]
+    third = [one.assignment() for one in sessions]
     assert [place(work) for work in third] == [(3, 1, 2, 1), (3, 1, 1, 1)]
     variate = fleet.operator.model(third[0].blobs["variate"])
     np.testing.assert_allclose(model_values(variate, PARAMETERS), (1 + 2 + 9) / 3, rtol=1e-6)
@@ -79,11 +79,11 @@ def test_a_round_begins_with_what_the_one_before_left_and_tells_who_counted(flee
 def test_prototypes_go_down_once_class_means_came_up(fleet: Fleet) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, rounds=2, bundle=make_bundle(**FEDSSC))
-    attending = [device.attend() for device in devices]
+    sessions = [device.connect() for device in devices]
     sent = [class_means(10, 0, 5, 1, 2, 0, 0, 7, 8), class_means(30, 0, 0, 3, 6, 0, 0, 0, 0)]
-    for device, one, content in zip(devices, attending, sent, strict=True):
+    for device, one, content in zip(devices, sessions, sent, strict=True):
         device.submit(one.assignment(), model_bytes(1.0), also={"class_means": content})
-    work = attending[0].assignment()
+    work = sessions[0].assignment()
     found = model_values(fleet.operator.model(work.blobs["prototypes"]), PROTOTYPES)
     np.testing.assert_allclose(found, [1, 0, 1, 2, 4, 0, 0, 7, 8], rtol=1e-6)
     assert place(work) == (2, 1, 0, 0), "devices keep nothing under this method"
@@ -92,7 +92,7 @@ def test_prototypes_go_down_once_class_means_came_up(fleet: Fleet) -> None:
 def test_whose_prototypes_are_shared_is_drawn_by_the_runs_seed_and_anew_in_each_round(fleet: Fleet) -> None:
     names = [f"cam-{number}" for number in range(4)]
     devices = [fleet.device(name) for name in names]
-    attending = [device.attend() for device in devices]
+    sessions = [device.connect() for device in devices]
 
     def course(name: str, seed: int) -> list[list[float]]:
         """Round for round, whose mean became each class's prototype."""
@@ -100,7 +100,7 @@ def test_whose_prototypes_are_shared_is_drawn_by_the_runs_seed_and_anew_in_each_
         fleet.start(name, minimum_devices=4, rounds=4, bundle=bundle, seed=seed)
         seen = []
         for round_ in range(1, 5):
-            work = [one.assignment() for one in attending]
+            work = [one.assignment() for one in sessions]
             assert [(one.run, one.round) for one in work] == [(name, round_)] * 4
             if round_ > 1:
                 prototypes = model_values(fleet.operator.model(work[0].blobs["prototypes"]), PROTOTYPES)
@@ -124,9 +124,9 @@ def test_what_changes_by_the_round_and_the_views_are_in_the_assignment(fleet: Fl
         training=TrainingSpec(epochs=2, batch_size=8, views=4, hyperparameters={"learning_rate": 0.1, "mu": 1.0}),
     )
     fleet.start(rounds=3, bundle=bundle)
-    attending, seen = device.attend(), []
+    session, seen = device.connect(), []
     for _ in range(3):
-        work = attending.assignment()
+        work = session.assignment()
         assert work.training.views == 4
         seen.append(dict(work.training.hyperparameters))
         device.submit(work, model_bytes(1.0))
@@ -136,9 +136,9 @@ def test_what_changes_by_the_round_and_the_views_are_in_the_assignment(fleet: Fl
 def test_the_server_rule_moves_the_model(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     fleet.start(rounds=2, bundle=make_bundle(server_rule=FedAvgM(server_momentum=0.5)))
-    attending = device.attend()
-    device.submit(attending.assignment(), model_bytes(1.0))
-    second = attending.assignment()
+    session = device.connect()
+    device.submit(session.assignment(), model_bytes(1.0))
+    second = session.assignment()
     assert set(second.blobs) == {"model"}, "the rule's momentum is the coordinator's own"
     device.submit(second, model_bytes(3.0))
     ended = list(fleet.operator.watch("run"))[-1].run
@@ -148,8 +148,8 @@ def test_the_server_rule_moves_the_model(fleet: Fleet) -> None:
 
 
 def test_an_update_of_two_files_goes_on_where_it_broke_off(fleet: Fleet) -> None:
-    devices, attending = scaffold_run(fleet)
-    work, model, also = attending[0].assignment(), model_bytes(1.0), {"variate_change": change(2.0)}
+    devices, sessions = scaffold_run(fleet)
+    work, model, also = sessions[0].assignment(), model_bytes(1.0), {"variate_change": change(2.0)}
     with pytest.raises(InvalidInput, match="without a commit"):
         devices[0].submit(work, model, also=also, send=90, commit=False)
     with pytest.raises(InvalidInput, match="send the rest first"):
@@ -170,9 +170,9 @@ def test_two_roles_may_hold_the_same_bytes(fleet: Fleet) -> None:
     same, parameters = model_bytes(1.0), tuple(replace(spec, kind="parameter") for spec in SPECS)
     roles: Mapping[str, Any] = {"downlink": {"variate": parameters}, "uplink": {"variate_change": parameters}}
     fleet.start(rounds=2, bundle=make_bundle(tensors=parameters, **roles))
-    attending = device.attend()
-    device.submit(attending.assignment(), same, also={"variate_change": same})
-    work = attending.assignment()
+    session = device.connect()
+    device.submit(session.assignment(), same, also={"variate_change": same})
+    work = session.assignment()
     for role in ("model", "variate"):
         np.testing.assert_array_equal(model_values(fleet.operator.model(work.blobs[role])), 1.0)
 
@@ -188,9 +188,9 @@ def test_two_roles_may_hold_the_same_bytes(fleet: Fleet) -> None:
     ],
 )
 def test_missing_and_extra_roles_are_rejected_before_the_bytes(fleet: Fleet, also: dict[str, bytes], told: str) -> None:
-    devices, attending = scaffold_run(fleet)
+    devices, sessions = scaffold_run(fleet)
     with pytest.raises(InvalidInput, match=told):
-        devices[0].submit(attending[0].assignment(), model_bytes(1.0), also=also)
+        devices[0].submit(sessions[0].assignment(), model_bytes(1.0), also=also)
     assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
 
 
@@ -208,9 +208,9 @@ def test_a_bad_file_is_rejected_by_role_and_tensor(fleet: Fleet, kind: str) -> N
     method, role, content, told = BAD[kind]
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, bundle=make_bundle(**method))
-    attending = [device.attend() for device in devices]
+    sessions = [device.connect() for device in devices]
     with pytest.raises(SchemaMismatch, match=told):
-        devices[0].submit(attending[0].assignment(), model_bytes(1.0), also={role: content})
+        devices[0].submit(sessions[0].assignment(), model_bytes(1.0), also={role: content})
     assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
 
 
@@ -242,11 +242,11 @@ def test_a_cohort_is_drawn_by_the_samples_that_devices_tell(fleet: Fleet) -> Non
         bundle=make_bundle(server_rule=MeanRule(weighting="uniform")),
     )
     assert run.settings.sampling == control_pb2.SAMPLING_SAMPLES
-    small.attend(samples=1)
-    attending = large.attend(samples=10_000_000)
+    small.connect(samples=1)
+    session = large.connect(samples=10_000_000)
     for _ in range(5):
-        large.submit(attending.assignment(), model_bytes(1.0), samples=10_000_000)
+        large.submit(session.assignment(), model_bytes(1.0), samples=10_000_000)
     list(fleet.operator.watch("run"))
     assert [list(entry.counted) for entry in fleet.operator.rounds("run")] == [["cam-2"]] * 5
     with pytest.raises(InvalidInput, match="samples is 10000001; it must be a whole number from 0 to 10000000"):
-        fleet.device("cam-3").attend(samples=10_000_001)
+        fleet.device("cam-3").connect(samples=10_000_001)

@@ -137,7 +137,7 @@ def test_killed_between_the_spooled_update_and_its_receipt(tmp_path: Path, state
         assert not calls.run("r").open_round.reported, "without a receipt it does not count"
         identity = coordinator.enrol(tmp_path / "cam-1", calls.token(), "cam-1")
         device = coordinator.Device("cam-1", stack.enter_context(transport.open_channel(identity.address, identity)))
-        device.submit(device.attend().assignment(), model_bytes(3.0))
+        device.submit(device.connect().assignment(), model_bytes(3.0))
         run = list(calls.watch("r"))[-1].run
         np.testing.assert_array_equal(model_values(calls.model(run.model)), np.float32(3.0))
 

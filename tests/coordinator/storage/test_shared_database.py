@@ -38,10 +38,10 @@ def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.M
     with fleet_in(tmp_path, database=url) as fleet:
         assert not (fleet.state / "coordinator.db").exists()
         device = fleet.device("cam-1")
-        attending = device.attend()
+        session = device.connect()
         fleet.start("run", rounds=3)
         for _ in range(3):
-            device.submit(attending.assignment(), model_bytes(2.0))
+            device.submit(session.assignment(), model_bytes(2.0))
             time.sleep(1.5)
         ended = list(fleet.operator.watch("run"))[-1].run
         assert ended.status == control_pb2.RUN_STATUS_FINISHED
@@ -51,9 +51,9 @@ def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.M
 def test_a_killed_coordinators_round_goes_on(tmp_path: Path, url: str) -> None:
     with fleet_in(tmp_path, database=url) as fleet:
         devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-        attending = [device.attend() for device in devices]
+        sessions = [device.connect() for device in devices]
         fleet.start("run", minimum_devices=2)
-        for stream in attending:
+        for stream in sessions:
             work = stream.assignment()
         devices[0].submit(work, model_bytes(1.0))
     with fleet_in(tmp_path, database=url) as again:
@@ -70,9 +70,9 @@ def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_
     with ExitStack() as stack:
         with fleet_in(tmp_path / "a", **shared) as first:
             devices = [first.device(name) for name in ("cam-1", "cam-2")]
-            attending = [device.attend() for device in devices]
+            sessions = [device.connect() for device in devices]
             first.start("run", minimum_devices=2)
-            works = [stream.assignment() for stream in attending]
+            works = [stream.assignment() for stream in sessions]
             shutil.copytree(first.state / "authority", tmp_path / "b" / "state" / "authority")
             second = stack.enter_context(fleet_in(tmp_path / "b", **shared))
             until(lambda: second.operator.run("run").open_round.round == 1)
@@ -80,7 +80,7 @@ def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_
         identity = load_identity(tmp_path / "a" / "cam-2")
         channel = stack.enter_context(transport.open_channel(f"127.0.0.1:{second.ports.fleet}", identity))
         device = Device("cam-2", channel)
-        work = device.attend().assignment()
+        work = device.connect().assignment()
         assert (work.round, work.attempt) == (1, 1), "the same attempt goes on"
         device.submit(work, model_bytes(4.0), samples=30)
         until(lambda: second.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
@@ -106,12 +106,12 @@ def test_what_another_coordinator_drives_is_served_and_not_changed(
         log = fleet.operator.watch("run")
         with pytest.raises(Unavailable, match="'run' is changing hands between coordinators; watch again"):
             list(with_our_errors(log))
-        attending = fleet.device("cam-1").attend()
+        session = fleet.device("cam-1").connect()
         time.sleep(3 * monitor.POLL_SECONDS)
-        assert attending.replies.empty()
+        assert session.replies.empty()
         assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
         first.leases.release()  # the other one has ended
-        assert attending.assignment().run == "run"
+        assert session.assignment().run == "run"
     first.close()
 
 

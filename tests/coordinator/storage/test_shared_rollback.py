@@ -30,12 +30,12 @@ def test_devices_of_a_follower_are_given_the_model_before_the_damaged_one(
         identity = load_identity(tmp_path / "a" / "cam-2")
         there = stack.enter_context(transport.open_channel(f"127.0.0.1:{follower.ports.fleet}", identity))
         devices[1] = Device("cam-2", there)
-        attending = [device.attend() for device in devices]
+        sessions = [device.connect() for device in devices]
         holder.start("run", rounds=3, minimum_devices=2, quorum=control_pb2.Amount(fraction=1.0))
         for round_ in (1, 2):
-            for device, stream in zip(devices, attending, strict=True):
+            for device, stream in zip(devices, sessions, strict=True):
                 device.submit(stream.assignment(), model_bytes(float(round_)))
-        works = [stream.assignment() for stream in attending]
+        works = [stream.assignment() for stream in sessions]
         newest = works[1].blobs["model"].sha256
         before = next(entry.model.sha256 for entry in holder.operator.rounds("run") if entry.round == 1)
         damaged = tmp_path / "damaged"
@@ -45,7 +45,7 @@ def test_devices_of_a_follower_are_given_the_model_before_the_damaged_one(
             (fleet.state / "blobs" / "copies" / newest).unlink(missing_ok=True)
         for device, work in zip(devices, works, strict=True):
             device.submit(work, model_bytes(3.0))
-        for device, stream in zip(devices, attending, strict=True):
+        for device, stream in zip(devices, sessions, strict=True):
             again = stream.assignment()
             while (again.round, again.attempt) == (3, 1):
                 again = stream.assignment()

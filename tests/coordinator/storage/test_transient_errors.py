@@ -50,10 +50,10 @@ class Trouble:
 def deliver(fleet: Fleet, trouble: Trouble) -> None:
     """Two devices' updates of 1.0 and 4.0; the trouble begins with the round's end."""
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-    attending = [device.attend() for device in devices]
+    sessions = [device.connect() for device in devices]
     fleet.start("run", minimum_devices=2)
-    devices[0].submit(attending[0].assignment(), model_bytes(1.0), samples=20)
-    work = attending[1].assignment()
+    devices[0].submit(sessions[0].assignment(), model_bytes(1.0), samples=20)
+    work = sessions[1].assignment()
     trouble.lasts.set()
     devices[1].submit(work, model_bytes(4.0), samples=10)
 

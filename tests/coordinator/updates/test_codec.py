@@ -26,7 +26,7 @@ from moonfed.identity import load_identity
 from moonfed.tensors import Vector
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
-from tests.support.coordinator import SIZE, Attending, Device, make_bundle, model_bytes, model_values
+from tests.support.coordinator import SIZE, Device, DeviceSession, make_bundle, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
 ALL = ["float32", "float32+zstd", "bfloat16", "bfloat16+zstd", "int8", "int8+zstd"]
@@ -69,9 +69,9 @@ def expected(initial_model: Vector, scale: float) -> Vector:
     return np.concatenate([initial_model[:15] + change, MEAN, VARIANCE])
 
 
-def attend(fleet: Fleet, name: str) -> tuple[Device, Attending]:
+def connect(fleet: Fleet, name: str) -> tuple[Device, DeviceSession]:
     device = fleet.device(name)
-    return device, device.attend(encodings=ALL)
+    return device, device.connect(encodings=ALL)
 
 
 def known_device(fleet: Fleet, name: str) -> Device:
@@ -105,7 +105,7 @@ def test_changes_in_int8_are_added_to_the_model_that_the_round_began_with(
     start = start_values()
     fleet.start("run", bundle=make_bundle(start=start), uplink_encoding=encoding, minimum_devices=2)
     contents = {"cam-1": int8_file(0.5), "cam-2": int8_file(0.25)}
-    devices = {name: attend(fleet, name) for name in contents}
+    devices = {name: connect(fleet, name) for name in contents}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}
     for name, (device, _) in devices.items():
         work, content = works[name], contents[name]
@@ -126,7 +126,7 @@ def test_changes_in_int8_are_added_to_the_model_that_the_round_began_with(
 
 def test_a_model_may_be_sent_whole_and_compressed(fleet: Fleet, until: Until) -> None:
     fleet.start("run", uplink_encoding="float32+zstd", downlink_encoding="float32+zstd")
-    device, stream = attend(fleet, "cam-1")
+    device, stream = connect(fleet, "cam-1")
     work = stream.assignment()
     assert zstandard.decompress(fetched(device, work)) == model_bytes(0.0)
     trained = start_values()
@@ -138,7 +138,7 @@ def test_what_is_rounded_away_on_the_way_down_is_not_lost(fleet: Fleet, until: U
     """Devices begin with the rounded model; their changes, here in float32, are added to the exact one."""
     start = start_values()
     fleet.start("run", rounds=2, bundle=make_bundle(start=start), downlink_encoding="bfloat16")
-    device, stream = attend(fleet, "cam-1")
+    device, stream = connect(fleet, "cam-1")
     work = stream.assignment()
     assert (work.downlink_encoding, work.uplink_encoding) == ("bfloat16", "float32")
     assert torch.equal(tensors_of(fetched(device, work)), torch.tensor(start).bfloat16())
@@ -157,11 +157,11 @@ def test_a_restarted_coordinator_gives_out_the_same_encoded_model_and_decodes_as
     with fleet_in(tmp_path) as fleet:
         options = {"uplink_encoding": "int8", "downlink_encoding": "int8+zstd"}
         fleet.start("run", rounds=2, bundle=make_bundle(start=start), **options)
-        device, stream = attend(fleet, "cam-1")
+        device, stream = connect(fleet, "cam-1")
         before = stream.assignment()
     with fleet_in(tmp_path) as fleet:
         device = known_device(fleet, "cam-1")
-        stream = device.attend(encodings=ALL)
+        stream = device.connect(encodings=ALL)
         work = stream.assignment()
         assert work == before
         tensors = load(zstandard.decompress(fetched(device, work)))
@@ -173,7 +173,7 @@ def test_a_restarted_coordinator_gives_out_the_same_encoded_model_and_decodes_as
         assert stream.assignment().counted_round == 1, "devices are told what counted: they keep what was lost of it"
     with fleet_in(tmp_path) as fleet:
         device = known_device(fleet, "cam-1")
-        work = device.attend(encodings=ALL).assignment()
+        work = device.connect(encodings=ALL).assignment()
         assert (work.round, work.counted_round, work.counted_attempt) == (2, 1, 1)
         device.submit(work, int8_file(0.125), encoding="int8")
         np.testing.assert_allclose(committed(fleet, until, 2), expected(after_one, 0.125), rtol=1e-5)
@@ -182,7 +182,7 @@ def test_a_restarted_coordinator_gives_out_the_same_encoded_model_and_decodes_as
 def test_a_decoded_update_that_is_damaged_on_the_disk_does_not_count(fleet: Fleet, until: Until) -> None:
     """An update acknowledged by its encoded file's digest is guarded by its decoded file's."""
     fleet.start("run", uplink_encoding="int8", minimum_devices=2, quorum=control_pb2.Amount(count=1))
-    devices = {name: attend(fleet, name) for name in ("cam-1", "cam-2")}
+    devices = {name: connect(fleet, name) for name in ("cam-1", "cam-2")}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}
     devices["cam-1"][0].submit(works["cam-1"], int8_file(0.5), encoding="int8")
     (spooled,) = (path for path in (fleet.state / "spool").rglob("model") if path.is_file())
@@ -212,7 +212,7 @@ def test_what_is_no_such_model_is_rejected_and_the_round_goes_on(
     encoding: str, content: bytes, error: type[Exception], message: str, fleet: Fleet, until: Until
 ) -> None:
     fleet.start("run", uplink_encoding=encoding, minimum_devices=2)
-    devices = {name: attend(fleet, name) for name in ("cam-1", "cam-2")}
+    devices = {name: connect(fleet, name) for name in ("cam-1", "cam-2")}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}
     with pytest.raises(error, match=message):
         devices["cam-1"][0].submit(works["cam-1"], content, encoding=encoding)
@@ -227,7 +227,7 @@ def test_what_is_no_such_model_is_rejected_and_the_round_goes_on(
 
 def test_an_update_in_another_encoding_than_the_runs_is_rejected(fleet: Fleet) -> None:
     fleet.start("run", uplink_encoding="int8")
-    device, stream = attend(fleet, "cam-1")
+    device, stream = connect(fleet, "cam-1")
     with pytest.raises(InvalidInput, match="encoding is 'float32'; this run wants 'int8'"):
         device.submit(stream.assignment(), model_bytes(1.0))
 
@@ -235,7 +235,7 @@ def test_an_update_in_another_encoding_than_the_runs_is_rejected(fleet: Fleet) -
 @pytest.mark.parametrize("encoding", ["int8", "int8+zstd", "bfloat16"])
 def test_more_bytes_than_an_encoding_can_have_are_rejected_before_they_are_sent(encoding: str, fleet: Fleet) -> None:
     fleet.start("run", uplink_encoding=encoding)
-    device, stream = attend(fleet, "cam-1")
+    device, stream = connect(fleet, "cam-1")
     with pytest.raises(ResourceExhausted, match=r"the update's model has 70000 bytes; 6\d\d\d\d are allowed"):
         device.submit(stream.assignment(), bytes(70_000), encoding=encoding)
 
@@ -243,7 +243,7 @@ def test_more_bytes_than_an_encoding_can_have_are_rejected_before_they_are_sent(
 def test_a_device_without_encodings_takes_part_in_a_run_of_float32(fleet: Fleet, until: Until) -> None:
     fleet.start("run")
     device = fleet.device("cam-1")
-    work = device.attend().assignment()
+    work = device.connect().assignment()
     assert fetched(device, work) == model_bytes(0.0)
     trained = start_values()
     device.submit(work, model_bytes(trained))
@@ -255,7 +255,7 @@ def test_an_update_needs_room_for_what_it_becomes(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(DiskBudget, "require", lambda _, room: asked.append(room))
     with fleet_in(tmp_path, disk_budget=10**9) as fleet:
         fleet.start("run", uplink_encoding="int8")
-        device, stream = attend(fleet, "cam-1")
+        device, stream = connect(fleet, "cam-1")
         work = stream.assignment()
         asked.clear()
         device.submit(work, int8_file(0.5), encoding="int8")
@@ -268,7 +268,7 @@ def test_a_disk_that_is_full_while_decoding_rejects_nobody(
 ) -> None:
     """The same update counts when there is room again."""
     fleet.start("run", uplink_encoding="int8+zstd")
-    device, stream = attend(fleet, "cam-1")
+    device, stream = connect(fleet, "cam-1")
     work, content = stream.assignment(), zstandard.compress(int8_file(0.5))
 
     def full(*_: object, **__: object) -> None:
@@ -291,7 +291,7 @@ def test_a_change_that_comes_late_to_an_asynchronous_run_is_of_the_model_that_it
     asynchronous = control_pb2.Asynchronous(buffer=1, max_staleness=5)
     options = {"uplink_encoding": "int8", "downlink_encoding": "bfloat16", "asynchronous": asynchronous}
     fleet.start("run", rounds=2, minimum_devices=2, bundle=make_bundle(start=start), **options)
-    devices = {name: attend(fleet, name) for name in ("cam-1", "cam-2")}
+    devices = {name: connect(fleet, name) for name in ("cam-1", "cam-2")}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}
     assert [work.round for work in works.values()] == [1, 1]
     devices["cam-1"][0].submit(works["cam-1"], int8_file(0.5), encoding="int8")

@@ -44,7 +44,7 @@ from moonfed.tensors import TensorSpec
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
-from tests.support.coordinator import SIZE, SPECS, WAIT, Attending, Device, ask, model_bytes, model_values
+from tests.support.coordinator import SIZE, SPECS, WAIT, Device, DeviceSession, ask, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
 ALL = control_pb2.Amount(fraction=1.0)
@@ -88,21 +88,21 @@ BAD = {
 }
 
 
-def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Attending]]:  # noqa: ANN401
+def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceSession]]:  # noqa: ANN401
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, **fields)
-    return devices, [device.attend() for device in devices]
+    return devices, [device.connect() for device in devices]
 
 
 def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet, rounds=2)
-    work = [one.assignment() for one in attending]
+    devices, sessions = two_devices(fleet, rounds=2)
+    work = [one.assignment() for one in sessions]
     assert work[0].training.hyperparameters["learning_rate"] == 0.1
     assert (work[0].training.epochs, work[0].training.batch_size, work[0].seed) == (2, 8, 7)
     devices[0].submit(work[0], model_bytes(1.0), samples=30, metrics={"loss": 2.0, "holdout_accuracy": 0.5})
     held_out = {"loss": 4.0, "holdout_accuracy": 0.9, "holdout_samples": 20.0}
     devices[1].submit(work[1], model_bytes(5.0), samples=10, metrics=held_out)
-    second = attending[0].assignment()
+    second = sessions[0].assignment()
     assert second.round == 2
     content = fleet.operator.model(second.blobs["model"])
     np.testing.assert_array_equal(model_values(content), np.float32(2.0))
@@ -118,8 +118,8 @@ def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_update_is_rejected_by_name_and_the_round_goes_on(fleet: Fleet, kind: str) -> None:
     content, told = BAD[kind]
-    devices, attending = two_devices(fleet)
-    work = [one.assignment() for one in attending]
+    devices, sessions = two_devices(fleet)
+    work = [one.assignment() for one in sessions]
     watching = fleet.operator.watch("run")
     assert next(watching).kind == control_pb2.EVENT_KIND_SNAPSHOT
     with pytest.raises(SchemaMismatch, match=told):
@@ -163,23 +163,23 @@ def test_a_bad_update_is_rejected_by_name_and_the_round_goes_on(fleet: Fleet, ki
 def test_a_senseless_header_is_rejected_before_the_bytes(
     fleet: Fleet, fields: dict[str, Any], kind: type[MoonfedError], told: str
 ) -> None:
-    devices, attending = two_devices(fleet)
-    work = [one.assignment() for one in attending]
+    devices, sessions = two_devices(fleet)
+    work = [one.assignment() for one in sessions]
     with pytest.raises(kind, match=told):
         devices[0].submit(work[0], model_bytes(1.0), **fields)
     assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
 
 
 def test_a_malformed_digest_reaches_no_file(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
+    devices, sessions = two_devices(fleet)
     blob = blob_pb2.Blob(sha256="../../../../etc/passwd", size=3)
     with pytest.raises(InvalidInput, match="64 lower-case hexadecimal"):
-        devices[0].submit(attending[0].assignment(), b"abc", blobs={"model": blob})
+        devices[0].submit(sessions[0].assignment(), b"abc", blobs={"model": blob})
 
 
 def test_an_upload_goes_on_where_it_broke_off(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
+    devices, sessions = two_devices(fleet)
+    work, content = sessions[0].assignment(), model_bytes(1.0)
     with pytest.raises(InvalidInput, match="without a commit"):
         devices[0].submit(work, content, send=100, commit=False)
     assert not fleet.operator.run("run").open_round.reported
@@ -192,8 +192,8 @@ def test_an_upload_goes_on_where_it_broke_off(fleet: Fleet) -> None:
 
 
 def test_all_the_bytes_without_a_commit_do_not_count(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
+    devices, sessions = two_devices(fleet)
+    work, content = sessions[0].assignment(), model_bytes(1.0)
     with pytest.raises(InvalidInput, match="the stream ended without a commit; nothing counts"):
         devices[0].submit(work, content, commit=False)
     assert not fleet.operator.run("run").open_round.reported
@@ -218,8 +218,8 @@ def held(fleet: Fleet) -> list[int]:
 
 
 def test_a_device_that_dies_in_mid_upload_can_go_on(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
+    devices, sessions = two_devices(fleet)
+    work, content = sessions[0].assignment(), model_bytes(1.0)
     call, more = begun(devices[0], work, content, 70)
     call.cancel()
     more.put(None)
@@ -232,8 +232,8 @@ def test_a_device_that_dies_in_mid_upload_can_go_on(fleet: Fleet) -> None:
 def test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
+    devices, sessions = two_devices(fleet)
+    work, content = sessions[0].assignment(), model_bytes(1.0)
     monkeypatch.setattr(flow_control, "PART_SECONDS", 3.0)  # in which the part arrives
     call, more = begun(devices[0], work, content, 70)
     with pytest.raises(grpc.RpcError) as caught:
@@ -247,8 +247,8 @@ def test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again(
 
 
 def test_a_newer_stream_of_the_same_update_takes_over(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
+    devices, sessions = two_devices(fleet)
+    work, content = sessions[0].assignment(), model_bytes(1.0)
     call, more = begun(devices[0], work, content, 70)
     devices[0].submit(work, content)
     more.put(fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()))
@@ -260,8 +260,8 @@ def test_a_newer_stream_of_the_same_update_takes_over(fleet: Fleet) -> None:
 
 
 def test_of_two_different_updates_under_way_the_newer_goes_on(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, first, second = attending[0].assignment(), model_bytes(1.0), model_bytes(9.0)
+    devices, sessions = two_devices(fleet)
+    work, first, second = sessions[0].assignment(), model_bytes(1.0), model_bytes(9.0)
     call, more = begun(devices[0], work, second, len(second))
     with pytest.raises(InvalidInput, match="without a commit"):
         devices[0].submit(work, first, send=10, commit=False)
@@ -272,15 +272,15 @@ def test_of_two_different_updates_under_way_the_newer_goes_on(fleet: Fleet) -> N
         list(call)
     more.put(None)
     assert isinstance(from_rpc_error(caught.value), WrongState)
-    devices[1].submit(attending[1].assignment(), model_bytes(1.0))
+    devices[1].submit(sessions[1].assignment(), model_bytes(1.0))
     ended = list(fleet.operator.watch("run"))[-1].run
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
     np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(1.0))
 
 
 def test_an_upload_ends_with_its_round(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
+    devices, sessions = two_devices(fleet)
+    work, content = sessions[0].assignment(), model_bytes(1.0)
     call, more = begun(devices[0], work, content, 70)
     ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
     part = blob_pb2.Part(sha256=ref_of_bytes(content).sha256, offset=70, data=content[70:])
@@ -305,15 +305,15 @@ def test_a_failing_run_does_not_delay_the_updates_of_another(fleet: Fleet, monke
     monkeypatch.setattr("moonfed.coordinator.runs.persistence.RETRY_SECONDS", 0.05)
     devices = [fleet.device(f"cam-{number}") for number in range(CHECKED_AT_ONCE + 1)]
     fleet.start("one", minimum_devices=len(devices), quorum=ALL, deadline_seconds=0.2)
-    attending = [device.attend() for device in devices]
-    work = [one.assignment() for one in attending]
+    sessions = [device.connect() for device in devices]
+    work = [one.assignment() for one in sessions]
     assert tried.wait(WAIT)
     with ThreadPoolExecutor(CHECKED_AT_ONCE) as threads:
         stuck = [threads.submit(devices[n].submit, work[n], model_bytes(1.0)) for n in range(CHECKED_AT_ONCE)]
         while len(list((fleet.state / "spool" / "one").rglob("incoming/*/*"))) < CHECKED_AT_ONCE:
             time.sleep(0.02)
         fleet.start("two", minimum_devices=len(devices))
-        second = attending[-1].assignment()
+        second = sessions[-1].assignment()
         try:
             devices[-1].submit(second, model_bytes(1.0))
         finally:
@@ -343,8 +343,8 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
 def test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, place: type[object], name: str, error: Exception
 ) -> None:
-    devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
+    devices, sessions = two_devices(fleet)
+    work, content = sessions[0].assignment(), model_bytes(1.0)
 
     def fail(*_: object) -> None:
         raise error
@@ -382,7 +382,7 @@ def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
     monkeypatch.setattr(Spool, "put", slow)
     device, content = fleet.device("cam-1"), model_bytes(1.0)
     fleet.start()
-    work = device.attend().assignment()
+    work = device.connect().assignment()
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(device.submit, work, content)
         assert placing.wait(WAIT)
@@ -406,8 +406,8 @@ def test_an_upload_that_begins_while_its_round_ends_leaves_nothing(
         await asyncio.to_thread(ended.wait, WAIT)
         return await begin(self, files)
 
-    devices, attending = two_devices(fleet)
-    work = attending[0].assignment()
+    devices, sessions = two_devices(fleet)
+    work = sessions[0].assignment()
     monkeypatch.setattr(Transfers, "begin", late)
     with ThreadPoolExecutor(1) as threads:
         submitting = threads.submit(devices[0].submit, work, model_bytes(1.0))
@@ -420,8 +420,8 @@ def test_an_upload_that_begins_while_its_round_ends_leaves_nothing(
 
 
 def test_bytes_that_are_not_what_was_declared_do_not_count(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, content, other = attending[0].assignment(), model_bytes(1.0), model_bytes(2.0)
+    devices, sessions = two_devices(fleet)
+    work, content, other = sessions[0].assignment(), model_bytes(1.0), model_bytes(2.0)
     declared = {"model": to_message(ref_of_bytes(other))}
     header = devices[0].header(work, content, blobs=declared)
     part = blob_pb2.Part(sha256=ref_of_bytes(other).sha256, offset=0, data=content)
@@ -438,8 +438,8 @@ def test_bytes_that_are_not_what_was_declared_do_not_count(fleet: Fleet) -> None
 
 
 def test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_others_are_not(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, size = attending[0].assignment(), 60_000  # as an update's file may have: its header may be long
+    devices, sessions = two_devices(fleet)
+    work, size = sessions[0].assignment(), 60_000  # as an update's file may have: its header may be long
     declared = ref_of_bytes(b"declared" * (size // 8))
     header = devices[0].header(work, b"", blobs={"model": to_message(declared)})
     requests = [
@@ -456,7 +456,7 @@ def test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_oth
             send()
     with pytest.raises(ResourceExhausted, match=r"'cam-1' has sent 240000 bytes for round 1, .* 4 times the largest"):
         send()
-    devices[1].submit(attending[1].assignment(), model_bytes(1.0))
+    devices[1].submit(sessions[1].assignment(), model_bytes(1.0))
     assert fleet.operator.run("run").round == 0
     assert fleet.operator.run("run").open_round.reported == ["cam-2"]
 
@@ -467,8 +467,8 @@ def test_what_could_not_be_kept_does_not_count_against_its_device(
     """While the object store is away each try moves the received files and fails, so the next one sends all again."""
     content = model_bytes(1.0)
     monkeypatch.setattr("moonfed.coordinator.runs.driver.largest_files", lambda *_: {"model": len(content)})
-    devices, attending = two_devices(fleet)
-    work = attending[0].assignment()
+    devices, sessions = two_devices(fleet)
+    work = sessions[0].assignment()
     put = Spool.put
 
     def away(*arguments: Any) -> None:  # noqa: ANN401
@@ -485,13 +485,13 @@ def test_what_could_not_be_kept_does_not_count_against_its_device(
 
 
 def test_the_same_update_again_gets_the_same_receipt_and_counts_once(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work, content = attending[0].assignment(), model_bytes(1.0)
+    devices, sessions = two_devices(fleet)
+    work, content = sessions[0].assignment(), model_bytes(1.0)
     first = devices[0].submit(work, content)[-1].receipt
     replies = devices[0].submit(work, content)
     assert dict(replies[0].resume.offsets) == {ref_of_bytes(content).sha256: len(content)}, "nothing is sent again"
     assert replies[-1].receipt == first
-    devices[1].submit(attending[1].assignment(), model_bytes(4.0))
+    devices[1].submit(sessions[1].assignment(), model_bytes(4.0))
     ended = list(fleet.operator.watch("run"))[-1].run
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
     np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(2.5))
@@ -499,12 +499,12 @@ def test_the_same_update_again_gets_the_same_receipt_and_counts_once(fleet: Flee
 
 
 def test_a_different_second_update_is_rejected_and_the_first_stands(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work = attending[0].assignment()
+    devices, sessions = two_devices(fleet)
+    work = sessions[0].assignment()
     devices[0].submit(work, model_bytes(1.0))
     with pytest.raises(AlreadyExists, match="different update of 'cam-1'"):
         devices[0].submit(work, model_bytes(2.0))
-    devices[1].submit(attending[1].assignment(), model_bytes(1.0))
+    devices[1].submit(sessions[1].assignment(), model_bytes(1.0))
     ended = list(fleet.operator.watch("run"))[-1].run
     np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(1.0))
     with pytest.raises(AlreadyExists, match="different update of 'cam-1'"):
@@ -512,13 +512,13 @@ def test_a_different_second_update_is_rejected_and_the_first_stands(fleet: Fleet
 
 
 def test_a_stale_round_is_rejected_with_the_present_one(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet, rounds=2)
-    work = [one.assignment() for one in attending]
+    devices, sessions = two_devices(fleet, rounds=2)
+    work = [one.assignment() for one in sessions]
     with pytest.raises(WrongState, match="round 1, attempt 2 is not open; the run is at round 1, attempt 1"):
         devices[0].submit(work[0], model_bytes(1.0), attempt=2)
     devices[0].submit(work[0], model_bytes(1.0))
     devices[1].submit(work[1], model_bytes(1.0))
-    assert attending[0].assignment().round == 2
+    assert sessions[0].assignment().round == 2
     with pytest.raises(AlreadyExists):
         devices[0].submit(work[0], model_bytes(9.0))
     with pytest.raises(NotFound, match="'other'"):
@@ -530,15 +530,15 @@ def test_a_stale_round_is_rejected_with_the_present_one(fleet: Fleet) -> None:
 
 
 def test_a_device_outside_the_cohort_is_rejected(fleet: Fleet) -> None:
-    _, attending = two_devices(fleet)
-    work = attending[0].assignment()
+    _, sessions = two_devices(fleet)
+    work = sessions[0].assignment()
     with pytest.raises(WrongState, match="'cam-3' is not in the cohort"):
         fleet.device("cam-3").submit(work, model_bytes(1.0))
 
 
 def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    devices, attending = two_devices(fleet)
-    work = [one.assignment() for one in attending]
+    devices, sessions = two_devices(fleet)
+    work = [one.assignment() for one in sessions]
     request = fleet_pb2.DeclineRequest(
         device="cam-1", run="run", round=1, attempt=1, reason="no data yet\n2026-01-01 forged line\x00"
     )
@@ -554,8 +554,8 @@ def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pyt
 
 
 def test_progress_reaches_those_who_watch(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    attending[0].assignment()
+    devices, sessions = two_devices(fleet)
+    sessions[0].assignment()
     watching = fleet.operator.watch("run")
     next(watching)
     report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.25)
@@ -568,11 +568,11 @@ def test_progress_reaches_those_who_watch(fleet: Fleet) -> None:
 
 
 def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet, quorum=ALL, deadline_seconds=4.0)  # in which one update arrives
+    devices, sessions = two_devices(fleet, quorum=ALL, deadline_seconds=4.0)  # in which one update arrives
     before = fleet.operator.run("run").model
-    devices[0].submit(attending[0].assignment(), model_bytes(1.0))
-    attending[1].assignment()
-    again = attending[0].assignment()
+    devices[0].submit(sessions[0].assignment(), model_bytes(1.0))
+    sessions[1].assignment()
+    again = sessions[0].assignment()
     assert (again.round, again.attempt) == (1, 2)
     assert again.blobs["model"] == before
     abandoned = fleet.operator.rounds("run")[0]
@@ -582,8 +582,8 @@ def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fl
 
 
 def test_stopping_a_run_tells_its_devices_to_stop(fleet: Fleet) -> None:
-    devices, attending = two_devices(fleet)
-    work = attending[0].assignment()
+    devices, sessions = two_devices(fleet)
+    work = sessions[0].assignment()
     stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
     assert stopped.status == control_pb2.RUN_STATUS_STOPPED
     assert fleet.operator.rounds("run")[0].reason == "the run was stopped"
@@ -598,8 +598,8 @@ def test_two_runs_share_a_fleet(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     fleet.start("one")
     fleet.start("two")
-    attending = device.attend()
-    work = {reply.run: reply for reply in (attending.assignment(), attending.assignment())}
+    session = device.connect()
+    work = {reply.run: reply for reply in (session.assignment(), session.assignment())}
     assert set(work) == {"one", "two"}
     device.submit(work["two"], model_bytes(2.0))
     device.submit(work["one"], model_bytes(1.0))

@@ -74,7 +74,7 @@ def test_a_rejection_keeps_its_class(
         lambda link, assignment, stored: link.submit(assignment, stored, lambda: True),
         lambda link, assignment, stored: link.renew(new_key()),
     ],
-    ids=["attend", "fetch", "report", "decline", "submit", "renew"],
+    ids=["connect", "fetch", "report", "decline", "submit", "renew"],
 )
 def test_a_call_on_a_channel_that_was_just_closed_may_be_tried_again(
     call: Callable[[FleetConnection, Assignment, StoredRound], object],

@@ -44,7 +44,7 @@ def test_a_device_enrols_and_connects(
     assert (identity.name, identity.address) == ("cam-1", coordinator.address)
     assert (device.state / "identity" / "key.pem").stat().st_mode & 0o077 == 0
     device.start(samples)
-    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
 
 
 def test_a_token_may_be_in_a_file_and_the_coordinator_elsewhere(
@@ -82,7 +82,7 @@ def test_an_expired_identity_is_enrolled_again_with_its_name_and_key(
     assert (after.name, after.key) == ("cam-1", before.key)
     assert after.expires > before.expires
     device.start(samples)
-    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
 
 
 def test_a_device_that_is_killed_before_it_has_its_certificate_keeps_its_name(

@@ -57,7 +57,7 @@ def test_a_device_whose_executor_dies_does_not_stay_online(
     link: FleetConnection, settings: WorkerSettings, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(inbox: Inbox, seconds: float) -> None:
-        coordinator.wait_for(lambda: coordinator.attended, "the device")
+        coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
         raise ValueError("a bug")
 
     monkeypatch.setattr(Inbox, "next_task", stumble)

@@ -87,7 +87,7 @@ def test_the_environments_proxy_serves_too(
         monkeypatch.setenv("https_proxy", f"http://{proxy.address}")
         monkeypatch.setenv("no_proxy", "example.org")
         device.start(samples)
-        coordinator.wait_for(lambda: coordinator.attended, "the device")
+        coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
         assert proxy.asked == [coordinator.address]
 
 

@@ -53,8 +53,8 @@ def test_a_round_from_assignment_to_receipt(
 
 def test_a_device_describes_itself(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.start(samples)
-    coordinator.wait_for(lambda: coordinator.attended, "the device")
-    (request,) = coordinator.attended
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
+    (request,) = coordinator.connect_requests
     assert (request.device, request.contract_version, list(request.plan_interfaces)) == (
         "cam-1",
         CONTRACT_VERSION,
@@ -261,10 +261,10 @@ def test_a_methods_other_state_is_exchanged_by_role(
     device.stop()
     assert not [path for path in (device.state / "models").glob("*/*") if path.is_file()]
     assert (device.state / "runs" / "tested" / "2-2" / "device_variate.safetensors").is_file()
-    coordinator.attended.clear()
+    coordinator.connect_requests.clear()
     device.start(samples)
-    coordinator.wait_for(lambda: coordinator.attended, "the device")
-    assert coordinator.attended[0].samples == 40
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
+    assert coordinator.connect_requests[0].samples == 40
 
 
 def test_global_state_that_the_bundle_does_not_know_is_declined(
@@ -386,7 +386,7 @@ def test_a_coordinator_of_another_authority_is_final(coordinator: Coordinator, d
     code, log = device.finish()
     assert code == 5
     assert "is not the coordinator that this identity belongs to" in log.splitlines()[-1]
-    assert not coordinator.attended
+    assert not coordinator.connect_requests
 
 
 def test_a_certificate_of_another_authority_is_final(coordinator: Coordinator, device: Device, samples: Path) -> None:
@@ -406,7 +406,7 @@ def test_an_expired_certificate_is_known_without_asking(
     code, log = device.finish()
     assert code == 5
     assert "the certificate of 'cam-1' expired on" in log
-    assert not coordinator.attended
+    assert not coordinator.connect_requests
 
 
 @pytest.mark.parametrize(
@@ -420,21 +420,21 @@ def test_an_expired_certificate_is_known_without_asking(
 def test_an_error_that_a_retry_cannot_fix_is_final(
     error: MoonfedError, code: int, coordinator: Coordinator, device: Device, samples: Path
 ) -> None:
-    coordinator.attend_error = error
+    coordinator.connect_error = error
     device.start(samples)
     ended, log = device.finish()
     assert ended == code
     assert log.splitlines()[-1] == f"moonfed-client: {error}"
-    assert len(coordinator.attended) == 1
+    assert len(coordinator.connect_requests) == 1
 
 
 def test_other_trouble_of_the_coordinator_is_waited_out(
     coordinator: Coordinator, device: Device, samples: Path
 ) -> None:
-    coordinator.attend_error = MoonfedError("a bug")
+    coordinator.connect_error = MoonfedError("a bug")
     device.start(samples)
-    coordinator.wait_for(lambda: len(coordinator.attended) >= 2, "two tries")
-    coordinator.attend_error = None
+    coordinator.wait_for(lambda: len(coordinator.connect_requests) >= 2, "two tries")
+    coordinator.connect_error = None
     device.wait_for_log("reconnected")
     code, log = device.stop()
     assert code == 0
@@ -470,7 +470,7 @@ def test_a_failed_renewal_leaves_the_device_online(
     device.enrol(age=9 * DAY, left=DAY)
     coordinator.renew_error = error
     device.start(samples)
-    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
     code, log = device.stop()
     assert code == 0
     assert "retrying later to renew the certificate, which is valid until " in log
@@ -493,7 +493,7 @@ def test_a_renewal_that_the_coordinator_denies_is_final(
 
 def test_one_state_directory_serves_one_process(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.start(samples)
-    coordinator.wait_for(lambda: coordinator.attended, "the device")
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
     command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(device.state)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert second.returncode == 4
@@ -507,7 +507,7 @@ def test_a_device_with_wrong_settings_does_not_connect(
     code, log = device.finish()
     assert code == 3
     assert "there is no such file" in log
-    assert not coordinator.attended
+    assert not coordinator.connect_requests
 
 
 @pytest.mark.parametrize(("option", "value"), [("max-steps", "0"), ("threads", "-1")])
@@ -528,4 +528,4 @@ def test_missing_cuda_is_reported_before_connecting(
     assert log.splitlines() == [
         "moonfed-client: device is 'cuda', but torch finds no CUDA device here; use --device cpu"
     ]
-    assert not coordinator.attended
+    assert not coordinator.connect_requests

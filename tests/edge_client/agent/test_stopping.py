@@ -43,7 +43,7 @@ def test_a_device_logs_when_it_may_be_needed_again(
     device.wait_for_log("too late: round 1 is not open; it may need this device again in about 12 s")
     coordinator.assign(bundle.assignment(round=3))
     header, _ = coordinator.wait_for_update()
-    assert header.round == 3, "it goes on attending"
+    assert header.round == 3, "it stays connected"
     assert not coordinator.declined
 
 
@@ -94,8 +94,8 @@ def test_every_bit_of_work_is_progress_whether_it_is_a_step_or_not(
 
 def test_labels_go_to_the_coordinator(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.start(samples, "--label", "site=berlin", "--label", "camera=hd")
-    coordinator.wait_for(lambda: coordinator.attended, "the device")
-    assert dict(coordinator.attended[0].labels) == {"site": "berlin", "camera": "hd"}
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
+    assert dict(coordinator.connect_requests[0].labels) == {"site": "berlin", "camera": "hd"}
 
 
 @pytest.mark.parametrize("label", ["berlin", "site=berlin,site=hamburg", "=berlin", "site="])

@@ -88,9 +88,9 @@ def test_a_device_connects_when_its_window_opens_and_disconnects_when_it_closes(
         seen.append(time.monotonic() - began)
 
     with until(
-        lambda: coordinator.wait_for(lambda: coordinator.attending, "the device"),
+        lambda: coordinator.wait_for(lambda: coordinator.connected, "the device"),
         note,
-        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+        lambda: coordinator.wait_for(lambda: not coordinator.connected, "the device to leave"),
         note,
         lambda: time.sleep(1.0),  # in which it could come back
     ):
@@ -98,7 +98,7 @@ def test_a_device_connects_when_its_window_opens_and_disconnects_when_it_closes(
     came, left = seen
     assert 2.5 < came < left
     assert left > 11.5
-    assert len(coordinator.attended) == 1
+    assert len(coordinator.connect_requests) == 1
     told = [message for message in caplog.messages if "outside the training window" in message]
     assert len(told) == 2
     assert f"{hours}; reconnecting on {opens:%Y-%m-%d} at {hours.opens:%H:%M}" in told[0]
@@ -116,14 +116,14 @@ def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
     coordinator.assign(bundle.assignment(epochs=LONG))
     with until(
         coordinator.wait_for_update,
-        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+        lambda: coordinator.wait_for(lambda: not coordinator.connected, "the device to leave"),
         lambda: coordinator.assign(bundle.assignment(round=2)),
         lambda: time.sleep(1.0),
     ):
         Session(settings, link, WorkerProcess(settings), window(-60, 25)).run()
     (header, _) = coordinator.updates[0]
     assert 1 <= header.steps < 5 * LONG
-    assert len(coordinator.updates) == len(coordinator.attended) == 1
+    assert len(coordinator.updates) == len(coordinator.connect_requests) == 1
     assert not coordinator.declined
     assert caplog.messages[-1].startswith("outside the training window")
 
@@ -131,7 +131,7 @@ def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
 def test_an_assignment_that_comes_after_hours_is_declined(
     coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
-    """One round is still being submitted, so the device still attends."""
+    """One round is still being submitted, so the device is still connected."""
     coordinator.assign(bundle.assignment(epochs=LONG))
     hours = window(-60, 25)
     with until(
@@ -143,7 +143,7 @@ def test_an_assignment_that_comes_after_hours_is_declined(
         lambda: setattr(coordinator, "stuck", False),
         lambda: coordinator._tell(),
         coordinator.wait_for_decline,
-        lambda: coordinator.wait_for(lambda: not coordinator.attending, "the device to leave"),
+        lambda: coordinator.wait_for(lambda: not coordinator.connected, "the device to leave"),
     ):
         Session(settings, link, WorkerProcess(settings), hours).run()
     (declined,) = coordinator.declined
@@ -165,7 +165,7 @@ def test_nothing_is_fetched_after_hours(
 def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
     coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
-    """For as long, the device names the run when it attends, and is told again."""
+    """For as long, the device names the run when it connects, and is notified again."""
     state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
     coordinator.blobs.put_bytes(bundle.plan)
     (state / "runs" / "tested" / "2.1").mkdir(parents=True)
@@ -188,4 +188,4 @@ def test_a_signal_ends_a_device_that_waits_for_its_window(
     began = time.monotonic()
     assert device.stop()[0] == 0
     assert time.monotonic() - began < 60, "not the two hours"
-    assert not coordinator.attended
+    assert not coordinator.connect_requests

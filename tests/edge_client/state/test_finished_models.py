@@ -88,16 +88,16 @@ def test_a_device_names_the_runs_it_keeps_and_learns_which_have_ended(
 ) -> None:
     model = train_once(coordinator, device, bundle, samples)
     device.stop()
-    assert list(coordinator.attended[0].runs) == []
+    assert list(coordinator.connect_requests[0].runs) == []
     coordinator.over["tested"] = ended(bundle, model)
     device.start(samples)
     device.wait_for_log("run tested has ended; stored its model for predictions")
     device.stop()
-    assert list(coordinator.attended[1].runs) == ["tested"]
+    assert list(coordinator.connect_requests[1].runs) == ["tested"]
     device.start(samples)
     device.wait_for_log("connected to the coordinator")
     device.stop()
-    assert list(coordinator.attended[2].runs) == []
+    assert list(coordinator.connect_requests[2].runs) == []
 
 
 def test_a_run_that_ends_stops_its_training_first(

@@ -55,6 +55,6 @@ class EligibleDevices:
         return session
 
     def _ineligibility(self, session: DeviceSession) -> str | None:
-        if round_protocol(self._settings).holder_only and isinstance(session, RemoteSession):
+        if round_protocol(self._settings).leaseholder_only and isinstance(session, RemoteSession):
             return "at another coordinator, whose devices cannot take part in asynchronous rounds"
         return ineligibility(session.info, self._manifest, self._settings)

@@ -89,7 +89,7 @@ class RunFollower:
 
     async def _load_global_state(self, state: State) -> None:
         """Load the global state that the open round's devices begin with."""
-        if state.open is None or self._protocol.holder_only:
+        if state.open is None or self._protocol.leaseholder_only:
             return
         if (self._global_state_round, self._global_state_attempt) != (state.committed, state.open.attempt):
             self._global_state = await in_thread(
@@ -136,7 +136,7 @@ class RunFollower:
         if (
             current is None
             or current.overdue
-            or self._protocol.holder_only
+            or self._protocol.leaseholder_only
             or self._global_state is None
             or self._global_state_round != current.round - 1
         ):
@@ -223,7 +223,7 @@ class RunFollower:
 
     def _local_rejection(self, attempt: AttemptId, device: str) -> MoonfedError | None:
         """Return why this coordinator does not count a device's update at present, or None."""
-        if self._protocol.holder_only:
+        if self._protocol.leaseholder_only:
             return Unavailable(
                 f"run {self.record.run!r} is asynchronous: only the coordinator that drives it accepts updates"
             )

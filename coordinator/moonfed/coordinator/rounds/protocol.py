@@ -18,7 +18,7 @@ class RoundProtocol(ABC):
     """A state machine, the meaning of its states, and what the rest of the coordinator must know of the protocol."""
 
     first: ClassVar[State]
-    holder_only: ClassVar[bool]  # True: only devices connected to the run's lease holder take part
+    leaseholder_only: ClassVar[bool]  # True: only devices connected to the run's lease holder take part
     reports_outlive_rounds: ClassVar[bool]  # True: a report may be recorded after the round that it began with closed
     can_roll_back: ClassVar[bool]  # True: an earlier global state can replace a damaged one
 
@@ -55,7 +55,7 @@ class SynchronousRounds(RoundProtocol):
     """Rounds whose devices all begin with the newest global model."""
 
     first = State()
-    holder_only = False
+    leaseholder_only = False
     reports_outlive_rounds = False
     can_roll_back = True
 
@@ -91,7 +91,7 @@ class FedBuffRounds(RoundProtocol):
     """Asynchronous rounds: FedBuff, Nguyen et al., AISTATS 2022."""
 
     first = fedbuff_state.FedBuffState()
-    holder_only = True
+    leaseholder_only = True
     reports_outlive_rounds = True
     can_roll_back = False  # devices are training on many global models
 

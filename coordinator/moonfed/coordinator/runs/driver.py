@@ -76,7 +76,7 @@ class RunDriver:
         self._protocol, self._global_states = round_protocol(record.settings), context.global_states
         self._storage, self._store, self._sessions = storage, storage.store, sessions
         self._background, self._restart = background, restart
-        self._replicas_report = storage.store.reports.shared and not self._protocol.holder_only
+        self._replicas_report = storage.store.reports.shared and not self._protocol.leaseholder_only
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
         self._stall_detector = StallDetector(

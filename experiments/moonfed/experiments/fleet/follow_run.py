@@ -75,12 +75,12 @@ class Scorer:
         simulation: Simulation,
         layout: Layout,
         directory: Storage,
-        federation: Coordinator,
+        coordinator: Coordinator,
         engine: Engine,
         scored: Callable[[SimulatedRound], None],
     ) -> None:
         self._simulation, self._layout = simulation, layout
-        self._directory, self._federation, self._engine = directory, federation, engine
+        self._directory, self._coordinator, self._engine = directory, coordinator, engine
         self._scored = scored
         self._results: dict[int, SimulatedRound] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -92,7 +92,7 @@ class Scorer:
 
     async def catch_up(self) -> None:
         """Recover earlier scores, and score the remaining models."""
-        async for record in self._federation.operators.rounds(RUN):
+        async for record in self._coordinator.operators.rounds(RUN):
             if record.status == "committed" and record.id.round not in self._tasks:
                 self._recover(record)
         self._write()
@@ -115,7 +115,7 @@ class Scorer:
         known = await asyncio.to_thread(self._directory.store.metrics, RUN, round_)
         metrics = {name: value for name, value in known.items() if name not in SCORES}
         scores = {"accuracy": score["accuracy"], "loss": score["loss"], **asdict(times)}
-        await self._federation.operators.record_metrics(RUN, round_, scores)
+        await self._coordinator.operators.record_metrics(RUN, round_, scores)
         result = SimulatedRound(round=round_, metrics=metrics, **scores)
         self._results[round_] = result
         self._write()
@@ -142,12 +142,12 @@ class Scorer:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
-async def follow(federation: Coordinator, scorer: Scorer, clock: Clock, opened: Callable[[int, int], None]) -> None:
+async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened: Callable[[int, int], None]) -> None:
     """Follow the run until it has ended and all its models are scored; raise whatever would falsify the simulation.
 
     `opened` is called with each round that opens or resumes and the number of parties in its cohort.
     """
-    async for event in _events(federation):
+    async for event in _events(coordinator):
         scorer.raise_failure()
         if isinstance(event, RunView):
             await scorer.catch_up()
@@ -165,10 +165,10 @@ async def follow(federation: Coordinator, scorer: Scorer, clock: Clock, opened: 
     await scorer.finish()
 
 
-async def _events(federation: Coordinator) -> AsyncIterator[RunEvent | RunView]:
+async def _events(coordinator: Coordinator) -> AsyncIterator[RunEvent | RunView]:
     ended = False
     while not ended:
         with suppress(Unavailable):  # we fell behind; a new snapshot makes up for what was missed
-            async for event in federation.operators.watch(RUN):
+            async for event in coordinator.operators.watch(RUN):
                 yield event
             ended = True

@@ -40,7 +40,7 @@ class Party:
 class Fleet:
     """State that all parties share. `delivered` is called for each update, with the seconds of its training."""
 
-    federation: Coordinator
+    coordinator: Coordinator
     directory: Storage
     engine: Engine
     layout: Layout
@@ -58,7 +58,7 @@ class Fleet:
             samples=party.samples,
             encodings=known_encodings(),
         )
-        async with self.federation.devices.connect(info) as session:
+        async with self.coordinator.devices.connect(info) as session:
             async for assignment in session.assignments():
                 await self._deliver(party, assignment)
 
@@ -76,7 +76,7 @@ class Fleet:
             metrics=update.metrics,
             encoding=assignment.encodings.up,
         )
-        await self.federation.updates.submit_files(header, {role: file for role, (_, file) in stored.outgoing.items()})
+        await self.coordinator.updates.submit_files(header, {role: file for role, (_, file) in stored.outgoing.items()})
         self.delivered(seconds)
 
     def _max_steps(self, party: Party, assignment: Assignment) -> int | None:

@@ -155,7 +155,8 @@ async def _solo(
 async def _federated(
     simulation: Simulation, layout: Layout, directory: Storage, settings: EngineSettings, progress: ReportProgress
 ) -> tuple[SimulatedRound, ...]:
-    federation, reporter, clock = Coordinator(directory), SimulationReporter(progress, simulation.rounds), Clock(layout)
+    coordinator, clock = Coordinator(directory), Clock(layout)
+    reporter = SimulationReporter(progress, simulation.rounds)
 
     def delivered(seconds: float) -> None:
         clock.keep(seconds)
@@ -165,9 +166,9 @@ async def _federated(
         reporter.scored(result.accuracy)
 
     async with open_engine(settings, layout.root, simulation.trained_parties) as engine:
-        scorer = Scorer(simulation, layout, directory, federation, engine, scored)
+        scorer = Scorer(simulation, layout, directory, coordinator, engine, scored)
         fleet = Fleet(
-            federation=federation,
+            coordinator=coordinator,
             directory=directory,
             engine=engine,
             layout=layout,
@@ -176,20 +177,20 @@ async def _federated(
             delivered=delivered,
         )
         try:
-            await federation.open()
-            await _start_once(simulation, layout, directory, federation)
+            await coordinator.open()
+            await _start_once(simulation, layout, directory, coordinator)
             playing = [fleet.play(party) for party in _parties(layout)]
-            await _until_done(follow(federation, scorer, clock, reporter.opened), playing, federation.dismiss)
-            _keep_model((await federation.operators.run(RUN)).model, directory, layout)
+            await _until_done(follow(coordinator, scorer, clock, reporter.opened), playing, coordinator.dismiss)
+            _keep_model((await coordinator.operators.run(RUN)).model, directory, layout)
         finally:
             _ignore_interrupts()
-            federation.dismiss()
+            coordinator.dismiss()
             await scorer.close()
-            await federation.close()
+            await coordinator.close()
     return scorer.results
 
 
-async def _start_once(simulation: Simulation, layout: Layout, directory: Storage, federation: Coordinator) -> None:
+async def _start_once(simulation: Simulation, layout: Layout, directory: Storage, coordinator: Coordinator) -> None:
     """Start the run unless an earlier start of this simulation did. No round opens before all parties are online."""
     if any(record.run == RUN for record in directory.store.runs()):
         return
@@ -209,7 +210,7 @@ async def _start_once(simulation: Simulation, layout: Layout, directory: Storage
         robust=simulation.robust_settings,
         retention=KEEP_ALL,  # scoring may be far behind
     )
-    await federation.operators.start_run(RUN, bundle.ref.sha256, "", settings)
+    await coordinator.operators.start_run(RUN, bundle.ref.sha256, "", settings)
 
 
 async def _until_done(

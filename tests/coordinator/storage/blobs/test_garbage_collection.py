@@ -164,10 +164,10 @@ def test_what_is_kept_is_said_when_a_run_starts() -> None:
 
 def rounds_of(fleet: Fleet, rounds: int, **retention: int) -> None:
     device = fleet.device("cam-1")
-    attending = device.attend()
+    session = device.connect()
     fleet.start("run", rounds=rounds, retention=control_pb2.Retention(**retention))
     for round_ in range(1, rounds + 1):
-        device.submit(attending.assignment(), model_bytes(float(round_)))
+        device.submit(session.assignment(), model_bytes(float(round_)))
     list(fleet.operator.watch("run"))
 
 
@@ -223,9 +223,9 @@ def test_uploads_are_rejected_while_the_budget_is_used_up(tmp_path: Path) -> Non
     bundle, big = coordinator.make_bundle(), b"x" * 400_000
     with fleet_in(tmp_path, disk_budget=600_000) as fleet:
         device = fleet.device("cam-1")
-        attending = device.attend()
+        session = device.connect()
         fleet.start("run", bundle=bundle)
-        work = attending.assignment()
+        work = session.assignment()
         filler = fleet.state / "filler"
         filler.write_bytes(big * 2)
         with pytest.raises(ResourceExhausted, match="the coordinator's disk budget of 600 KB is used up"):
