@@ -13,7 +13,7 @@ WITHOUT_QUICK = {"benchmarks"}  # which test only that the benchmarks run
 
 
 @pytest.mark.parametrize("path", SLOW)
-def test_what_is_slow_exists(path: str) -> None:
+def test_every_test_listed_as_slow_exists(path: str) -> None:
     assert (TESTS.parent / path).exists()
 
 

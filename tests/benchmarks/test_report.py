@@ -150,7 +150,7 @@ def test_the_cuda_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     check_cuda_figures(report(flat(measure_cuda()), tmp_path))
 
 
-def test_the_code_for_cuda_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cuda_code_path_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exercise the CUDA benchmark's code on machines without CUDA: the same contenders with a small network."""
     make_small(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

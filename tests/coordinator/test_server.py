@@ -109,7 +109,7 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
         yield Programs(tmp_path, stack)
 
 
-def test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_rounds(programs: Programs) -> None:
+def test_a_killed_coordinator_resumes_within_and_between_rounds(programs: Programs) -> None:
     programs.serve()
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
@@ -149,7 +149,7 @@ def test_a_killed_coordinator_goes_on_in_the_middle_of_a_round_and_between_round
     np.testing.assert_array_equal(model_values(programs.operator().model(ended.model)), np.float32(7.0))
 
 
-def test_server_state_goes_on_after_a_kill(programs: Programs) -> None:
+def test_server_state_survives_a_kill(programs: Programs) -> None:
     """FedAvgM and SCAFFOLD: killed between two rounds and in the middle of one."""
     programs.serve()
     write_bundle(programs.tmp / "bundle", coordinator.make_bundle(**coordinator.SCAFFOLD, server_rule=FedAvgM()))
@@ -388,7 +388,7 @@ def test_a_wrong_address_is_named_by_its_option(programs: Programs) -> None:
     assert told == "moonfed-coordinator: coordinator is 'foo'; it must be host:port, with a port from 1 to 65535\n"
 
 
-def test_watching_goes_on_over_a_restart(programs: Programs, until: Until) -> None:
+def test_watching_continues_across_a_restart(programs: Programs, until: Until) -> None:
     programs.serve()
     device = programs.device("cam-1")
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")

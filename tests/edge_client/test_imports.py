@@ -86,7 +86,7 @@ def test_a_device_that_has_trained_has_imported_no_other_part_and_its_agent_noth
     assert "moonfed.edge_client.training.local_training" in modules
 
 
-def test_a_parent_does_not_grow_with_the_rounds_and_its_thrift_is_not_its_childs(
+def test_the_agent_does_not_grow_with_the_rounds_and_its_memory_settings_do_not_affect_the_worker(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     device.start(samples)

@@ -175,7 +175,7 @@ def test_a_missing_and_an_invalid_state_directory_have_different_errors(tmp_path
         )
 
 
-def test_a_damaged_newest_model_is_warned_of_and_an_older_one_answers(tmp_path: Path, bundle: Bundle) -> None:
+def test_a_damaged_newest_model_causes_a_warning_and_an_older_one_is_used(tmp_path: Path, bundle: Bundle) -> None:
     for seed, run in ((5, "first"), (6, "second")):
         finish(tmp_path / "state", bundle, FEATURES, run, seed)
     samples = write_samples(tmp_path / "samples.npz", count=4)
@@ -189,7 +189,7 @@ def test_a_damaged_newest_model_is_warned_of_and_an_older_one_answers(tmp_path: 
     assert err == f"moonfed-client: {facts} is not what was fetched; the disk may be damaged\n"
 
 
-def test_a_damaged_older_model_is_not_spoken_of(tmp_path: Path, bundle: Bundle) -> None:
+def test_a_damaged_older_model_causes_no_warning(tmp_path: Path, bundle: Bundle) -> None:
     finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
     (tmp_path / "state" / "finished" / "first" / "finished.json").write_text("{")
     finish(tmp_path / "state", bundle, FEATURES, "second", seed=6)

@@ -78,7 +78,7 @@ def test_mixes_are_as_uneven_as_dirichlet_draws() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dirichlet-equal", "dirichlet-mix"])
-def test_equal_parties_of_a_small_beta_share_out_what_is_left(kind: Kind) -> None:
+def test_equal_parties_with_a_small_beta_share_the_remainder(kind: Kind) -> None:
     labels = np.repeat(np.arange(3), [100, 3, 17])
     parts = partition(labels, PartitionSettings(kind=kind, devices=4, beta=0.01))
     assert [len(part) for part in parts] == [30] * 4
@@ -112,7 +112,7 @@ def test_the_papers_spread_of_sizes_is_a_plausible_draw(classes: int, samples: i
     assert low <= spread <= high
 
 
-def test_a_class_that_finds_no_taker_is_drawn_again() -> None:
+def test_a_class_that_no_party_can_take_is_drawn_again() -> None:
     labels = np.repeat(np.arange(3), 40)
     for seed in range(20):
         parts = partition(labels, PartitionSettings(kind="dirichlet-moon", devices=2, beta=0.05, seed=seed))
@@ -142,7 +142,7 @@ def test_a_device_that_holds_its_share_gets_no_more_of_the_next_classes() -> Non
         ({"devices": 400, "beta": 0.01}, "it must be larger, or the devices fewer"),
     ],
 )
-def test_what_cannot_be_split_is_rejected_by_name(settings: dict[str, object], message: str) -> None:
+def test_data_that_cannot_be_split_are_rejected_by_name(settings: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         partition(LABELS, PartitionSettings(**settings))  # type: ignore[arg-type]
 

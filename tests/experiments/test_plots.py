@@ -49,7 +49,7 @@ def test_a_line_over_named_places_shows_its_names_and_its_spread(axes: Axes) -> 
     assert (heights.min(), heights.max()) == (49.0, 72.0)
 
 
-def test_our_number_stands_beside_the_papers(axes: Axes) -> None:
+def test_our_number_is_next_to_the_papers(axes: Axes) -> None:
     pairs = [
         Pair(label="MOON", ours=68.0, paper=69.1, paper_deviation=0.4),
         Pair(label="FedAvg", ours=66.0, ours_deviation=1.0, paper=None),
@@ -62,7 +62,7 @@ def test_our_number_stands_beside_the_papers(axes: Axes) -> None:
     assert axes.yaxis_inverted()  # the first row on top, as in the table
 
 
-def test_a_bar_that_has_no_number_says_so(axes: Axes) -> None:
+def test_a_bar_without_a_number_is_labelled(axes: Axes) -> None:
     draw_bars(axes, [Pair(label="SCAFFOLD", ours=12.0, paper=None), Pair(label="MOON", ours=None, paper=27.0)], x="")
     assert [text.get_text() for text in axes.texts] == ["12", "none", "none", "27"]
     assert all(bar.get_hatch() for bar in axes.patches[2:])

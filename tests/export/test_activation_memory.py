@@ -10,7 +10,7 @@ from moonfed.export.preprocessing import build_preprocessing
 from moonfed.manifest import InputSpec
 
 
-def test_activation_bytes_count_what_gradients_need() -> None:
+def test_activation_bytes_count_tensors_retained_for_gradients() -> None:
     """Count each layer's input once (the head's is the ReLU's output), and the loss's logits and value."""
     encoder = torch.nn.Sequential(torch.nn.Linear(6, 80), torch.nn.ReLU())
     network = Network(

@@ -129,7 +129,7 @@ def test_bundle_files_contain_no_local_path(pictures: Bundle) -> None:
             assert trace not in content, name
 
 
-def test_a_bound_model_predicts_what_the_plan_predicts(pictures: Bundle, plan: TorchScriptPlan) -> None:
+def test_a_bound_model_and_the_plan_predict_the_same(pictures: Bundle, plan: TorchScriptPlan) -> None:
     inputs = random_samples(SMALL_IMAGE, 40, seed=1)
     template, manifest = pictures.contents[GRAPH_FILE], pictures.manifest
     first, second = (bind(template, another_model(manifest, seed), manifest) for seed in (1, 2))
@@ -190,7 +190,7 @@ def test_scores_are_accuracy_and_mean_cross_entropy(pictures: Bundle, plan: Torc
     assert score.loss == pytest.approx(loss / count, rel=1e-5)
 
 
-def test_a_feature_bundle_predicts_what_the_plan_predicts(tmp_path: Path) -> None:
+def test_a_feature_bundle_and_its_plan_predict_the_same(tmp_path: Path) -> None:
     recipe = dataclasses.replace(TABLE, mean=tuple(range(30)), deviation=(2.0,))
     bundle = build_bundle(recipe)
     (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
@@ -210,7 +210,7 @@ def test_a_torchvision_classifier_can_be_built() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_builds_and_the_manifest_says_what_it_exchanges(method: str) -> None:
+def test_every_method_builds_and_its_manifest_lists_the_exchanged_roles(method: str) -> None:
     # the build trains several rounds in which all of it is used
     manifest, chosen = (
         build_bundle(dataclasses.replace(TABLE, method=method, projection=16)).manifest,

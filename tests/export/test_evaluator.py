@@ -175,7 +175,7 @@ def test_a_watcher_that_was_too_slow_reconnects(control: Control, bundle: Bundle
     assert [score.round for score in evaluate(control, data, follow=True)] == [0]
 
 
-def test_a_watcher_that_receives_too_much_gives_up(control: Control, bundle: Bundle, data: RawSamples) -> None:
+def test_a_watcher_that_receives_too_much_stops(control: Control, bundle: Bundle, data: RawSamples) -> None:
     control.cut_off = [ResourceExhausted("Received message larger than max")]
     with pytest.raises(ResourceExhausted, match="larger than max"):
         evaluate(control, data, follow=True)

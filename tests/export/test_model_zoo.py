@@ -37,7 +37,7 @@ def test_the_head_can_have_another_width_or_be_absent(projection: int | None, pa
     assert network.represent(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)).shape == (2, projection or 84)
 
 
-def test_without_a_head_the_representation_is_what_the_encoder_returns() -> None:
+def test_without_a_head_the_representation_is_the_encoders_output() -> None:
     network = build_network("mlp", FEATURES, 2, projection=None)
     inputs = torch.randn(3, 30)
     assert torch.equal(network.represent(inputs), network.encoder(network.preprocessing(inputs)))

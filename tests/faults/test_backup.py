@@ -72,7 +72,7 @@ def expect_the_end(coordinators: Coordinators, model: str) -> None:
     assert ended.model.sha256 == model
 
 
-def test_a_backup_taken_while_it_serves_goes_on_where_it_was_taken(coordinators: Coordinators) -> None:
+def test_a_backup_of_a_running_coordinator_resumes_where_it_was_taken(coordinators: Coordinators) -> None:
     coordinators.serve()
     undisturbed = undisturbed_model(coordinators)
     coordinators.start_run("r", BUNDLE, ROUNDS, len(SAMPLES))
@@ -90,7 +90,7 @@ def test_a_backup_taken_while_it_serves_goes_on_where_it_was_taken(coordinators:
     expect_the_end(coordinators, undisturbed)
 
 
-def test_what_is_deleted_while_a_backup_is_taken_is_in_it(coordinators: Coordinators) -> None:
+def test_blobs_deleted_during_a_backup_are_in_it(coordinators: Coordinators) -> None:
     """A run that keeps one model drops the one that the copied database names once the next round commits."""
     coordinators.serve()
     undisturbed = undisturbed_model(coordinators)

@@ -93,7 +93,7 @@ def test_any_message_in_any_call(
 
 @EXAMPLES
 @given(garbage=st.binary(min_size=1, max_size=200), service=st.sampled_from(["Fleet", "Enrolment"]))
-def test_bytes_that_are_no_handshake_and_no_message(served: Served, garbage: bytes, service: str) -> None:
+def test_bytes_that_are_neither_handshake_nor_message(served: Served, garbage: bytes, service: str) -> None:
     ports = served.fleet.ports
     port = ports.fleet if service == "Fleet" else ports.enrolment
     with socket.create_connection(("127.0.0.1", port or 0)) as stranger:
@@ -112,7 +112,7 @@ def test_bytes_that_are_no_handshake_and_no_message(served: Served, garbage: byt
             assert served.call(method, [garbage]) != grpc.StatusCode.UNAVAILABLE
 
 
-def test_after_all_of_that_a_round_goes_its_way(served: Served) -> None:
+def test_a_round_completes_after_invalid_calls(served: Served) -> None:
     started = served.fleet.start("afterwards", bundle=BUNDLE)
     identity = load_identity(served.fleet.tmp / "cam-1")
     with transport.open_channel(identity.address, identity) as channel:

@@ -17,7 +17,7 @@ BUNDLE = bundle_of(50)
 SECONDS = 1.0  # of a deadline, or of a heartbeat timeout
 
 
-def test_rounds_go_their_way_and_no_round_took_less_than_no_time(coordinators: Coordinators) -> None:
+def test_rounds_complete_and_none_has_a_negative_duration(coordinators: Coordinators) -> None:
     coordinators.serve()
     coordinators.start_run("steady", BUNDLE, 10, len(SAMPLES))
     with devices_at(coordinators):
@@ -32,7 +32,7 @@ def test_rounds_go_their_way_and_no_round_took_less_than_no_time(coordinators: C
 
 @pytest.mark.parametrize("clock", ["racing", "falling"])
 @pytest.mark.parametrize("field", ["deadline_seconds", "heartbeat_timeout_seconds"])
-def test_a_round_waits_for_as_long_as_it_was_told(coordinators: Coordinators, field: str, clock: Clock) -> None:
+def test_a_round_waits_for_its_configured_time(coordinators: Coordinators, field: str, clock: Clock) -> None:
     coordinators.serve(clock=clock)
     coordinators.start_run("r", BUNDLE, 1, 1, **{field: SECONDS})
     identity = load_identity(coordinators.tmp / "cam-1")

@@ -72,7 +72,7 @@ def test_the_settings_of_a_run(message: control_pb2.RunSettings) -> None:
 
 @EXAMPLES
 @given(messages(fleet_pb2.Assignment, WORDS), messages(fleet_pb2.RunEnded, WORDS))
-def test_what_a_device_is_told(assignment: fleet_pb2.Assignment, ended: fleet_pb2.RunEnded) -> None:
+def test_the_messages_to_a_device(assignment: fleet_pb2.Assignment, ended: fleet_pb2.RunEnded) -> None:
     with suppress(MoonfedError):
         assert len(read_assignment(assignment).digest()) == 64
     with suppress(MoonfedError):
@@ -81,7 +81,7 @@ def test_what_a_device_is_told(assignment: fleet_pb2.Assignment, ended: fleet_pb
 
 @EXAMPLES
 @given(content=damaged(MODEL_FILE) | spoilt(HEADER).map(lambda document: with_header(document)))
-def test_a_tensor_file_is_exactly_what_was_asked_for_or_rejected(tmp_path: Path, content: bytes) -> None:
+def test_a_tensor_file_matches_its_schema_exactly_or_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model"
     path.write_bytes(content)
     with suppress(SchemaMismatch):
@@ -132,7 +132,7 @@ def canonical_bytes(document: Any) -> bytes:  # noqa: ANN401
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"format":' * 10_000, b"\xff" * 50, b"9" * 5000])
-def test_a_manifest_that_is_to_hurt_the_parser(content: bytes, tmp_path: Path) -> None:
+def test_a_hostile_manifest_is_rejected(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
         Manifest.from_bytes(content)
     (tmp_path / "model").write_bytes(len(content).to_bytes(8, "little") + content)
@@ -186,7 +186,7 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_what_would_run_if_it_were_loaded_is_rejected_unopened(tmp_path: Path) -> None:
+def test_a_file_that_would_execute_code_when_loaded_is_rejected_unopened(tmp_path: Path) -> None:
     pickled = pickle.dumps(Trap(tmp_path / "sprung"))
     archive = tmp_path / "plan.pt"  # as TorchScript and torch.save write theirs: a zip file with a pickle in it
     with zipfile.ZipFile(archive, "w") as written:

@@ -65,7 +65,7 @@ def test_a_kill_before_or_after_any_commit_point_costs_no_update(coordinators: C
 
 
 @pytest.mark.timeout(480)
-def test_no_more_does_one_on_a_database_server_and_an_object_store(shared_coordinators: Coordinators) -> None:
+def test_a_kill_around_any_shared_commit_point_costs_no_update(shared_coordinators: Coordinators) -> None:
     no_kill_costs_an_update(shared_coordinators, SHARED_POINTS)
 
 
@@ -159,7 +159,7 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart(coordin
 
 
 @pytest.mark.timeout(480)
-def test_no_more_does_a_server_that_is_away_for_a_moment(shared_coordinators: Coordinators) -> None:
+def test_a_brief_outage_of_a_server_costs_no_update_and_no_restart(shared_coordinators: Coordinators) -> None:
     """A connection that breaks right after a transaction leaves open whether it was committed."""
     troubles = [
         [Fault(at=at, skip=skip, when=when, do="database away", times=2) for at, skip in TRANSACTIONS]

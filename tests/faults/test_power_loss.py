@@ -61,7 +61,7 @@ def content(value: float, encoding: str) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", ["float32", ZSTD])
-def test_what_was_acknowledged_survives_a_power_loss(tmp_path: Path, disk: Disk, encoding: str) -> None:
+def test_acknowledged_updates_survive_a_power_loss(tmp_path: Path, disk: Disk, encoding: str) -> None:
     before = tmp_path / "before"
     before.mkdir()
     with ExitStack() as stack:

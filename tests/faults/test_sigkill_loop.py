@@ -18,7 +18,9 @@ def test_a_run_over_many_kills_ends_with_the_undisturbed_model(coordinators: Coo
 
 
 @pytest.mark.timeout(120 + 8 * kills(4))
-def test_so_does_one_on_a_database_server_and_an_object_store(shared_coordinators: Coordinators) -> None:
+def test_a_run_on_shared_storage_ends_with_the_undisturbed_model(
+    shared_coordinators: Coordinators,
+) -> None:
     ends_undisturbed(shared_coordinators, kills(4))
 
 

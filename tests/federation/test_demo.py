@@ -31,7 +31,7 @@ def ours(output: Path) -> list[list[str]]:
     return found
 
 
-def test_a_small_demo_leaves_a_true_summary_and_no_process(tmp_path: Path) -> None:
+def test_a_small_demo_leaves_a_correct_summary_and_no_process(tmp_path: Path) -> None:
     output = tmp_path / "demo"
     run_demo(DemoSettings(output=output, devices=2, rounds=3, epochs=8))
     assert ours(output) == []
@@ -92,7 +92,7 @@ def _session(process: psutil.Process) -> int:
         return 0
 
 
-def test_a_demo_whose_device_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_reports_the_death_of_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def start_and_spoil(fleet: ChildProcesses, settings: DemoSettings) -> None:
         start_devices(fleet, settings)
         fleet.programs["device-1"].kill()

@@ -16,9 +16,7 @@ EVERYBODY = ("--rounds", "100", "--minimum-devices", "2", "--cohort", "all", "--
 NAMES = ("cam-1", "cam-2")
 
 
-def test_a_run_in_int8_learns_what_a_run_in_float32_learns(
-    federation: Federation, make_bundle: Callable[..., Path]
-) -> None:
+def test_an_int8_run_learns_the_same_as_a_float32_run(federation: Federation, make_bundle: Callable[..., Path]) -> None:
     bundle = make_bundle("moon", mu=5, epochs=3)
     manifest = read_bundle(bundle).manifest
     federation.serve()

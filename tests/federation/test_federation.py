@@ -92,7 +92,7 @@ def test_the_contrastive_term_is_there_from_the_second_round_on(
         assert np.abs(second - wrong).max() > 1e-3
 
 
-def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
+def test_a_round_closes_without_a_killed_device_which_returns_with_its_previous_model(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
     bundle = make_bundle("moon", mu=5, epochs=EPOCHS)
@@ -126,7 +126,7 @@ def test_a_killed_device_is_done_without_and_comes_back_with_its_previous_model(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_coordinator_that_is_restarted_goes_on_with_its_run(
+def test_a_restarted_coordinator_resumes_its_run(
     federation: Federation, make_bundle: Callable[..., Path], number: signal.Signals
 ) -> None:
     bundle = make_bundle("moon", mu=5, epochs=EPOCHS)
@@ -150,7 +150,7 @@ def test_a_coordinator_that_is_restarted_goes_on_with_its_run(
     assert [entry.model for entry in done[:2]] == [entry.model for entry in before[:2]]
 
 
-def test_the_same_seed_gives_the_same_models_whoever_comes_first(
+def test_the_same_seed_gives_the_same_models_in_any_order_of_arrival(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
     bundle = make_bundle("moon", mu=5, epochs=EPOCHS)
@@ -195,7 +195,7 @@ def test_a_run_goes_from_devices_to_a_checked_onnx_file(
         assert np.mean(probabilities.argmax(axis=1) == arrays["labels"]) == pytest.approx(accuracy[1], abs=1e-9)
 
 
-def test_a_run_goes_on_from_given_weights(
+def test_a_run_starts_from_given_weights(
     federation: Federation, make_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
     import safetensors.numpy

@@ -39,7 +39,7 @@ def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_ot
     assert "is lost" not in federation.log("coordinator")
 
 
-def test_the_slowest_of_an_over_selected_round_is_sent_away_and_takes_part_in_a_later_one(
+def test_the_straggler_of_an_over_selected_round_is_dismissed_and_participates_later(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
     federation.serve()
@@ -88,7 +88,7 @@ def test_a_slow_devices_update_counts_by_its_staleness_while_a_fast_one_makes_mo
     np.testing.assert_allclose(after, before + (y - base) / np.sqrt(1 + staleness), rtol=1e-5, atol=1e-7)
 
 
-def test_asynchronous_updates_travel_encoded_and_devices_keep_what_rounding_took(
+def test_asynchronous_updates_are_encoded_and_devices_keep_the_rounding_error(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
     federation.serve()

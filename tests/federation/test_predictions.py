@@ -61,7 +61,7 @@ def test_devices_predict_with_the_last_model_of_a_run_that_has_finished(
     assert one["class"] == manifest.classes[int(expected[0].argmax())]
 
 
-def test_a_device_that_was_away_when_its_run_ended_hears_of_it_when_it_is_back(
+def test_a_device_that_was_offline_when_its_run_ended_learns_of_it_on_reconnecting(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
     bundle = make_bundle("moon", mu=5, epochs=3)

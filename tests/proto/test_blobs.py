@@ -83,7 +83,7 @@ def test_the_wrong_bytes_are_rejected_and_forgotten(blobs: BlobDirectory) -> Non
 
 
 @pytest.mark.parametrize("name", ["", "x", "../../etc/passwd", "A" * 64, "0" * 63])
-def test_a_name_that_is_no_sha256_is_rejected(blobs: BlobDirectory, name: str) -> None:
+def test_an_invalid_sha256_is_rejected(blobs: BlobDirectory, name: str) -> None:
     with pytest.raises(NotFound):
         blobs.find(name)
     with pytest.raises(InvalidInput, match="hexadecimal"):

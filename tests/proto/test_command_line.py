@@ -49,7 +49,7 @@ def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("advice", "sentence"), [((), "interrupted"), (("start it again",), "interrupted; start it again")]
 )
-def test_an_interrupted_command_says_so(
+def test_an_interrupted_command_reports_it(
     advice: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = new_app("A program that is interrupted.")
@@ -79,6 +79,6 @@ def test_a_command_that_ends_with_130_by_itself_was_not_interrupted(
     assert capsys.readouterr().err == ""
 
 
-def test_a_fault_of_ours_stays_a_traceback() -> None:
+def test_an_internal_error_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError), errors_as_exit_codes("moonfed-test"):
         print(1 / 0)

@@ -137,7 +137,7 @@ def test_int8_is_off_by_half_a_scale_at_most_and_never_not_finite(values: Floats
 @pytest.mark.parametrize("name", KNOWN)
 @given(values=arrays(np.float32, SIZE, elements=finite))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_model_comes_back_as_its_numbers_allow(name: str, values: Floats, tmp_path: Path) -> None:
+def test_an_encoded_model_is_decoded_within_its_precision(name: str, values: Floats, tmp_path: Path) -> None:
     encoding = parse_encoding("encoding", name)
     encode_model(model(tmp_path / "model", values), tmp_path / "encoded", SPECS, encoding)
     decode_model(tmp_path / "encoded", tmp_path / "decoded", SPECS, encoding)
@@ -162,7 +162,7 @@ def test_the_same_model_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "one", "two"]
 
 
-def test_other_peoples_programs_read_our_files(tmp_path: Path) -> None:
+def test_other_programs_read_our_files(tmp_path: Path) -> None:
     source = random_model(tmp_path / "model")
     encode_model(source, tmp_path / "int8+zstd", SPECS, Encoding("int8", compressed=True))
     plain = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "int8+zstd").read_bytes())
@@ -301,7 +301,7 @@ def test_a_file_of_another_encoding_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, -1.0])
-def test_a_senseless_scale_is_rejected(scale: float, tmp_path: Path) -> None:
+def test_an_invalid_scale_is_rejected(scale: float, tmp_path: Path) -> None:
     file = encoded(tmp_path)
     content = bytearray(file.read_bytes())
     start = 8 + int.from_bytes(content[:8], "little")
@@ -313,7 +313,7 @@ def test_a_senseless_scale_is_rejected(scale: float, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("cut", [1, 20, 300])
-def test_a_file_that_is_cut_or_goes_on_is_rejected(name: str, cut: int, tmp_path: Path) -> None:
+def test_a_truncated_or_oversized_file_is_rejected(name: str, cut: int, tmp_path: Path) -> None:
     file = encoded(tmp_path, name)
     content = file.read_bytes()
     for wrong in (content[:-cut], content + bytes(cut)):

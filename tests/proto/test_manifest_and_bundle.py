@@ -67,7 +67,7 @@ def test_reading_and_writing_gives_the_same_bytes(manifest: Manifest) -> None:
     assert altered({}, manifest) == manifest.to_bytes()
 
 
-def test_a_method_that_exchanges_nothing_but_the_model_says_so() -> None:
+def test_a_method_that_exchanges_only_the_model_is_described_as_such() -> None:
     document = json.loads(MANIFEST.to_bytes())
     assert document["server_rule"] == {"name": "mean", "weighting": "samples"}
     assert document["training"] == {
@@ -197,7 +197,7 @@ def test_a_damaged_or_incomplete_bundle_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bundle", "bundle.zip"])
-def test_a_bundle_whose_manifest_is_cut_off_is_named(tmp_path: Path, name: str) -> None:
+def test_a_bundle_with_a_truncated_manifest_is_named(tmp_path: Path, name: str) -> None:
     whole = MANIFEST.to_bytes()
     write_bundle(tmp_path / name, Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: whole[: len(whole) // 2]}))
     with pytest.raises(InvalidInput) as rejected:
@@ -207,7 +207,7 @@ def test_a_bundle_whose_manifest_is_cut_off_is_named(tmp_path: Path, name: str) 
     )
 
 
-def test_a_directory_that_is_no_bundle_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_directory_without_a_bundle_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(InvalidInput, match="exists and is not a bundle"):
         write_bundle(tmp_path, Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
@@ -215,7 +215,7 @@ def test_a_directory_that_is_no_bundle_is_not_overwritten(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"years of work", b"PK\5\6" + bytes(18)])
-def test_a_zip_that_is_no_bundle_is_not_overwritten(tmp_path: Path, content: bytes) -> None:
+def test_a_zip_without_a_bundle_is_not_overwritten(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "thesis.zip").write_bytes(content)
     with pytest.raises(InvalidInput, match="exists and is not a bundle"):
         write_bundle(tmp_path / "thesis.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))

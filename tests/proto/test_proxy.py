@@ -130,7 +130,7 @@ def test_a_proxy_that_asks_for_a_password_is_explained() -> None:
     assert str(reason) == asks
 
 
-def test_a_proxy_that_is_not_there_is_explained() -> None:
+def test_an_unreachable_proxy_is_explained() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     reason = explain_unavailable(f"{HOST}:7443", None, f"http://127.0.0.1:{port}")

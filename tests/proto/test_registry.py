@@ -109,8 +109,6 @@ def test_a_line_of_our_own_table_is_checked_likewise(name: str, location: str, t
         (Selection("half", {"share": True}), "share is True; it must be a number"),
     ],
 )
-def test_a_selection_that_makes_no_sense_is_rejected(
-    selection: Selection, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_selection_is_rejected(selection: Selection, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match=told):
         rules(monkeypatch, half="Half").build(selection)

@@ -216,7 +216,7 @@ def test_a_server_of_another_authority_is_final(served: Served, tmp_path: Path) 
     assert "is not the coordinator that this identity belongs to" in str(reason)
 
 
-def test_a_coordinator_that_is_away_is_not_final(served: Served) -> None:
+def test_an_unreachable_coordinator_is_not_final(served: Served) -> None:
     identity = served.identity()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -241,9 +241,7 @@ def test_a_clock_that_is_not_set_yet_is_not_final(served: Served, tmp_path: Path
     assert re.search(told, str(reason))
 
 
-def test_a_connection_that_breaks_right_after_the_handshake_is_no_reason_to_give_up(
-    served: Served, tmp_path: Path
-) -> None:
+def test_a_connection_broken_right_after_the_handshake_is_retried(served: Served, tmp_path: Path) -> None:
     key, certificate = served.authority.issue("server", "server")
     (tmp_path / "both.pem").write_bytes(key + certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -274,7 +272,7 @@ def test_an_error_keeps_its_class_and_sentence_over_the_wire(served: Served) -> 
         call(fleet_pb2_grpc.FleetStub(channel).Decline, fleet_pb2.DeclineRequest())
 
 
-def test_an_error_that_is_not_ours_tells_nothing() -> None:
+def test_a_foreign_error_reveals_nothing() -> None:
     code, details, metadata = to_status(RuntimeError("password=hunter2"))
     assert code == grpc.StatusCode.INTERNAL
     assert "hunter2" not in details
@@ -290,7 +288,7 @@ def test_every_error_has_a_status(kind: type[errors.MoonfedError]) -> None:
     assert to_status(kind("x"))[0] not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
 
-def test_a_fetch_resumes_where_the_line_broke(served: Served, tmp_path: Path) -> None:
+def test_a_fetch_resumes_after_a_broken_connection(served: Served, tmp_path: Path) -> None:
     identity, blobs, ref = served.identity(), BlobDirectory(tmp_path / "blobs"), ref_of_bytes(CONTENT)
     with open_channel(identity.address, identity) as channel:
         stub = fleet_pb2_grpc.FleetStub(channel)
@@ -332,7 +330,7 @@ def test_a_certificate_is_renewed_in_the_last_third_of_its_life(served: Served) 
     assert served.identity(life=HOUR / 2).is_due_for_renewal()
 
 
-def test_an_identity_says_what_is_missing_and_guards_its_key(served: Served, tmp_path: Path) -> None:
+def test_an_identity_names_missing_files_and_protects_its_key(served: Served, tmp_path: Path) -> None:
     directory = served.identity().directory
     assert (directory / "key.pem").stat().st_mode & 0o077 == 0
     (directory / "key.pem").write_bytes(b"junk")
@@ -343,7 +341,7 @@ def test_an_identity_says_what_is_missing_and_guards_its_key(served: Served, tmp
         load_identity(directory)
 
 
-def test_a_join_token_survives_line_breaks_and_says_when_it_is_damaged() -> None:
+def test_a_join_token_survives_line_breaks_and_damage_is_reported() -> None:
     token = JoinToken(address="hub.example:7444", ca=Authority.make().pem, secret="s3cret")
     text = str(token)
     assert parse_token(text[:100] + "\n  " + text[100:]) == token
@@ -374,7 +372,7 @@ def test_plaintext_stays_on_this_machine() -> None:
         open_channel("hub.example:7443", None)
 
 
-def test_backoff_grows_is_capped_and_starts_again() -> None:
+def test_backoff_grows_is_capped_and_is_reset() -> None:
     backoff = Backoff(first=1, limit=8)
     waits = [backoff.next() for _ in range(6)]
     assert all(0.5 * ceiling <= wait <= ceiling for wait, ceiling in zip(waits, [1, 2, 4, 8, 8, 8], strict=True))

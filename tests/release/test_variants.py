@@ -114,9 +114,7 @@ def test_the_gate_decides_by_the_measurements(variants: Mapping[str, Variant]) -
     assert variants["int8"].verdict.kept
 
 
-def test_variants_record_what_they_are(
-    variants: Mapping[str, Variant], trained: Trained, checked: CheckedModel
-) -> None:
+def test_variants_record_their_origin(variants: Mapping[str, Variant], trained: Trained, checked: CheckedModel) -> None:
     parent = read_metadata(checked.graph)
     of_the_file = {"parity_bound", "parity_data_sha256", "variant"}
     for variant in variants.values():

@@ -65,7 +65,7 @@ def stopped_undisturbed(store: Store, coordinator: Coordinators) -> None:
     np.testing.assert_allclose(found, expected(len(past), BUNDLE, SAMPLES), rtol=1e-4, atol=1e-5)
 
 
-def test_a_lone_coordinator_that_was_killed_goes_on_at_once(tmp_path: Path, postgresql_server: Server) -> None:
+def test_a_single_coordinator_resumes_immediately_after_a_kill(tmp_path: Path, postgresql_server: Server) -> None:
     with begun(tmp_path, postgresql_server) as (alone, store):
         before = store.run_summaries.load()["run"].holder
         with devices_at(alone):

@@ -92,7 +92,7 @@ def blocked(work: Callable[[], object]) -> Iterator[list[BaseException | None]]:
     assert not thread.is_alive()
 
 
-def test_what_a_follower_takes_before_the_round_closes_is_among_what_is_reduced(two: Two) -> None:
+def test_updates_that_a_follower_accepts_before_the_round_closes_are_reduced(two: Two) -> None:
     holder, follower = two
     with Paused(follower, lambda: follower.reports.record(report("a"))) as taking:
         with blocked(lambda: holder.begin_reducing(FIRST)) as closing:
@@ -101,7 +101,7 @@ def test_what_a_follower_takes_before_the_round_closes_is_among_what_is_reduced(
     assert [found.device for found in holder.reports.of_attempt(FIRST)] == ["a"]
 
 
-def test_what_a_follower_would_take_after_the_round_has_closed_gets_no_receipt(two: Two) -> None:
+def test_updates_at_a_follower_after_the_round_has_closed_get_no_receipt(two: Two) -> None:
     holder, follower = two
     with Paused(holder, lambda: holder.begin_reducing(FIRST)) as closing:
         with blocked(lambda: follower.reports.record(report("a"))) as taking:
@@ -110,7 +110,7 @@ def test_what_a_follower_would_take_after_the_round_has_closed_gets_no_receipt(t
     assert holder.reports.of_attempt(FIRST) == []
 
 
-def test_of_two_different_updates_at_two_replicas_at_once_one_stands(two: Two) -> None:
+def test_one_of_two_concurrent_updates_at_two_replicas_counts(two: Two) -> None:
     holder, follower = two
     with Paused(holder, lambda: holder.reports.record(report("a"))) as first:
         with blocked(lambda: follower.reports.record(report("a", b"another"))) as second:
@@ -119,7 +119,7 @@ def test_of_two_different_updates_at_two_replicas_at_once_one_stands(two: Two) -
     assert [found.blobs for found in holder.reports.of_attempt(FIRST)] == [report("a").blobs]
 
 
-def test_of_two_different_updates_the_file_of_the_one_that_stands_is_reduced(
+def test_the_file_of_the_counted_one_of_two_updates_is_reduced(
     postgresql_server: Server, store_url: str, tmp_path: Path
 ) -> None:
     database, content = postgresql_server.new_database(), {"first": b"update", "second": b"another"}
@@ -175,7 +175,7 @@ def test_a_poll_returns_each_runs_holder_and_position(two: Two) -> None:
         follower.run_summaries.request_stop("unknown")
 
 
-def test_a_look_sees_the_newest_round_and_no_run_that_has_ended(two: Two) -> None:
+def test_a_poll_returns_the_newest_round_and_no_ended_run(two: Two) -> None:
     holder, follower = two
     holder.abandon_round(FIRST, "because")
     assert follower.run_summaries.load()["digits"].status == "abandoned"

@@ -248,7 +248,7 @@ def _until_it_runs(models: ModelManager, gate: SessionGate) -> None:
 
 
 @pytest.mark.parametrize(("allowed", "timed_out"), [("true", True), ("false", False)])
-def test_a_request_may_shorten_its_timeout_if_the_policy_says_so(
+def test_a_request_may_shorten_its_timeout_if_the_policy_allows_it(
     tmp_path: Path, threads: ThreadPoolExecutor, allowed: str, timed_out: bool
 ) -> None:
     policy = f"default_timeout_microseconds: {HOUR_US} allow_timeout_override: {allowed}"

@@ -33,7 +33,7 @@ def test_the_best_classes_come_first_with_their_labels() -> None:
 
 
 @pytest.mark.parametrize("array", [np.ones((1, 2), np.float16), np.ones((1, 2), np.bool_)])
-def test_what_has_no_class_results_is_rejected(array: Array) -> None:
+def test_data_without_class_results_are_rejected(array: Array) -> None:
     with pytest.raises(
         InvalidInput, match=r"class result not available for output due to unsupported type '(FP16|BOOL)'"
     ):

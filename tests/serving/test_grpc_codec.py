@@ -54,7 +54,7 @@ def input_of(name: str, datatype: str, array: Array) -> Message:
 
 
 @given(st.lists(tensors(), min_size=1, max_size=3))
-def test_what_tritonclient_encodes_is_decoded_to_the_same_arrays(found: list[tuple[str, Array]]) -> None:
+def test_tritonclients_requests_are_decoded_to_the_same_arrays(found: list[tuple[str, Array]]) -> None:
     message = asked([input_of(f"in{n}", *each) for n, each in enumerate(found)])
     request = grpc_codec.decode_request(service_pb2.ModelInferRequest.FromString(message.SerializeToString()))
     assert (request.model, request.version, request.id) == ("m", "2", "seven")
@@ -72,7 +72,7 @@ def test_values_one_by_one_are_the_same_arrays(tensor: tuple[str, Array]) -> Non
 
 
 @given(st.lists(tensors(), min_size=1, max_size=3))
-def test_tritonclient_decodes_what_is_answered(found: list[tuple[str, Array]]) -> None:
+def test_tritonclient_decodes_our_responses(found: list[tuple[str, Array]]) -> None:
     outputs = {f"out{n}": array for n, (_, array) in enumerate(found)}
     response = InferResponse(model="m", version="2", id="seven", outputs=outputs)
     message = service_pb2.ModelInferResponse.FromString(grpc_codec.encode_response(response).SerializeToString())

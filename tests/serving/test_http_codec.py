@@ -27,7 +27,7 @@ def input_of(name: str, datatype: str, array: Array, *, binary: bool) -> Loose:
 
 
 @given(st.lists(st.tuples(tensors(text=True), st.booleans()), min_size=1, max_size=3))
-def test_what_tritonclient_encodes_is_decoded_to_the_same_arrays(
+def test_tritonclients_requests_are_decoded_to_the_same_arrays(
     found: list[tuple[tuple[str, Array], bool]],
 ) -> None:
     inputs = [input_of(f"in{n}", *each, binary=binary) for n, (each, binary) in enumerate(found)]
@@ -45,7 +45,7 @@ def test_what_tritonclient_encodes_is_decoded_to_the_same_arrays(
 
 
 @given(st.lists(tensors(text=True), min_size=1, max_size=3), st.booleans())
-def test_tritonclient_decodes_what_is_answered(found: list[tuple[str, Array]], binary: bool) -> None:
+def test_tritonclient_decodes_our_responses(found: list[tuple[str, Array]], binary: bool) -> None:
     outputs = {f"out{n}": array for n, (_, array) in enumerate(found)}
     response = InferResponse(model="m", version="2", id="seven", outputs=outputs)
     body = http_codec.encode_response(response, BINARY if binary else TEXT)
@@ -164,7 +164,7 @@ def test_invalid_requests_are_rejected_with_a_message(body: bytes, sentence: str
         (0, b"\x01\x02\x03", "unexpected additional input data for model 'm'"),
     ],
 )
-def test_bytes_after_the_json_are_exactly_what_it_says(header_length: int | None, extra: bytes, sentence: str) -> None:
+def test_bytes_after_the_json_match_its_sizes_exactly(header_length: int | None, extra: bytes, sentence: str) -> None:
     header = body_of(data=None, parameters={"binary_data_size": 2})
     length = len(header) if header_length == 0 else header_length
     with pytest.raises(InvalidInput) as caught:

@@ -64,12 +64,12 @@ from tests.support.model_repositories import (
         ),
     ],
 )
-def test_a_config_that_cannot_be_served_says_why(tmp_path: Path, config: str, says: str) -> None:
+def test_an_unservable_config_gives_its_reason(tmp_path: Path, config: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=f"^load failed for model 'linear': .*{says}"):
         serve_linear(tmp_path, config)
 
 
-def test_what_a_config_leaves_out_is_completed(tmp_path: Path) -> None:
+def test_an_incomplete_config_is_completed(tmp_path: Path) -> None:
     config = serve_linear(tmp_path, BATCHED).config("linear")
     assert (config.name, config.backend, config.platform) == ("linear", "onnxruntime", "onnxruntime_onnx")
     assert (config.default_model_filename, config.version_policy.latest.num_versions) == ("model.onnx", 1)
@@ -95,7 +95,7 @@ def test_a_model_of_a_fixed_batch_is_served_without_batching(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("written", "threads"), [("", 3), ('parameters { key: "intra_op_thread_count" value { string_value: "2" } }', 2)]
 )
-def test_a_config_may_say_how_many_threads_a_run_has(tmp_path: Path, written: str, threads: int) -> None:
+def test_a_config_may_set_the_threads_of_a_run(tmp_path: Path, written: str, threads: int) -> None:
     write_model(tmp_path, "linear", 1, linear(), NOT_BATCHING + written)
     sessions = serve(tmp_path, intra_op_threads=3)._loader.ready["linear", ""]._sessions
     assert [each._session.get_session_options().intra_op_num_threads for each in sessions] == [threads]

@@ -70,7 +70,7 @@ def test_inputs_that_do_not_fit_are_rejected_in_tritons_words(
         models.infer(InferRequest(model="sum", id="7", inputs=inputs))
 
 
-def test_without_batching_the_shape_is_the_whole_one(models: ModelManager) -> None:
+def test_without_batching_the_shape_is_complete(models: ModelManager) -> None:
     x = np.arange(40).reshape(20, 2)
     assert np.array_equal(models.infer(InferRequest(model="whole", inputs={"x": x})).outputs["y"], x)
     with pytest.raises(InvalidInput, match=r"Expected \[-1,2\], got \[2\]. $"):
@@ -83,7 +83,7 @@ def test_an_output_that_is_unknown_is_rejected(models: ModelManager) -> None:
         models.infer(InferRequest(model="sum", inputs=inputs, outputs=(RequestedOutput(name="product"),)))
 
 
-def test_what_is_rejected_is_counted(models: ModelManager) -> None:
+def test_rejected_requests_are_counted(models: ModelManager) -> None:
     before = models.statistics("sum")[0].fail.count
     with pytest.raises(InvalidInput):
         models.infer(InferRequest(model="sum", inputs={}))
@@ -91,7 +91,7 @@ def test_what_is_rejected_is_counted(models: ModelManager) -> None:
     assert (counted.fail.count, counted.failures["OTHER"]) == (before + 1, before + 1)
 
 
-def test_metadata_says_what_fits(models: ModelManager) -> None:
+def test_metadata_describe_inputs_and_outputs(models: ModelManager) -> None:
     found = models.metadata("sum")
     assert (found.name, found.versions, found.platform) == ("sum", ("1",), "onnxruntime_onnx")
     assert [(each.name, each.datatype, each.shape) for each in (*found.inputs, *found.outputs)] == [

@@ -22,13 +22,13 @@ from moonfed.serving.status_codes import status_of
         (MoonfedError, grpc.StatusCode.INTERNAL, 500),
     ],
 )
-def test_an_error_of_ours_has_its_status_and_its_sentence(
+def test_a_moonfed_error_has_its_status_and_message(
     error: type[MoonfedError], code: grpc.StatusCode, status: int
 ) -> None:
     assert status_of(error("because")) == (code, status, "because")
 
 
-def test_an_error_that_nobody_foresaw_is_logged_and_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_logged_and_reveals_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         code, status, sentence = status_of(KeyError("a secret"))
     assert (code, status) == (grpc.StatusCode.INTERNAL, 500)

@@ -106,7 +106,7 @@ def trained(work: Assignment, device: int, directory: Path) -> tuple[UpdateHeade
         (FedNova(weighting="uniform"), nova),
     ],
 )
-def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
+def test_only_fednova_uses_steps_and_samples_weigh_as_before(
     tmp_path: Path, rule: ServerRule, expected: Callable[[F64], F64]
 ) -> None:
     bundle = make_bundle(start=0.5, server_rule=rule, **{**SCAFFOLD, "training": momentum_of(RHO)})
@@ -137,7 +137,7 @@ def test_only_fednova_looks_at_the_steps_and_samples_weigh_as_ever(
     play(scenario())
 
 
-def test_the_case_is_sharp() -> None:
+def test_the_case_distinguishes_fednova_from_the_mean() -> None:
     """Were the steps ignored, FedNova would end elsewhere, by far more than the test above allows."""
     p = SAMPLES / 60
     assert np.abs(nova(p) - mean(p))[TRAINED].min() > 1e-2

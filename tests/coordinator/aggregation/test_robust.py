@@ -227,7 +227,7 @@ def test_two_poisoned_updates_do_not_move_a_robust_reducer(
 
 
 @pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
-def test_statistics_are_poisoned_in_vain_behind_honest_parameters(tmp_path: Path, robust: RobustSettings) -> None:
+def test_poisoned_statistics_with_honest_parameters_have_no_effect(tmp_path: Path, robust: RobustSettings) -> None:
     """Parameters a thousand times as long would hide them, were both measured together."""
     honest = updates(5, 7, spread=0.1)
     honest[:, PARAMETERS] *= 1000
@@ -240,7 +240,7 @@ def test_statistics_are_poisoned_in_vain_behind_honest_parameters(tmp_path: Path
     assert any(told.device == "cam-2" and "statistics" in told.description for told in played.incidents)
 
 
-def test_a_server_rule_moves_by_what_the_reducer_says(tmp_path: Path) -> None:
+def test_a_server_rule_uses_the_reducers_result(tmp_path: Path) -> None:
     models = updates(9, 5)
     played = rounds(tmp_path, robust_settings(reducer="median"), FedAvgM(server_momentum=0.5))
     played.next(models, [1] * 5)
@@ -323,7 +323,7 @@ def test_reducers_see_the_changes_as_they_were_clipped(
     assert np.abs(found - unclipped).max() > 1e-2
 
 
-def test_who_is_clipped_is_told_with_the_figures(tmp_path: Path) -> None:
+def test_clipped_devices_are_reported_with_the_figures(tmp_path: Path) -> None:
     models = np.full((3, SIZE), START)
     models[1, PARAMETERS] += 10.0  # 86 parameters: the norm is 10·√86
     played = rounds(tmp_path, robust_settings(clip_norm=2.0))
@@ -334,7 +334,7 @@ def test_who_is_clipped_is_told_with_the_figures(tmp_path: Path) -> None:
     assert incident.description == "the change of its parameters was scaled down from norm 92.74 to 2"
 
 
-def test_the_hundred_gravest_incidents_of_a_round_are_kept(tmp_path: Path) -> None:
+def test_the_hundred_most_severe_incidents_of_a_round_are_kept(tmp_path: Path) -> None:
     lengths = 1.0 + np.arange(130) / 100
     lengths[7] = 50.0
     models = np.full((130, SIZE), START)
@@ -360,7 +360,7 @@ def test_a_variance_is_never_clipped_below_zero(tmp_path: Path) -> None:
 
 
 @given(strategies.lists(strategies.integers(1, 10_000_000), min_size=1, max_size=30), strategies.floats(0.01, 1))
-def test_nobody_weighs_more_than_the_cap(samples: list[int], cap: float) -> None:
+def test_no_device_weighs_more_than_the_cap(samples: list[int], cap: float) -> None:
     """Against the naive way: cut to the cap of the sum, again and again, until nothing changes."""
     found = np.array(cap_weights(samples, cap))
     if cap * len(samples) <= 1:
@@ -461,7 +461,7 @@ def peak_of_a_round(
         ({"reducer": "median", "weight_cap": 0.2}, "weight_cap is 0.2 with reducer 'median'.* count the same"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named(fields: dict[str, Any], told: str) -> None:
+def test_an_invalid_setting_is_named(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         robust_settings(**fields).build_reducer()
 

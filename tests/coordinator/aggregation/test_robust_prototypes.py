@@ -59,7 +59,7 @@ def test_each_class_is_reduced_over_those_that_share_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 @pytest.mark.parametrize("poison", [lambda mean: -1000 * mean, lambda mean: np.full_like(mean, 3e38)])
-def test_a_poisoned_class_mean_moves_no_prototype_and_is_told(
+def test_a_poisoned_class_mean_does_not_move_the_prototype_and_is_reported(
     tmp_path: Path, robust: RobustSettings, poison: object
 ) -> None:
     assert callable(poison)

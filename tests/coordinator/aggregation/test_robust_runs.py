@@ -181,7 +181,7 @@ def test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples(fleet: Fle
     assert not fleet.operator.rounds("run")[0].incidents, "a large honest device has done nothing"
 
 
-def test_without_a_cap_such_a_device_has_its_way(fleet: Fleet) -> None:
+def test_without_a_weight_cap_that_device_dominates(fleet: Fleet) -> None:
     assert claim(fleet, {}).min() > 0.9999
 
 

@@ -52,7 +52,7 @@ def assert_close(found: F64, expected: F64) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_the_mean_is_weighted_as_the_rule_says(tmp_path: Path, count: int, weighting: str) -> None:
+def test_the_mean_uses_the_rules_weighting(tmp_path: Path, count: int, weighting: str) -> None:
     chance = np.random.default_rng(count)
     values = (chance.normal(size=(count, SIZE)) * 10.0 ** chance.integers(-6, 6, size=(count, 1))).astype(np.float32)
     samples = [int(number) for number in chance.integers(1, 100_000, size=count)]
@@ -212,7 +212,7 @@ def test_the_largest_numbers_do_not_overflow(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rounds(tmp_path).next(largest, [10_000_000] * 3), largest[0])
 
 
-def test_a_rule_that_diverges_is_told_and_gives_no_model(tmp_path: Path) -> None:
+def test_a_diverging_rule_is_reported_and_produces_no_model(tmp_path: Path) -> None:
     largest = np.full((1, SIZE), np.finfo(np.float32).max, np.float32)
     played = rounds(tmp_path, FedAvgM(server_momentum=0.9))
     played.next(largest, [1])

@@ -96,7 +96,7 @@ def test_all_devices_that_share_a_class_count_alike_in_its_prototype(tmp_path: P
     np.testing.assert_allclose(found[2], (means[0, 2] + means[2, 2]) / 2, rtol=1e-6)
 
 
-def test_a_class_that_nobody_shares_any_more_has_no_prototype(tmp_path: Path) -> None:
+def test_a_class_that_is_no_longer_shared_has_no_prototype(tmp_path: Path) -> None:
     played, means = Rounds(tmp_path, fedssc(0), np.zeros(SIZE)), np.ones((2, 3, 2))
     assert prototypes(played, shared([[10, 10, 10]] * 2, means))[0] == [1, 1, 1]
     assert prototypes(played, shared([[10, 0, 10]] * 2, means))[0] == [1, 0, 1]
@@ -127,7 +127,7 @@ def test_k_devices_are_drawn_for_each_class_and_round_evenly(tmp_path: Path, k: 
     assert joint[True] < 100, "classes draw by themselves"
 
 
-def test_all_there_are_make_a_prototype_if_there_are_fewer_than_k(tmp_path: Path) -> None:
+def test_all_sharers_make_a_prototype_if_there_are_fewer_than_k(tmp_path: Path) -> None:
     played = Rounds(tmp_path, fedssc(3), np.zeros(SIZE))
     present, found = prototypes(played, shared([[10, 0, 10], [10, 20, 10], [10, 0, 0], [10, 0, 0]], powers(4)))
     assert present == [1, 1, 1]
@@ -169,11 +169,11 @@ def with_rule(name: str, **settings: Value) -> Manifest:
         (with_rule("fedavgm", damped=2), "damped is 2; it must be true or false"),
     ],
 )
-def test_what_could_not_be_aggregated_is_rejected_by_name(manifest: Manifest, told: str) -> None:
+def test_a_bundle_that_cannot_be_aggregated_is_rejected_by_name(manifest: Manifest, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         require_consistent(manifest)
 
 
-def test_what_can_be_aggregated_is_not_rejected() -> None:
+def test_a_valid_bundle_is_not_rejected() -> None:
     for manifest in (scaffold(), fedssc(0), make_manifest(server_rule=FedNova())):
         require_consistent(manifest)

@@ -67,7 +67,7 @@ def test_runs_are_named_after_the_bundle(fleet: Fleet) -> None:
         fleet.operator.run("other")
 
 
-def test_settings_come_back_as_they_went(fleet: Fleet) -> None:
+def test_settings_survive_conversion(fleet: Fleet) -> None:
     given = coordinator.settings(
         5,
         cohort=control_pb2.Amount(count=7),
@@ -93,7 +93,7 @@ def test_settings_come_back_as_they_went(fleet: Fleet) -> None:
         ({"minimum_devices": 0}, "minimum_devices is 0"),
     ],
 )
-def test_settings_that_make_no_sense_are_rejected(fleet: Fleet, fields: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_rejected(fleet: Fleet, fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         start(fleet, settings=coordinator.settings(**{"rounds": 1, **fields}))
 
@@ -226,7 +226,7 @@ def test_a_run_of_any_length_fits_into_a_message_and_its_rounds_are_streamed(fle
         fleet.operator.rounds("other")
 
 
-def test_following_goes_on_after_falling_behind_and_ends_when_there_is_too_much(
+def test_following_resumes_after_falling_behind_and_ends_on_resource_exhaustion(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems: list[MoonfedError] = [Unavailable("this watcher fell behind; watch again"), ResourceExhausted("too much")]
@@ -242,7 +242,7 @@ def test_following_goes_on_after_falling_behind_and_ends_when_there_is_too_much(
     assert len(told) == 1
 
 
-def test_following_ends_at_once_for_what_is_final(fleet: Fleet) -> None:
+def test_following_ends_at_once_on_a_final_error(fleet: Fleet) -> None:
     told: list[MoonfedError] = []
     with pytest.raises(NotFound, match="'nothing'"):
         list(console(fleet).follow("nothing", told.append))

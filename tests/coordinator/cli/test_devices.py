@@ -46,7 +46,7 @@ def test_a_device_that_trains_on_its_processor_shows_that() -> None:
     assert (shown["hardware"], shown["trains on"], shown["system"]) == ("AMD EPYC", "cpu, 1 thread", "Debian 12")
 
 
-def test_a_device_of_an_earlier_release_shows_what_it_said() -> None:
+def test_a_device_of_an_earlier_release_shows_what_it_reported() -> None:
     shown = cells(architecture="x86_64", python="3.11.7", torch="2.6", accelerator="cpu")
     assert (shown["hardware"], shown["memory"], shown["trains on"]) == ("x86_64", "-", "cpu")
     assert cells(memory="much")["memory"] == "-"

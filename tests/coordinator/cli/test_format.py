@@ -14,7 +14,7 @@ def shown(settings: RunSettings, *rounds: control_pb2.Round) -> list[str]:
     return run_lines(run, None, rounds)
 
 
-def test_whom_a_round_asks_and_how_long_it_waits_are_shown() -> None:
+def test_the_cohort_and_the_timeouts_of_a_round_are_shown() -> None:
     assert "settings: cohort 100%, minimum devices 1, quorum 50%, deadline 3600 s, heartbeat timeout 120 s" in shown(
         RunSettings(rounds=1)
     )

@@ -13,9 +13,7 @@ from tests.coordinator.conftest import Fleet
 Until = Callable[[Callable[[], bool]], None]
 
 
-def test_a_device_that_does_not_know_a_runs_encodings_is_left_out_and_the_run_says_so(
-    fleet: Fleet, until: Until
-) -> None:
+def test_a_device_without_a_runs_encodings_is_not_selected_and_the_run_shows_it(fleet: Fleet, until: Until) -> None:
     fleet.start("run", uplink_encoding="int8+zstd", downlink_encoding="bfloat16")
     one = fleet.device("cam-1").connect(encodings=["float32", "bfloat16", "int8"])
     until(lambda: "not eligible" in fleet.operator.run("run").waiting)

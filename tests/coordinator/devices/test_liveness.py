@@ -214,7 +214,7 @@ def three_for_two(fleet: Fleet, rounds: int) -> tuple[list[Device], list[fleet_p
     return devices, [one.assignment() for one in sessions]
 
 
-def test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_retry_advice(fleet: Fleet) -> None:
+def test_an_over_selected_round_closes_without_the_slowest_which_gets_retry_advice(fleet: Fleet) -> None:
     devices, work = three_for_two(fleet, rounds=3)
     assert not devices[2].report(work[2], 0.1).stop
     time.sleep(0.5)
@@ -235,7 +235,7 @@ def test_an_over_selected_round_goes_on_without_the_slowest_who_is_told_retry_ad
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
 
 
-def test_who_comes_while_the_round_is_reduced_is_told_retry_advice_and_does_not_count(
+def test_an_update_during_the_reduction_gets_retry_advice_and_does_not_count(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reducing, go_on = threading.Event(), threading.Event()
@@ -276,7 +276,7 @@ def test_a_straggler_of_a_closed_round_gets_the_status_and_the_metadata(fleet: F
         devices[2].submit(work[2], model_bytes(9.0))
 
 
-def test_a_run_draws_devices_with_its_labels_only_and_says_whom_it_leaves_out(fleet: Fleet, until: Until) -> None:
+def test_a_run_selects_only_devices_with_its_labels_and_names_the_others(fleet: Fleet, until: Until) -> None:
     devices = {name: fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")}
     fleet.start(minimum_devices=2, labels={"site": "berlin", "camera": "hd"})
     inside = devices["cam-1"].connect(labels={"site": "berlin", "camera": "hd", "floor": "3"})

@@ -32,7 +32,9 @@ def expect_only_work(fleet: Fleet, *sessions: DeviceSession) -> None:
         assert one.next().assignment.run == "another"
 
 
-def test_all_who_took_part_or_keep_its_state_hear_once_of_a_finished_run_and_can_fetch_its_model(fleet: Fleet) -> None:
+def test_participants_are_notified_once_of_a_finished_run_and_can_fetch_its_model(
+    fleet: Fleet,
+) -> None:
     delivers, declines, late, keeps = (fleet.device(f"cam-{number}") for number in range(4))
     fleet.start(minimum_devices=2)
     sessions = [delivers.connect(runs=["run"]), declines.connect()]
@@ -59,7 +61,7 @@ def test_a_run_that_is_stopped_names_no_model_even_if_it_has_one(fleet: Fleet) -
     assert session.ended() == fleet_pb2.RunEnded(run="run")
 
 
-def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_restart(tmp_path: Path) -> None:
+def test_a_device_that_names_runs_learns_which_have_ended_even_after_a_restart(tmp_path: Path) -> None:
     def told(device: Device) -> tuple[DeviceSession, list[fleet_pb2.RunEnded]]:
         """In the order of the names; the runs that go on, or may go on, come first."""
         session = device.connect(runs=["running", "damaged", "finished", "stopped", "unknown"])
@@ -93,7 +95,7 @@ def test_a_device_that_names_runs_hears_which_of_them_are_over_also_after_a_rest
         expect_only_work(fleet, session)
 
 
-def test_a_run_that_starts_while_its_name_is_looked_up_is_not_called_over(
+def test_a_run_that_starts_during_its_lookup_is_not_reported_as_ended(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked, go_on, lookup = threading.Event(), threading.Event(), Store.run

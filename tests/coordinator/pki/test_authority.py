@@ -138,7 +138,7 @@ def test_after_a_renewal_the_new_key_enrols_again_and_the_old_one_does_not(enrol
         enrolment.enrol(secret(enrolment), "cam-1", old)
 
 
-def test_nothing_of_a_stranger_is_parsed(enrolment: Enrolment) -> None:
+def test_nothing_from_an_unauthenticated_caller_is_parsed(enrolment: Enrolment) -> None:
     with pytest.raises(Untrusted, match="did not issue"):
         enrolment.enrol("guess", "cam-1", b"nonsense")
 
@@ -151,7 +151,7 @@ def test_a_taken_name_is_rejected(enrolment: Enrolment) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Cam", "../cam", "-cam", ".cam", "a/b", "a b", "x" * 64, "cam\n"])
-def test_a_name_that_is_no_file_name_is_rejected(enrolment: Enrolment, name: str) -> None:
+def test_a_name_that_cannot_be_a_file_name_is_rejected(enrolment: Enrolment, name: str) -> None:
     with pytest.raises(InvalidInput, match="device is"):
         enrolment.enrol(secret(enrolment), name, request())
 
@@ -171,7 +171,7 @@ def rsa_request() -> bytes:
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense", request()[:-80] + b"-----END CERTIFICATE REQUEST-----", rsa_request()]
 )
-def test_a_request_that_is_none_is_rejected(enrolment: Enrolment, content: bytes) -> None:
+def test_a_malformed_request_is_rejected(enrolment: Enrolment, content: bytes) -> None:
     with pytest.raises(InvalidInput, match="signing_request"):
         enrolment.enrol(secret(enrolment), "cam-1", content)
 
@@ -184,7 +184,7 @@ def test_renewal_signs_a_new_key_for_the_same_name(enrolment: Enrolment) -> None
 
 
 @pytest.mark.parametrize(("uses", "seconds"), [(0, 60.0), (1, 0.0), (1, -5.0), (1, float("nan")), (1, float("inf"))])
-def test_a_token_that_makes_no_sense_is_rejected(enrolment: Enrolment, uses: int, seconds: float) -> None:
+def test_an_unreadable_token_is_rejected(enrolment: Enrolment, uses: int, seconds: float) -> None:
     with pytest.raises(InvalidInput, match=r"(uses|valid_seconds) is"):
         enrolment.create_token(uses, seconds)
 

@@ -54,7 +54,7 @@ def test_cohorts_by_samples_are_drawn_without_replacement() -> None:
         assert abs(drawn[pair] - 4000 * probability) < 4 * math.sqrt(4000 * probability * (1 - probability))
 
 
-def test_devices_whose_samples_are_not_known_weigh_as_the_mean_of_the_others() -> None:
+def test_devices_with_unknown_samples_weigh_the_mean_of_the_others() -> None:
     settings = RunSettings(rounds=9, cohort=Amount(count=1), quorum=Amount(count=1), seed=3, sampling="samples")
     known, all_known = {"a": 100, "b": 500}, {"a": 100, "b": 500, "c": 300}
     for round_ in range(1, 200):
@@ -63,7 +63,7 @@ def test_devices_whose_samples_are_not_known_weigh_as_the_mean_of_the_others() -
     assert draw_cohort(settings, 1, 1, "abc", {}) == draw_cohort(settings, 1, 1, "abc", dict.fromkeys("abc", 7))
 
 
-def test_what_devices_tell_of_their_samples_decides_the_next_cohort() -> None:
+def test_reported_sample_counts_determine_the_next_cohort() -> None:
     settings = RunSettings(
         rounds=9, cohort=Amount(count=1), minimum_devices=2, quorum=Amount(count=1), sampling="samples"
     )

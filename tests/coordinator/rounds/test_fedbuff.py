@@ -141,7 +141,7 @@ def test_a_stale_update_is_rejected_and_its_device_starts_again() -> None:
     assert after(accepted("c", 1), state=state) == (state, [])
 
 
-def test_as_many_devices_are_at_work_as_the_run_wants_at_once() -> None:
+def test_a_run_keeps_its_cohort_of_devices_training() -> None:
     settings = RunSettings(
         rounds=9, cohort=Amount(count=2), minimum_devices=4, asynchronous=FedBuffSettings(buffer=3, max_staleness=5)
     )
@@ -187,14 +187,14 @@ def test_a_device_that_declined_and_reconnects_is_assigned_again() -> None:
     assert assigned(commands) == [("a", 1)]
 
 
-def test_at_the_deadline_a_quorum_of_the_buffer_will_do() -> None:
+def test_at_the_deadline_a_quorum_of_the_buffer_is_enough() -> None:
     state, commands = after(*devices_online("a", "b", "c"), DeadlinePassed(round=1, attempt=1))
     assert not only(commands, Reduce), "there is nothing to reduce"
     _, commands = after(accepted("c"), state=state)
     assert commands == [Reduce(round=1, attempt=1, devices=("c",), bases={"c": 1})], "half of two"
 
 
-def test_a_buffer_that_cannot_be_reduced_stays_and_is_tried_again() -> None:
+def test_a_buffer_whose_reduction_fails_is_kept_and_retried() -> None:
     state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"))
     state, commands = after(ReductionFailed(round=1, attempt=1, reason="the disk is full"), state=state)
     retry = RetryDue(round=1, attempt=1)
@@ -239,7 +239,7 @@ def test_nothing_is_acknowledged_that_no_later_round_would_count() -> None:
     assert rejection_reason(state, 1, "c") == "round 1 is the run's last, and has closed"
 
 
-def test_what_was_acknowledged_before_a_stop_is_on_record_with_the_reason() -> None:
+def test_updates_acknowledged_before_a_stop_are_on_record_with_the_reason() -> None:
     _, commands = after(
         *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"), StopRequested(), reduced(1)
     )
@@ -268,7 +268,7 @@ def test_training_devices_resume_their_assignments_after_a_restart() -> None:
         ({"quorum": Amount(count=4)}, "quorum is 4; it must be at most the buffer, 3"),
     ],
 )
-def test_settings_that_mean_nothing_for_asynchronous_rounds_are_rejected(fields: dict[str, object], told: str) -> None:
+def test_settings_without_meaning_for_asynchronous_rounds_are_rejected(fields: dict[str, object], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=3), **fields)  # type: ignore[arg-type]
 

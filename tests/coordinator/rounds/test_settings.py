@@ -33,7 +33,7 @@ from moonfed.errors import InvalidInput
         ({"seed": 2**64}, "seed is"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named(fields: dict[str, Any], told: str) -> None:
+def test_an_invalid_setting_is_named(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         RunSettings(**{"rounds": 1, **fields})
 
@@ -46,7 +46,7 @@ def test_amounts_as_operators_write_them(text: str, total: int, expected: int) -
 
 
 @pytest.mark.parametrize("text", ["", "many", "0", "0%", "101%", "-3", "nan%", "1.5"])
-def test_amounts_that_make_no_sense_are_rejected(text: str) -> None:
+def test_invalid_amounts_are_rejected(text: str) -> None:
     with pytest.raises(InvalidInput, match="cohort is"):
         parse_amount("cohort", text)
 
@@ -75,9 +75,7 @@ def test_a_round_that_may_open_can_reach_its_quorum(cohort: Amount, quorum: Amou
 
 
 @given(amounts, strategies.floats(0, 3), strategies.integers(1, 40))
-def test_the_updates_that_close_a_round_follow_from_how_many_were_drawn(
-    cohort: Amount, beyond: float, session: int
-) -> None:
+def test_the_updates_that_close_a_round_follow_from_its_selection(cohort: Amount, beyond: float, session: int) -> None:
     settings = RunSettings(rounds=1, cohort=cohort, quorum=Amount(count=1), over_selection=beyond)
     drawn, plain = settings.drawn(session), settings.cohort_size(session)
     assert plain <= drawn <= session
@@ -93,13 +91,13 @@ def test_fractions_as_operators_write_them(text: str, expected: float) -> None:
         parse_fraction("over_selection", "some")
 
 
-def test_a_number_of_devices_is_no_fraction() -> None:
+def test_a_number_of_devices_is_not_a_fraction() -> None:
     """`--over-selection 5` beside `--cohort 20` must not draw five times as many devices as are wanted."""
     with pytest.raises(InvalidInput, match="over_selection is '5', a share without a percent sign"):
         parse_fraction("over_selection", "5")
 
 
-def test_a_staleness_without_asynchronous_rounds_is_not_passed_over() -> None:
+def test_a_staleness_without_asynchronous_rounds_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="max_staleness is 5; it goes with asynchronous rounds only"):
         parse_asynchronous(None, 5)
     assert parse_asynchronous(None, None) is None

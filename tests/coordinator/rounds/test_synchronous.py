@@ -92,7 +92,7 @@ def test_the_deadline_keeps_partial_results_of_a_quorum() -> None:
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "c"))]
 
 
-def test_a_round_without_quorum_is_abandoned_and_tried_again() -> None:
+def test_a_round_without_quorum_is_abandoned_and_retried() -> None:
     state, commands = after(THREE, *devices_online("a", "b", "c"), accepted("a"), DeadlinePassed(round=1, attempt=1))
     abandon = only(commands, Abandon)[0]
     assert isinstance(abandon, Abandon)
@@ -115,7 +115,7 @@ def test_retries_grow_and_are_capped() -> None:
     assert times[-1] == 60
 
 
-def test_a_round_rests_longer_after_each_attempt_that_was_abandoned() -> None:
+def test_a_round_backs_off_longer_after_each_abandoned_attempt() -> None:
     state, rests = after(THREE, *devices_online("a", "b", "c"))[0], list[float]()
     for attempt in range(1, 10):
         state, commands = after(THREE, DeadlinePassed(round=1, attempt=attempt), state=state)
@@ -174,7 +174,7 @@ def test_an_over_selected_round_closes_with_the_cohorts_number_of_updates() -> N
     assert rejection_reason(state, 1, 1, "a") == "round 1, attempt 1 has closed; wait for the next assignment"
 
 
-def test_the_quorum_is_of_the_cohort_and_not_of_all_who_were_drawn() -> None:
+def test_the_quorum_refers_to_the_cohort_without_over_selection() -> None:
     half = RunSettings(rounds=1, cohort=Amount(count=4), quorum=Amount(fraction=0.5), over_selection=1.0)
     state, commands = after(half, Resumed(online=dict.fromkeys("abcdefgh", 0)))
     assert len(only(commands, Assign)) == 8
@@ -182,7 +182,7 @@ def test_the_quorum_is_of_the_cohort_and_not_of_all_who_were_drawn() -> None:
     assert commands == [Reduce(round=1, attempt=1, devices=("a", "b"))]
 
 
-def test_a_damaged_update_of_an_over_selected_round_is_not_made_up_for_by_those_who_were_sent_away() -> None:
+def test_dismissed_stragglers_do_not_replace_a_damaged_update_of_an_over_selected_round() -> None:
     state, _ = after(FOUR, *devices_online("a", "b", "c", "d"), accepted("a"), accepted("b"), accepted("c"))
     _, commands = after(FOUR, Damaged(round=1, attempt=1, devices=("b",)), state=state)
     assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
@@ -266,7 +266,7 @@ def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
     ]
 
 
-def test_a_run_that_is_stopped_while_its_round_is_reduced_says_what_it_waits_for() -> None:
+def test_a_run_stopped_during_a_reduction_shows_what_it_waits_for() -> None:
     state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
     assert waiting(THREE, state) == ""
     state, _ = after(THREE, StopRequested(), state=state)

@@ -35,7 +35,7 @@ from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
 
 
-def test_a_token_enrols_as_often_as_it_may(fleet: Fleet) -> None:
+def test_a_token_enrols_its_number_of_devices(fleet: Fleet) -> None:
     token = fleet.operator.token(uses=1)
     coordinator.enrol(fleet.tmp / "a", token, "cam-1")
     with pytest.raises(Untrusted, match="used up"):
@@ -88,7 +88,7 @@ def test_no_call_can_be_made_in_another_devices_name(fleet: Fleet, caplog: pytes
         assert any(record.name == "moonfed.coordinator.audit" for record in caplog.records), name
 
 
-def test_an_operator_is_no_device_and_a_device_no_operator(fleet: Fleet) -> None:
+def test_operators_and_devices_cannot_use_each_others_calls(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     with pytest.raises(Denied, match="'operator' is an operator; this call is for devices"):
         ask(FleetStub(fleet.operator.channel).Report, fleet_pb2.ReportRequest(device="operator"))
@@ -161,7 +161,7 @@ def test_another_major_version_of_the_contract_is_rejected_with_both_versions(fl
         ask(EnrolmentStub(channel).Enrol, enrolment_pb2.EnrolRequest(device="x", contract_version="9.0"))
 
 
-def test_a_device_that_cannot_run_the_plan_is_told_and_not_drawn(
+def test_a_device_that_cannot_run_the_plan_is_notified_and_not_selected(
     fleet: Fleet, until: Callable[[Callable[[], bool]], None]
 ) -> None:
     old, current = fleet.device("cam-1"), fleet.device("cam-2")
@@ -213,7 +213,7 @@ def test_only_blobs_can_be_fetched(fleet: Fleet) -> None:
             fetch(name)
 
 
-def test_health_is_told_on_both_ports(fleet: Fleet) -> None:
+def test_health_is_reported_on_both_ports(fleet: Fleet) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     credentials = grpc.ssl_channel_credentials(load_identity(fleet.state / "operator").ca)
@@ -223,7 +223,7 @@ def test_health_is_told_on_both_ports(fleet: Fleet) -> None:
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_an_unknown_error_tells_the_caller_nothing(
+def test_an_unknown_error_reveals_nothing_to_the_caller(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from moonfed.coordinator.api.operator_api import OperatorApi

@@ -35,7 +35,7 @@ def begun(gate: RateLimiter, name: str, calls: int) -> int:
     return let_in
 
 
-def test_a_caller_may_make_a_burst_of_calls_and_then_so_many_a_second() -> None:
+def test_a_caller_may_make_a_burst_of_calls_and_then_a_limited_rate() -> None:
     clock = Clock()
     gate = RateLimiter(RateLimits(per_second=2.0, burst=10), clock)
     assert begun(gate, "cam-1", 50) == 10
@@ -71,7 +71,7 @@ def test_idle_callers_are_removed() -> None:
     assert len(gate._callers) <= 13
 
 
-def test_a_flood_is_turned_away_while_health_operators_and_other_devices_are_served(tmp_path: Path) -> None:
+def test_a_flood_is_rejected_while_health_operators_and_other_devices_are_served(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with coordinator_in_process(state) as ports, ExitStack() as stack:
         calls = operator(state, ports.fleet)

@@ -73,7 +73,7 @@ def test_two_fast_devices_make_models_and_the_slow_ones_update_still_counts(flee
     assert not list((fleet.state / "spool").rglob("model")), "what was counted is deleted"
 
 
-def test_an_update_that_is_too_old_is_told_so_and_its_device_begins_anew(fleet: Fleet) -> None:
+def test_a_too_stale_update_is_rejected_and_its_device_starts_again(fleet: Fleet) -> None:
     devices, sessions, work = three(fleet, rounds=9, asynchronous=asynchronous(2, max_staleness=0))
     for number in (0, 1):
         devices[number].submit(work[number], model_bytes(2.0))
@@ -136,18 +136,18 @@ def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fl
         ({}, {"asynchronous": asynchronous(0)}, "asynchronous is 0"),
     ],
 )
-def test_what_makes_no_sense_asynchronously_is_rejected_at_the_start(
+def test_settings_without_meaning_for_asynchronous_runs_are_rejected_at_the_start(
     fleet: Fleet, bundle: dict[str, Any], fields: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidInput, match=told):
         fleet.start(bundle=coordinator.make_bundle(**bundle), **{"asynchronous": asynchronous(2), **fields})
 
 
-def test_settings_come_back_as_they_went(fleet: Fleet) -> None:
+def test_settings_survive_conversion(fleet: Fleet) -> None:
     assert fleet.start(asynchronous=asynchronous(7, max_staleness=3)).settings.asynchronous == asynchronous(7, 3)
 
 
-def test_a_killed_coordinator_goes_on_with_buffer_and_work_in_hand(programs: Programs, tmp_path: Path) -> None:  # noqa: F811
+def test_a_killed_coordinator_resumes_with_its_buffer_and_assignments(programs: Programs, tmp_path: Path) -> None:  # noqa: F811
     """cam-3 holds work of round 1, cam-1's update of round 2 is in the buffer: both count after kill -9."""
     programs.serve()
     bundle = coordinator.bundle_directory(tmp_path / "bundle", **UNIFORM)

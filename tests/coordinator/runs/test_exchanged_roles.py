@@ -54,7 +54,7 @@ def place(work: fleet_pb2.Assignment) -> tuple[int, int, int, int]:
     return work.round, work.attempt, work.counted_round, work.counted_attempt
 
 
-def test_a_round_begins_with_what_the_one_before_left_and_tells_who_counted(fleet: Fleet) -> None:
+def test_a_round_starts_from_the_previous_state_and_names_the_counted_devices(fleet: Fleet) -> None:
     fleet.device("cam-3")  # belongs to the run's fleet, although it never connects: N is 3
     devices, sessions = scaffold_run(fleet, rounds=3, quorum=control_pb2.Amount(count=1))
     first = [one.assignment() for one in sessions]
@@ -89,7 +89,7 @@ def test_prototypes_go_down_once_class_means_came_up(fleet: Fleet) -> None:
     assert place(work) == (2, 1, 0, 0), "devices keep nothing under this method"
 
 
-def test_whose_prototypes_are_shared_is_drawn_by_the_runs_seed_and_anew_in_each_round(fleet: Fleet) -> None:
+def test_sharing_devices_are_drawn_from_the_runs_seed_in_every_round(fleet: Fleet) -> None:
     names = [f"cam-{number}" for number in range(4)]
     devices = [fleet.device(name) for name in names]
     sessions = [device.connect() for device in devices]
@@ -117,7 +117,7 @@ def test_whose_prototypes_are_shared_is_drawn_by_the_runs_seed_and_anew_in_each_
     assert first[0] != first[1] or first[1] != first[2]
 
 
-def test_what_changes_by_the_round_and_the_views_are_in_the_assignment(fleet: Fleet) -> None:
+def test_an_assignment_contains_the_schedules_values_and_the_views(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     bundle = make_bundle(
         schedules={"mu": ((1, 1.0), (3, 0.5))},
@@ -147,7 +147,7 @@ def test_the_server_rule_moves_the_model(fleet: Fleet) -> None:
     np.testing.assert_allclose(found, [3.5] * 15 + [3.0] * 8, rtol=1e-6)
 
 
-def test_an_update_of_two_files_goes_on_where_it_broke_off(fleet: Fleet) -> None:
+def test_an_interrupted_update_of_two_files_resumes(fleet: Fleet) -> None:
     devices, sessions = scaffold_run(fleet)
     work, model, also = sessions[0].assignment(), model_bytes(1.0), {"variate_change": change(2.0)}
     with pytest.raises(InvalidInput, match="without a commit"):
@@ -226,7 +226,7 @@ def test_a_bad_file_is_rejected_by_role_and_tensor(fleet: Fleet, kind: str) -> N
         (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must come together"),
     ],
 )
-def test_what_cannot_be_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:  # noqa: ANN401
+def test_an_impossible_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:  # noqa: ANN401
     with pytest.raises(InvalidInput, match=told):
         fleet.start(bundle=bundle, sampling=sampling)
 

@@ -16,7 +16,7 @@ def state(number: int) -> GlobalState:
 
 
 @pytest.mark.parametrize("kept", [1, 3])
-def test_as_many_are_kept_as_updates_may_begin_with(kept: int) -> None:
+def test_all_models_that_updates_may_start_from_are_retained(kept: int) -> None:
     states = GlobalStates({1: state(0)}, kept)
     for round_ in range(1, 10):
         states.add(AttemptId(run="r", round=round_, attempt=1), state(round_))

@@ -78,7 +78,7 @@ async def assigned(coordinator: Coordinator) -> Assignment:
 
 @pytest.mark.parametrize("how", ["damaged", "gone"])
 @pytest.mark.parametrize("role", ["model", "momentum", "variate"])
-def test_a_damaged_file_of_the_newest_global_state_gives_way_to_the_one_before_it(
+def test_a_damaged_file_of_the_newest_global_state_is_replaced_by_the_previous_one(
     tmp_path: Path, role: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     state, states = tmp_path / "state", dict[int, Mapping[str, BlobRef]]()
@@ -140,7 +140,7 @@ def test_an_encoded_model_goes_with_the_model_that_it_was_made_from(tmp_path: Pa
     play(scenario())
 
 
-def test_damage_in_mid_round_makes_no_model_and_the_run_goes_on_without_a_restart(tmp_path: Path) -> None:
+def test_damage_during_a_round_produces_no_model_and_the_run_continues_without_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path / "state") as coordinator:
             await started(coordinator, BUNDLE, LEAST)
@@ -165,7 +165,7 @@ def test_damage_in_mid_round_makes_no_model_and_the_run_goes_on_without_a_restar
     play(scenario())
 
 
-def test_without_a_whole_state_before_it_the_run_is_suspended(tmp_path: Path) -> None:
+def test_without_a_complete_previous_state_the_run_is_suspended(tmp_path: Path) -> None:
     state = tmp_path / "state"
 
     async def scenario() -> None:
@@ -189,7 +189,7 @@ def test_without_a_whole_state_before_it_the_run_is_suspended(tmp_path: Path) ->
     play(scenario())
 
 
-def test_the_beginning_of_a_run_has_nothing_before_it(tmp_path: Path) -> None:
+def test_a_damaged_initial_model_has_no_replacement(tmp_path: Path) -> None:
     state = tmp_path / "state"
 
     async def scenario() -> None:

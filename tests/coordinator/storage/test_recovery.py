@@ -192,7 +192,7 @@ def test_a_damaged_spooled_update_counts_as_rejected_and_the_others_are_merged(
 
 
 @pytest.mark.parametrize("fault", [damage, Path.unlink])
-def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
+def test_without_a_quorum_of_intact_updates_the_round_is_abandoned(
     state: Path, until: Until, fault: Callable[[Path], None]
 ) -> None:
     with open_storage(state) as storage:
@@ -212,7 +212,7 @@ def test_without_a_quorum_of_whole_updates_the_round_is_abandoned(
 
 
 @pytest.mark.parametrize("file", [WEIGHTS_FILE, "manifest"])
-def test_a_run_with_a_damaged_file_is_suspended_and_the_others_go_on(
+def test_a_run_with_a_damaged_file_is_suspended_and_the_others_continue(
     tmp_path: Path, state: Path, file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bundle = coordinator.make_bundle()
@@ -293,7 +293,7 @@ def test_a_kill_before_or_after_any_file_of_the_first_start_leaves_a_directory_t
                 assert calls.token()
 
 
-def test_an_empty_database_in_a_directory_that_was_used_is_no_fresh_start(state: Path) -> None:
+def test_an_empty_database_in_a_used_directory_is_rejected(state: Path) -> None:
     with coordinator.coordinator_in_process(state):
         pass
     (state / "coordinator.db").write_bytes(b"")

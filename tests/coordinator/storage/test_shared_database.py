@@ -48,7 +48,7 @@ def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.M
         assert [list(entry.counted) for entry in fleet.operator.rounds("run")] == [["cam-1"]] * 3
 
 
-def test_a_killed_coordinators_round_goes_on(tmp_path: Path, url: str) -> None:
+def test_a_killed_coordinators_round_resumes(tmp_path: Path, url: str) -> None:
     with fleet_in(tmp_path, database=url) as fleet:
         devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
         sessions = [device.connect() for device in devices]
@@ -62,7 +62,7 @@ def test_a_killed_coordinators_round_goes_on(tmp_path: Path, url: str) -> None:
         del device
 
 
-def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_received(
+def test_another_coordinator_resumes_a_round_with_the_updates_received_by_the_first(
     tmp_path: Path, url: str, bucket: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor, "LEASE_SECONDS", 10.0)
@@ -92,7 +92,7 @@ def test_a_round_goes_on_at_another_coordinator_with_the_updates_that_the_first_
         assert not list(ObjectClient(bucket).listed("spool/")), "nothing of the round is left"
 
 
-def test_what_another_coordinator_drives_is_served_and_not_changed(
+def test_a_run_of_another_coordinator_is_served_and_not_changed(
     tmp_path: Path, url: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor, "LEASE_SECONDS", 2.0)

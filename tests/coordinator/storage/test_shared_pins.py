@@ -51,7 +51,7 @@ def test_a_blob_that_another_coordinator_is_about_to_commit_stays(two: Two) -> N
     assert second.blobs.has(ref)
 
 
-def test_what_nobody_needs_any_more_goes(two: Two) -> None:
+def test_unreferenced_blobs_are_deleted(two: Two) -> None:
     first, second = two
     ref = first.blobs.put_bytes(CONTENT)
     for owner in ("one", "other"):
@@ -63,7 +63,7 @@ def test_what_nobody_needs_any_more_goes(two: Two) -> None:
     assert not second.blobs.has(ref)
 
 
-def test_the_pins_of_one_that_died_do_not_count_for_ever(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pins_of_a_dead_coordinator_expire(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two
     ref = first.blobs.put_bytes(CONTENT)
     monkeypatch.setattr(pins, "PIN_SECONDS", -1.0)
@@ -76,7 +76,7 @@ def test_a_digest_of_no_blob_is_ignored(two: Two) -> None:
     two[0].pins.drop("one")
 
 
-def test_whoever_pins_a_blob_that_is_being_deleted_waits_and_puts_it_again(two: Two, until: Until) -> None:
+def test_pinning_a_blob_that_is_being_deleted_waits_and_puts_it_again(two: Two, until: Until) -> None:
     first, second = two
     ref = first.blobs.put_bytes(CONTENT)
 

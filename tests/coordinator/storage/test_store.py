@@ -57,7 +57,7 @@ def test_a_run_is_kept_as_it_was_started(store: Store) -> None:
     assert store.run("digits").status == "stopped"
 
 
-def test_a_committed_round_shows_who_counted_and_what_was_measured(store: Store) -> None:
+def test_a_committed_round_shows_its_counted_devices_and_metrics(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
     assert store.past_rounds("digits", None, 9) == []
@@ -161,7 +161,7 @@ def test_the_global_state_is_kept_with_its_round(store: Store) -> None:
     assert (newest.blobs, newest.model) == (blobs, MODEL)
 
 
-def test_a_killed_coordinator_finds_its_round_again(open_store: Open) -> None:
+def test_a_killed_coordinator_resumes_its_round(open_store: Open) -> None:
     first = open_store()
     first.add_run(RUN)
     first.open_round(FIRST, ["a", "b", "c", "d"])
@@ -197,7 +197,7 @@ def test_the_attempt_after_an_abandoned_one_has_the_next_number(store: Store) ->
     assert recovered_state(store, "digits").attempt == 2
 
 
-def test_an_answer_replaces_the_earlier_one(store: Store) -> None:
+def test_a_report_replaces_the_earlier_one(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])
     store.reports.replace(DeviceReport(id=FIRST, device="a", outcome="rejected", reason="NaN"))
@@ -228,7 +228,7 @@ def test_a_taken_name_uses_nothing_up(store: Store) -> None:
     assert token.uses_left == 1
 
 
-def test_a_device_is_heard_of(store: Store) -> None:
+def test_a_devices_record_is_updated(store: Store) -> None:
     store.devices.seen("cam-1", {"torch": "2.6"})
     store.devices.seen("cam-1")
     store.devices.renewed("cam-1", "1" * 64, 77.0)
@@ -268,7 +268,7 @@ def test_old_models_go_with_the_commit_and_their_rounds_stay(store: Store, last:
     assert set(newest.blobs) == {"model", "momentum"}
 
 
-def test_pruning_by_hand_says_how_many_models_go(store: Store) -> None:
+def test_manual_pruning_reports_the_number_of_deleted_models(store: Store) -> None:
     store.add_run(RUN)
     for round_ in range(1, 11):
         committed(store, round_)
@@ -281,7 +281,7 @@ def test_pruning_by_hand_says_how_many_models_go(store: Store) -> None:
         store.prune_run("other", Retention())
 
 
-def test_what_devices_may_still_have_begun_with_stays_whatever_the_retention(store: Store) -> None:
+def test_models_that_devices_may_have_started_from_stay_whatever_the_retention(store: Store) -> None:
     store.add_run(RUN)
     for round_ in range(1, 8):
         committed(store, round_)
@@ -300,7 +300,7 @@ def test_a_device_that_joins_an_open_round_is_recorded_as_a_participant(store: S
     assert store.participants("digits") == {"cam-1", "cam-2"}
 
 
-def test_what_another_run_needs_is_not_released(store: Store) -> None:
+def test_blobs_of_another_run_are_not_released(store: Store) -> None:
     for run in ("digits", "other"):
         store.add_run(replace(RUN, run=run), {"plan.pt": ref_of_bytes(b"plan")})
         committed(store, 1, run=run)
@@ -404,7 +404,7 @@ def test_a_transaction_that_fails_in_the_middle_leaves_nothing(store: Store, mon
     assert not store.refers_to(MODEL.sha256)
 
 
-def test_a_token_is_used_as_often_as_it_says_however_many_ask_at_once(store: Store) -> None:
+def test_concurrent_enrolments_never_exceed_a_tokens_uses(store: Store) -> None:
     store.devices.add_token("0" * 64, 5, time.time() + 60)
     with ThreadPoolExecutor(8) as threads:
         asked = [threads.submit(store.devices.enrol, f"cam-{n}", f"{n:064}", "0" * 64, 5.0) for n in range(16)]
@@ -426,7 +426,7 @@ def test_a_device_that_reports_and_connects_concurrently_is_one_row(store: Store
     assert store.metrics("digits", 0) == {"a": 2.0, "b": 1.0}
 
 
-def test_a_round_takes_answers_while_it_is_open(store: Store) -> None:
+def test_a_round_accepts_reports_while_it_is_open(store: Store) -> None:
     store.add_run(RUN)
     with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is unknown"):
         store.reports.record(update("a"))
@@ -453,7 +453,7 @@ def test_a_round_takes_answers_while_it_is_open(store: Store) -> None:
     assert store.past_rounds("digits", None, 9) == []
 
 
-def test_a_round_that_was_being_reduced_goes_on_with_that(store: Store) -> None:
+def test_an_interrupted_reduction_is_repeated(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
     store.reports.record(update("a"))
@@ -466,7 +466,7 @@ def test_a_round_that_was_being_reduced_goes_on_with_that(store: Store) -> None:
     assert store.past_rounds("digits", None, 9)[0].counted == ("a",)
 
 
-def test_a_round_that_is_opened_again_has_no_answers(store: Store) -> None:
+def test_a_reopened_round_has_no_reports(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
     store.reports.record(update("a"))

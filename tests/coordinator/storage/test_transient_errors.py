@@ -80,7 +80,7 @@ def expect_both(fleet: Fleet) -> None:
         (Store, "commit_round", FULL, "the disk is full"),
     ],
 )
-def test_a_round_waits_for_a_trouble_to_pass_and_counts_what_was_acknowledged(
+def test_a_round_waits_for_a_transient_failure_and_counts_acknowledged_updates(
     fleet: Fleet,
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
@@ -133,7 +133,7 @@ def test_a_commit_whose_confirmation_was_lost_counts_once(
     expect_both(fleet)
 
 
-def test_a_run_whose_files_cannot_be_had_at_the_start_goes_on_once_they_can(
+def test_a_run_with_unavailable_files_at_start_resumes_once_they_are_available(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("moonfed.coordinator.runs.manager.RETRY_SECONDS", 0.05)

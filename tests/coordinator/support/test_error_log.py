@@ -28,7 +28,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
     return error
 
 
-def test_a_fleet_that_waits_for_one_thing_is_one_line_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failures_of_a_fleet_are_logged_once_per_interval(caplog: pytest.LogCaptureFixture) -> None:
     now = [50.0]
     troubles = ErrorLog(clock=lambda: now[0])
     for device in range(100):
@@ -45,18 +45,18 @@ def test_a_fleet_that_waits_for_one_thing_is_one_line_at_a_time(caplog: pytest.L
     assert not any(record.exc_info for record in caplog.records)
 
 
-def test_an_object_store_that_is_away_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unavailable_object_store_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ErrorLog().failed("cam-1", caused(Unavailable("the object store s3://a cannot be used"), OSError("refused")))
     assert "for example from cam-1: the object store s3://a cannot be used" in caplog.text
 
 
-def test_what_a_caller_brought_upon_itself_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callers_own_errors_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     for error in (ResourceExhausted("its quota"), InvalidInput("a tensor"), Unavailable("the coordinator is stopping")):
         ErrorLog().failed("cam-1", error)
     assert caplog.records == []
 
 
-def test_only_what_must_be_looked_into_has_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_internal_errors_have_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     log_error(logging.getLogger(), "run 'r' cannot go on", FULL)
     log_error(logging.getLogger(), "run 'r' cannot go on", ZeroDivisionError("by us"))
     ErrorLog().failed("cam-1", ZeroDivisionError("by us"))
@@ -67,7 +67,7 @@ def test_only_what_must_be_looked_into_has_a_traceback(caplog: pytest.LogCapture
     ]
 
 
-def test_a_database_that_is_away_is_one_line_of_the_log_and_told_to_the_caller(
+def test_an_unavailable_database_is_logged_once_and_reported_to_the_caller(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*_: Any) -> None:  # noqa: ANN401
@@ -94,7 +94,7 @@ def test_a_database_that_is_away_is_one_line_of_the_log_and_told_to_the_caller(
         ({"fleet_port": 7500, "enrolment_port": 7500}, "enrolment_port is 7500; it must differ from fleet_port"),
     ],
 )
-def test_what_devices_could_not_reach_is_rejected_at_the_start(fields: dict[str, Any], told: str) -> None:
+def test_an_address_that_devices_cannot_reach_is_rejected_at_the_start(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         ServeSettings(state=Path("state"), **fields)
 
@@ -104,7 +104,7 @@ def test_names_and_addresses_are_names(name: str) -> None:
     assert ServeSettings(state=Path("state"), names=(name,)).public_name == name
 
 
-def test_a_file_is_no_state_directory(tmp_path: Path) -> None:
+def test_a_file_cannot_be_the_state_directory(tmp_path: Path) -> None:
     file = tmp_path / "join-token"
     file.touch()
     with pytest.raises(InvalidInput, match=r"state is '.*join-token'; it must be a directory"):

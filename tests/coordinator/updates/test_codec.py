@@ -134,7 +134,7 @@ def test_a_model_may_be_sent_whole_and_compressed(fleet: Fleet, until: Until) ->
     assert np.array_equal(committed(fleet, until), trained)
 
 
-def test_what_is_rounded_away_on_the_way_down_is_not_lost(fleet: Fleet, until: Until) -> None:
+def test_the_rounding_error_of_downloads_is_not_lost(fleet: Fleet, until: Until) -> None:
     """Devices begin with the rounded model; their changes, here in float32, are added to the exact one."""
     start = start_values()
     fleet.start("run", rounds=2, bundle=make_bundle(start=start), downlink_encoding="bfloat16")
@@ -150,7 +150,7 @@ def test_what_is_rounded_away_on_the_way_down_is_not_lost(fleet: Fleet, until: U
     assert torch.equal(second, torch.tensor(committed(fleet, until)).bfloat16())
 
 
-def test_a_restarted_coordinator_gives_out_the_same_encoded_model_and_decodes_as_before(
+def test_a_restarted_coordinator_serves_the_same_encoded_model_and_decodes_as_before(
     tmp_path: Path, until: Until
 ) -> None:
     start = start_values()
@@ -208,7 +208,7 @@ BOMB = zstandard.compress(bytes(1 << 28))
         ("bfloat16", int8_file(0.5), SchemaMismatch, r"tensor 'scales:head\.bias' is not part of the model"),
     ],
 )
-def test_what_is_no_such_model_is_rejected_and_the_round_goes_on(
+def test_an_invalid_encoded_model_is_rejected_and_the_round_continues(
     encoding: str, content: bytes, error: type[Exception], message: str, fleet: Fleet, until: Until
 ) -> None:
     fleet.start("run", uplink_encoding=encoding, minimum_devices=2)
@@ -240,7 +240,7 @@ def test_more_bytes_than_an_encoding_can_have_are_rejected_before_they_are_sent(
         device.submit(stream.assignment(), bytes(70_000), encoding=encoding)
 
 
-def test_a_device_without_encodings_takes_part_in_a_run_of_float32(fleet: Fleet, until: Until) -> None:
+def test_a_device_without_encodings_participates_in_a_float32_run(fleet: Fleet, until: Until) -> None:
     fleet.start("run")
     device = fleet.device("cam-1")
     work = device.connect().assignment()
@@ -250,7 +250,7 @@ def test_a_device_without_encodings_takes_part_in_a_run_of_float32(fleet: Fleet,
     assert np.array_equal(committed(fleet, until), trained)
 
 
-def test_an_update_needs_room_for_what_it_becomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_needs_space_for_its_decoded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(DiskBudget, "require", lambda _, room: asked.append(room))
     with fleet_in(tmp_path, disk_budget=10**9) as fleet:

@@ -120,7 +120,7 @@ async def course(state: Path, directory: Path, rule: ServerRule, stop_requests: 
 
 
 @pytest.mark.parametrize("rule", [FedAvgM(server_momentum=0.7), FedAdam(), MeanRule(weighting="uniform")])
-def test_the_global_state_goes_on_over_restarts_to_the_very_bit(tmp_path: Path, rule: ServerRule) -> None:
+def test_the_global_state_is_bit_identical_across_restarts(tmp_path: Path, rule: ServerRule) -> None:
     found: list[dict[str, bytes]] = []
 
     async def scenario() -> None:
@@ -204,7 +204,7 @@ def test_files_are_linked_once_and_remain_their_owners(tmp_path: Path, monkeypat
     play(scenario())
 
 
-def test_local_files_are_checked_like_sent_ones(tmp_path: Path) -> None:
+def test_local_files_are_checked_like_uploaded_ones(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path / "state") as coordinator, AsyncExitStack() as stack:
             await started(coordinator, make_bundle(**SCAFFOLD))

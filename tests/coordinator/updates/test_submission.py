@@ -116,7 +116,7 @@ def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_update_is_rejected_by_name_and_the_round_goes_on(fleet: Fleet, kind: str) -> None:
+def test_a_bad_update_is_rejected_by_name_and_the_round_continues(fleet: Fleet, kind: str) -> None:
     content, told = BAD[kind]
     devices, sessions = two_devices(fleet)
     work = [one.assignment() for one in sessions]
@@ -160,7 +160,7 @@ def test_a_bad_update_is_rejected_by_name_and_the_round_goes_on(fleet: Fleet, ki
         ),
     ],
 )
-def test_a_senseless_header_is_rejected_before_the_bytes(
+def test_an_invalid_header_is_rejected_before_the_bytes(
     fleet: Fleet, fields: dict[str, Any], kind: type[MoonfedError], told: str
 ) -> None:
     devices, sessions = two_devices(fleet)
@@ -177,7 +177,7 @@ def test_a_malformed_digest_reaches_no_file(fleet: Fleet) -> None:
         devices[0].submit(sessions[0].assignment(), b"abc", blobs={"model": blob})
 
 
-def test_an_upload_goes_on_where_it_broke_off(fleet: Fleet) -> None:
+def test_an_interrupted_upload_resumes(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet)
     work, content = sessions[0].assignment(), model_bytes(1.0)
     with pytest.raises(InvalidInput, match="without a commit"):
@@ -217,7 +217,7 @@ def held(fleet: Fleet) -> list[int]:
     return [path.stat().st_size for path in (fleet.state / "spool").rglob("incoming/*/*")]
 
 
-def test_a_device_that_dies_in_mid_upload_can_go_on(fleet: Fleet) -> None:
+def test_a_device_that_dies_during_an_upload_can_resume_it(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet)
     work, content = sessions[0].assignment(), model_bytes(1.0)
     call, more = begun(devices[0], work, content, 70)
@@ -229,9 +229,7 @@ def test_a_device_that_dies_in_mid_upload_can_go_on(fleet: Fleet) -> None:
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
-def test_a_device_that_falls_silent_in_mid_upload_is_told_to_come_again(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_stalls_during_an_upload_is_told_to_retry(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     devices, sessions = two_devices(fleet)
     work, content = sessions[0].assignment(), model_bytes(1.0)
     monkeypatch.setattr(flow_control, "PART_SECONDS", 3.0)  # in which the part arrives
@@ -259,7 +257,7 @@ def test_a_newer_stream_of_the_same_update_takes_over(fleet: Fleet) -> None:
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
-def test_of_two_different_updates_under_way_the_newer_goes_on(fleet: Fleet) -> None:
+def test_the_newer_of_two_concurrent_updates_continues(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet)
     work, first, second = sessions[0].assignment(), model_bytes(1.0), model_bytes(9.0)
     call, more = begun(devices[0], work, second, len(second))
@@ -358,7 +356,7 @@ def test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns(
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
-def test_who_comes_back_while_its_update_is_taken_gets_its_receipt(
+def test_a_device_that_reconnects_while_its_update_is_committed_gets_its_receipt(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placing, go_on, began, begin, put = (
@@ -419,7 +417,7 @@ def test_an_upload_that_begins_while_its_round_ends_leaves_nothing(
     assert not list((fleet.state / "spool").glob("*/*"))
 
 
-def test_bytes_that_are_not_what_was_declared_do_not_count(fleet: Fleet) -> None:
+def test_bytes_that_differ_from_the_declaration_do_not_count(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet)
     work, content, other = sessions[0].assignment(), model_bytes(1.0), model_bytes(2.0)
     declared = {"model": to_message(ref_of_bytes(other))}
@@ -461,7 +459,7 @@ def test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_oth
     assert fleet.operator.run("run").open_round.reported == ["cam-2"]
 
 
-def test_what_could_not_be_kept_does_not_count_against_its_device(
+def test_an_update_that_could_not_be_stored_does_not_count_against_its_device(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the object store is away each try moves the received files and fails, so the next one sends all again."""
@@ -511,7 +509,7 @@ def test_a_different_second_update_is_rejected_and_the_first_stands(fleet: Fleet
         devices[0].submit(work, model_bytes(2.0))
 
 
-def test_a_stale_round_is_rejected_with_the_present_one(fleet: Fleet) -> None:
+def test_an_update_for_a_stale_round_is_rejected_with_the_current_round(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet, rounds=2)
     work = [one.assignment() for one in sessions]
     with pytest.raises(WrongState, match="round 1, attempt 2 is not open; the run is at round 1, attempt 1"):
@@ -553,7 +551,7 @@ def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pyt
     assert "no data yet 2026-01-01 forged line" in caplog.text
 
 
-def test_progress_reaches_those_who_watch(fleet: Fleet) -> None:
+def test_progress_reaches_watchers(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet)
     sessions[0].assignment()
     watching = fleet.operator.watch("run")
@@ -567,7 +565,7 @@ def test_progress_reaches_those_who_watch(fleet: Fleet) -> None:
         ask(devices[0].fleet.Report, report)
 
 
-def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_tried_again(fleet: Fleet) -> None:
+def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet, quorum=ALL, deadline_seconds=4.0)  # in which one update arrives
     before = fleet.operator.run("run").model
     devices[0].submit(sessions[0].assignment(), model_bytes(1.0))

@@ -49,7 +49,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_a_jetson_says_its_board_its_jetpack_and_its_driver(tmp_path: Path) -> None:
+def test_a_jetson_reports_its_board_jetpack_and_driver(tmp_path: Path) -> None:
     found = hardware(tree(tmp_path, JETSON))
     board = "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"
     assert (found["gpu"], found["processor"], found["jetpack"]) == (board, board, "6.2+b77")
@@ -66,7 +66,7 @@ def test_a_jetson_says_its_board_its_jetpack_and_its_driver(tmp_path: Path) -> N
         ),
     ],
 )
-def test_a_jetson_without_the_whole_of_jetpack_says_its_l4t(tmp_path: Path, status: str | None) -> None:
+def test_a_jetson_without_a_complete_jetpack_reports_its_l4t(tmp_path: Path, status: str | None) -> None:
     files = {name: content for name, content in JETSON.items() if "dpkg" not in name}
     found = hardware(tree(tmp_path, files if status is None else {**files, "var/lib/dpkg/status": status}))
     assert found["jetpack"] == "L4T 36.4.3"
@@ -77,7 +77,7 @@ def test_an_older_jetson_writes_its_release_without_a_space(tmp_path: Path) -> N
     assert found["jetpack"] == "L4T 32.6.1"
 
 
-def test_a_workstation_says_its_gpus_and_their_driver(tmp_path: Path) -> None:
+def test_a_workstation_reports_its_gpus_and_driver(tmp_path: Path) -> None:
     found = hardware(tree(tmp_path, WORKSTATION))
     assert (found["gpu"], found["driver"]) == ("NVIDIA H100 80GB HBM3, NVIDIA L4", "535.129.03")
     assert found["processor"] == "AMD EPYC 9534"
@@ -108,7 +108,7 @@ def test_torchs_cuda_version_is_read_from_its_folder(tmp_path: Path, line: str, 
     assert cuda_of_torch(tmp_path) == cuda
 
 
-def test_the_installed_torch_has_the_cuda_that_torch_says() -> None:
+def test_the_installed_torchs_cuda_version_matches_torchs_report() -> None:
     import torch
 
     assert describe_platform("cpu").get("cuda", "") == (torch.version.cuda or "")
@@ -141,7 +141,7 @@ def test_the_threads_are_torchs_default(environment: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("omp", "mkl", "threads"), [("3", "", "3"), ("3", "2", "2"), ("9", "", "4"), ("many", "", "4"), ("0", "", "4")]
 )
-def test_the_environment_says_how_many_threads(
+def test_the_environment_sets_the_number_of_threads(
     omp: str, mkl: str, threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compatibility, "_cores", lambda: {0, 1, 2, 3})

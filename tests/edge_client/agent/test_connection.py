@@ -147,7 +147,7 @@ def test_a_bound_on_bandwidth_holds_in_both_directions(
 
 
 @pytest.mark.parametrize("direction", ["down", "up"])
-def test_a_slow_transfer_that_is_no_longer_needed_ends_soon(
+def test_an_unneeded_slow_transfer_ends_soon(
     direction: str, device: Device, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
 ) -> None:
     content = os.urandom(200_000)
@@ -177,7 +177,7 @@ def header() -> fleet_pb2.SubmitHeader:
     return fleet_pb2.SubmitHeader(blobs={"model": to_message(ref_of_bytes(b"mine"))})
 
 
-def test_a_receipt_for_something_else_is_none() -> None:
+def test_a_receipt_for_another_update_is_ignored() -> None:
     receipt = fleet_pb2.SubmitReply(receipt=fleet_pb2.Receipt(sha256={"model": "0" * 64}))
     with pytest.raises(Corrupt, match="receipt is for"):
         submit(lambda requests: [receipt], header(), UpdateUpload({}))
@@ -190,7 +190,7 @@ def test_a_stream_that_ends_without_a_receipt_may_be_tried_again() -> None:
 
 
 @pytest.mark.parametrize("field", ["epochs", "batch_size", "round", "attempt"])
-def test_an_assignment_names_what_is_wrong(field: str, bundle: Bundle) -> None:
+def test_an_invalid_assignment_names_the_field(field: str, bundle: Bundle) -> None:
     wrong = bundle.assignment()
     owner = wrong.training if field in ("epochs", "batch_size") else wrong
     owner.ClearField(field)  # type: ignore[arg-type]
@@ -285,7 +285,7 @@ def test_an_ended_run_is_queued_and_supersedes_only_its_own_assignment(bundle: B
     assert inbox.idle()
 
 
-def test_a_model_without_its_manifest_is_none(bundle: Bundle) -> None:
+def test_a_model_without_its_manifest_is_ignored(bundle: Bundle) -> None:
     model = to_message(ref_of_bytes(bundle.weights))
     assert read_run_ended(fleet_pb2.RunEnded(run="a", model=model, rounds=3)).model is None
     whole = read_run_ended(fleet_pb2.RunEnded(run="a", manifest=model, model=model, rounds=3))

@@ -137,7 +137,7 @@ def test_a_token_that_the_coordinator_rejects_is_explained(
     assert not (tmp_path / "s" / "identity").exists()
 
 
-def test_a_server_that_the_token_does_not_vouch_for_is_rejected(token: JoinToken, tmp_path: Path) -> None:
+def test_a_server_not_signed_by_the_tokens_authority_is_rejected(token: JoinToken, tmp_path: Path) -> None:
     other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret)
     done = enrol(str(other), "--state", tmp_path / "s")
     assert done.returncode == 5

@@ -67,7 +67,7 @@ def test_a_device_whose_executor_dies_does_not_stay_online(
         Session(settings, link, WorkerProcess(settings)).run()
 
 
-def test_an_update_waits_until_the_coordinators_trouble_has_passed(
+def test_an_update_waits_until_the_coordinators_failure_has_passed(
     link: FleetConnection,
     settings: WorkerSettings,
     coordinator: Coordinator,

@@ -110,7 +110,7 @@ def test_enrolling_reports_that_the_proxy_requires_a_password(token: JoinToken, 
     )
 
 
-def test_a_proxy_is_no_way_around_trust(coordinator: Coordinator, device: Device, samples: Path) -> None:
+def test_a_proxy_does_not_bypass_authentication(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.enrol(authority=Authority())
     with ConnectProxy() as proxy:
         device.start(samples, "--proxy", f"http://{proxy.address}")

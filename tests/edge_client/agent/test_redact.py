@@ -45,7 +45,7 @@ def test_text_that_is_not_a_path_is_left_alone(reason: str) -> None:
     assert without_paths(reason, PLACES) == reason
 
 
-def test_a_place_is_known_as_it_was_given_and_absolutely(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_path_is_redacted_as_given_and_as_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert without_paths("pictures has no images", ["pictures/"]) == "PATH has no images"
     assert without_paths(f"{tmp_path}/my pictures is empty", ["my pictures"]) == "PATH is empty"

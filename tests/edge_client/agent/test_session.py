@@ -94,7 +94,7 @@ def test_two_blobs_that_break_off_are_resumed(
     assert coordinator.resumed == [0, len(model) // 2]
 
 
-def test_a_coordinator_that_goes_away_in_mid_round_gets_the_update_when_it_is_back(
+def test_a_coordinator_that_restarts_in_mid_round_receives_the_update(
     coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
 ) -> None:
     data = user_module(
@@ -185,7 +185,7 @@ def test_reports_grow_until_a_newer_assignment_ends_training_for_the_old_one(
     assert not coordinator.declined
 
 
-def test_a_coordinator_that_says_stop_is_obeyed(
+def test_a_device_stops_when_the_coordinator_tells_it_to(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     coordinator.stop_reason = "the round has closed"
@@ -199,7 +199,7 @@ def test_a_coordinator_that_says_stop_is_obeyed(
     assert "the coordinator cancelled it: the round has closed" in device.stop()[1]
 
 
-def test_a_device_that_cannot_train_declines_and_lives_on(
+def test_a_device_that_cannot_train_declines_and_keeps_running(
     coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
 ) -> None:
     troubles = [
@@ -294,7 +294,7 @@ def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
     assert digest(bundle.plan) not in [name for name, _ in coordinator.fetched]
 
 
-def test_nonsense_from_the_network_is_declined_or_ignored(
+def test_invalid_messages_from_the_network_are_declined_or_ignored(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
     device.start(samples)
@@ -323,7 +323,9 @@ def test_a_damaged_stored_plan_is_fetched_again(
     assert stored.read_bytes() == bundle.plan
 
 
-def test_global_models_do_not_pile_up(coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path) -> None:
+def test_global_models_do_not_accumulate(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
     device.start(samples)
     for number in (1, 2, 3, 4):
         assignment = bundle.assignment(round=number)
@@ -398,9 +400,7 @@ def test_a_certificate_of_another_authority_is_final(coordinator: Coordinator, d
     assert "rejected this certificate" in log.splitlines()[-1]
 
 
-def test_an_expired_certificate_is_known_without_asking(
-    coordinator: Coordinator, device: Device, samples: Path
-) -> None:
+def test_an_expired_certificate_is_detected_locally(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.enrol(left=-timedelta(minutes=1))
     device.start(samples)
     code, log = device.finish()
@@ -428,7 +428,7 @@ def test_an_error_that_a_retry_cannot_fix_is_final(
     assert len(coordinator.connect_requests) == 1
 
 
-def test_other_trouble_of_the_coordinator_is_waited_out(
+def test_other_failures_of_the_coordinator_are_waited_out(
     coordinator: Coordinator, device: Device, samples: Path
 ) -> None:
     coordinator.connect_error = MoonfedError("a bug")
@@ -482,9 +482,7 @@ def test_a_failed_renewal_leaves_the_device_online(
     assert read_identity(device.state).certificate == coordinator.renewed[0] != before.certificate
 
 
-def test_a_renewal_that_the_coordinator_denies_is_final(
-    coordinator: Coordinator, device: Device, samples: Path
-) -> None:
+def test_a_rejected_renewal_is_final(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.enrol(age=9 * DAY, left=DAY)
     coordinator.renew_error = Denied("device 'cam-1' is revoked")
     device.start(samples)

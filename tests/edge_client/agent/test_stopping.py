@@ -99,7 +99,7 @@ def test_labels_go_to_the_coordinator(coordinator: Coordinator, device: Device, 
 
 
 @pytest.mark.parametrize("label", ["berlin", "site=berlin,site=hamburg", "=berlin", "site="])
-def test_labels_that_make_no_sense_are_rejected_before_anything_starts(label: str) -> None:
+def test_invalid_labels_are_rejected_before_anything_starts(label: str) -> None:
     from moonfed.labels import parse_labels
 
     with pytest.raises(InvalidInput, match="label is"):

@@ -70,7 +70,7 @@ def test_a_line_that_is_slower_than_the_bound_is_not_slowed_further() -> None:
         assert throttle.consume(1000) == 0
 
 
-def test_waking_up_late_is_made_up_for() -> None:
+def test_a_late_wake_up_is_compensated() -> None:
     clock = Clock()
     throttle = Throttle(1000, clock)
     for _ in range(100):
@@ -91,7 +91,7 @@ def test_chunks_come_at_the_rate() -> None:
     assert clock.now - 1000.0 == pytest.approx(20 * 10_000 / 50_000)
 
 
-def test_a_slow_transfer_that_is_no_longer_needed_ends_within_a_second() -> None:
+def test_an_unneeded_slow_transfer_ends_within_a_second() -> None:
     clock = Clock()
     replies = Replies([1_000_000] * 3)
     chunks = throttled(

@@ -156,7 +156,7 @@ def test_logs_of_user_code_reach_the_devices_log(
     assert "dusty lens" in caplog.messages
 
 
-def test_training_that_is_no_longer_needed_stops_and_the_worker_continues(
+def test_unneeded_training_stops_and_the_worker_continues(
     new_worker: NewWorker, new_job: Callable[..., Job], samples: Path, tmp_path: Path
 ) -> None:
     worker = new_worker(samples)
@@ -171,7 +171,7 @@ def test_training_that_is_no_longer_needed_stops_and_the_worker_continues(
     assert process_of(worker).pid == pid
 
 
-def test_an_unread_answer_is_not_taken_for_that_of_the_next_command(
+def test_an_unread_reply_is_not_mistaken_for_the_next_commands(
     new_worker: NewWorker, new_job: Callable[..., Job], bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
     worker = new_worker(samples)

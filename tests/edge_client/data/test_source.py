@@ -165,7 +165,7 @@ def test_sixteen_bit_greys_are_scaled(tmp_path: Path, suffix: str) -> None:
         assert np.abs(inputs[:, :, 0] - expected).max() <= 1
 
 
-def test_a_folder_that_is_no_class_is_named(pictures: Path) -> None:
+def test_a_folder_that_is_not_a_class_is_named(pictures: Path) -> None:
     draw(pictures / "bird" / "x.png", (1, 2, 3))
     with pytest.raises(InvalidInput, match=r"bird' is not a class of the bundle; its classes are cat, dog"):
         read(FolderSource(pictures), COLOUR)
@@ -237,7 +237,7 @@ def test_arrays_that_may_not_be_written_are_copied(tmp_path: Path, monkeypatch: 
         ("os:name", "a str; it must"),
     ],
 )
-def test_a_function_that_is_not_there_is_rejected(text: str, message: str) -> None:
+def test_a_missing_function_is_rejected(text: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         FunctionSource(text).check()
 

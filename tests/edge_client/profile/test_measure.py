@@ -67,7 +67,7 @@ def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> N
     assert "measuring steps …" in done.stderr
 
 
-def test_the_table_says_the_same(made: tuple[Path, Bundle]) -> None:
+def test_the_table_shows_the_same(made: tuple[Path, Bundle]) -> None:
     done = run(made[0], "--threads", 1, "--samples", 200, "--batch-size", 50, "--epochs", 3)
     assert done.returncode == 0, done.stderr
     lines = dict(line.split("  ", 1) for line in done.stdout.splitlines())
@@ -131,7 +131,7 @@ def test_the_environments_threads_are_reported(made: tuple[Path, Bundle], monkey
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_a_device_without_cuda_cannot_take_part(made: tuple[Path, Bundle]) -> None:
+def test_a_device_without_cuda_cannot_participate(made: tuple[Path, Bundle]) -> None:
     done = run(made[0], "--device", "cuda")
     assert done.returncode == 2
     assert "torch finds no CUDA device here" in done.stderr

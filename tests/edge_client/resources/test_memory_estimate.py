@@ -88,7 +88,7 @@ def test_mixed_precision_keeps_copies_of_the_weights(bundle: Bundle) -> None:
     assert sizes["bfloat16"] == pytest.approx(1.5 * sizes["float32"], abs=4)
 
 
-def test_on_an_accelerator_the_step_lies_there_and_the_files_here(bundle: Bundle) -> None:
+def test_the_estimate_separates_host_and_accelerator_memory(bundle: Bundle) -> None:
     need = round_bytes(bundle.manifest, samples=9, batch_size=9, epochs=1, accelerator="cuda", runtime=MB)
     assert set(need.host) >= {"torch and plan", "received", "samples"}
     assert set(need.accelerator) >= {"model", "gradients and momenta", "activations"}
@@ -161,7 +161,7 @@ def test_host_and_accelerator_are_two_memories_or_one() -> None:
         require_fits(need, Available(host=7 * MB, shared=True), None)  # a Jetson's
 
 
-def test_where_the_system_does_not_tell_nothing_is_declined() -> None:
+def test_nothing_is_declined_if_the_system_reports_no_memory() -> None:
     require_fits(Need(host={"model": 10**15}), Available(host=None), None)
 
 
@@ -206,7 +206,7 @@ MEMINFO = "MemTotal:        8000 kB\nMemFree:          100 kB\nMemAvailable:    
 STATUS = "Name:\tpython\nVmHWM:\t   9000 kB\nVmRSS:\t   3000 kB\nRssAnon:\t    1000 kB\nThreads:\t7\n"
 
 
-def test_available_memory_includes_what_the_process_holds(tmp_path: Path) -> None:
+def test_available_memory_includes_the_processs_own(tmp_path: Path) -> None:
     root = write_tree(tmp_path, proc__meminfo=MEMINFO, proc__self__status=STATUS)
     assert host_available(root) == (5000 + 1000) * 1024
     assert (resident_memory(root), peak_memory(root), total_memory(root)) == (3000 * 1024, 9000 * 1024, 8000 * 1024)
@@ -238,13 +238,13 @@ def test_a_container_sees_its_own_limit_at_the_root(tmp_path: Path) -> None:
     assert host_available(root) == (1500 + 1000) * 1024
 
 
-def test_a_system_without_proc_does_not_tell(tmp_path: Path) -> None:
+def test_a_system_without_proc_reports_nothing(tmp_path: Path) -> None:
     assert host_available(tmp_path) is None
     assert resident_memory(tmp_path) == 0
     assert total_memory(tmp_path) is None
 
 
-def test_this_machine_tells_plausible_sizes() -> None:
+def test_this_machine_reports_plausible_sizes() -> None:
     available, total = host_available(), total_memory()
     assert available is not None
     assert total is not None

@@ -113,7 +113,7 @@ def test_a_run_that_ends_stops_its_training_first(
     assert not list((device.state / "runs").iterdir())
 
 
-def test_a_model_that_cannot_be_had_costs_the_model_only(
+def test_an_unavailable_model_affects_nothing_else(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     train_once(coordinator, device, bundle, samples)
@@ -125,7 +125,7 @@ def test_a_model_that_cannot_be_had_costs_the_model_only(
     assert not (device.state / "runs" / "tested").exists()
 
 
-def test_nonsense_about_an_ended_run_removes_nothing(
+def test_an_invalid_message_about_an_ended_run_removes_nothing(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
     train_once(coordinator, device, bundle, samples)
@@ -247,7 +247,7 @@ def test_dropping_a_run_keeps_files_that_other_runs_share(tmp_path: Path, bundle
     assert runs.is_dir()
 
 
-def test_runs_are_named_newest_first_and_not_without_end(tmp_path: Path) -> None:
+def test_runs_are_named_newest_first_up_to_a_limit(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     assert kept_runs(runs) == []
     for number in range(70):

@@ -118,7 +118,7 @@ def test_files_of_another_run_with_the_same_name_are_never_used(change: dict[str
     assert [path.name for path in state.directory.iterdir()] == ["2-1"]
 
 
-def test_device_state_is_that_of_the_counted_round(state: RunState, caplog: pytest.LogCaptureFixture) -> None:
+def test_device_state_comes_from_the_counted_round(state: RunState, caplog: pytest.LogCaptureFixture) -> None:
     for attempt in (1, 2):
         save(state, 1, attempt)
     save(state, 2)
@@ -193,7 +193,7 @@ def test_damaged_directories_are_skipped_with_a_warning(
     assert "skipping the damaged" in caplog.text
 
 
-def test_a_half_written_model_is_no_model(state: RunState, tmp_path: Path) -> None:
+def test_a_half_written_model_is_ignored(state: RunState, tmp_path: Path) -> None:
     def fail(file: Path) -> None:
         file.write_bytes(b"half")
         raise OSError("the disk is full")

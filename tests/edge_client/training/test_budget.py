@@ -96,7 +96,7 @@ def test_references_count_towards_the_time() -> None:
     assert [progress.fraction for progress in heard[:2]] == pytest.approx([2 / 12.5, 4 / 12.5])
 
 
-def test_a_view_for_which_there_is_no_time_is_not_prepared() -> None:
+def test_a_view_is_not_prepared_without_time_left() -> None:
     clock = Clock()
     plan = SlowPlan(clock, batch_of_references=1.0, references=1, draws=2)
     trained = train(plan, numbered(20), settings(epochs=8, views=4, max_seconds=10.0), clock=clock)
@@ -112,7 +112,7 @@ def test_references_that_take_all_of_the_time_are_given_up_for_one_step() -> Non
     assert plan.seen_references[0].numel() == 0  # the step computes its own
 
 
-def test_an_epoch_whose_references_used_up_the_time_has_no_loss() -> None:
+def test_an_epoch_without_time_after_its_references_has_no_loss() -> None:
     clock, heard = Clock(), list[Progress]()
     plan = SlowPlan(clock, batch_of_references=1.0, references=1, draws=2)
     chosen = settings(epochs=8, views=4, max_seconds=12.0)  # 5 s of references and 5 s of steps, then references again

@@ -128,7 +128,7 @@ def test_the_reason_is_the_first_error(
     assert caplog.messages[0].endswith(f"a CUDA graph cannot hold them: {reason}")
 
 
-def test_a_failure_of_the_step_itself_is_no_failure_to_capture() -> None:
+def test_a_failing_step_is_not_reported_as_a_failed_capture() -> None:
     def fail() -> None:
         raise TrainingFailed("a step failed")
 
@@ -257,7 +257,7 @@ def test_a_step_that_waits_for_the_accelerator_is_found_before_it_is_captured(
 
 
 @needs_cuda
-def test_a_capture_that_breaks_leaves_no_half_applied_step_and_dropout_goes_on(
+def test_a_failed_capture_leaves_no_half_applied_step_and_dropout_continues(
     new_plan: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = new_plan("cuda", dropout=0.5, waits=True)

@@ -88,7 +88,7 @@ def test_the_plan_sees_the_jobs_training_loop(
         ("class_means", [torch.ones(2)], r"left \['class_means', 'device_variate', 'model', 'variate_change'\]; its"),
     ],
 )
-def test_results_that_are_not_what_the_manifest_promises_are_named(
+def test_results_that_differ_from_the_manifest_are_named(
     role: str, result: list[torch.Tensor], message: str, plan: RecordingPlan, train: Train, tmp_path: Path
 ) -> None:
     plan.results[role] = result

@@ -109,7 +109,7 @@ def test_parties_that_have_trained_alone_are_not_trained_again(tmp_path: Path) -
     assert result.accuracy == whole.accuracy
 
 
-def test_a_checkpoint_leaves_out_what_can_be_made_again(tmp_path: Path) -> None:
+def test_a_checkpoint_omits_files_that_can_be_recreated(tmp_path: Path) -> None:
     interrupt(MOON, tmp_path / "a", "round 4 of 4: 1 of 3", tmp_path / "live.tar.zst")
     command = ["checkpoint", str(tmp_path / "a"), "--output", str(tmp_path / "saved"), "--json"]
     told = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
@@ -129,7 +129,7 @@ def test_an_output_that_holds_the_simulation_resumes_on_its_own(tmp_path: Path) 
     assert len(run_simulation(MOON, tmp_path / "a", checkpoint=tmp_path / "live.tar.zst", engine=TWO).rounds) == 4
 
 
-def test_what_cannot_be_saved_is_rejected(tmp_path: Path) -> None:
+def test_a_simulation_that_cannot_be_saved_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="holds no simulation"):
         save_checkpoint(tmp_path, tmp_path / "x")
     run_simulation(Simulation(**(KEYS | {"rounds": 1}), settings=LOCAL), tmp_path / "a", engine=TWO)

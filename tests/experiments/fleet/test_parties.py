@@ -36,7 +36,7 @@ def test_stragglers_do_only_a_part_of_their_work_and_still_count(tmp_path: Path)
     assert len(partial) >= 3  # of the six who might also have drawn all of their steps
 
 
-def test_stragglers_are_drawn_anew_and_evenly() -> None:
+def test_stragglers_are_drawn_evenly_in_every_round() -> None:
     cohort = tuple(f"party-{number}" for number in range(10))
     draws = [draw_stragglers(cohort, 0.3, 5, round_) for round_ in range(1000)]
     assert all(len(set(draw)) == 3 for draw in draws)

@@ -29,7 +29,7 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"model": "mlp", "train_samples": 143}, "train_samples is 143; the data set has 142"),
     ],
 )
-def test_what_the_data_rule_out_is_rejected_before_anything_is_written(
+def test_settings_that_do_not_fit_the_data_are_rejected_before_anything_is_written(
     tmp_path: Path, keys: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):

@@ -38,7 +38,7 @@ def rows(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / "results.jsonl").read_text().splitlines()]
 
 
-def test_a_simulation_leaves_its_rounds_its_model_and_what_it_was(tmp_path: Path) -> None:
+def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path) -> None:
     told: list[SimulationProgress] = []
     simulation = Simulation(name="mine", dataset="digits", method="moon", **QUICK)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO, progress=told.append)
@@ -119,7 +119,7 @@ def test_a_worker_that_dies_ends_the_simulation_which_can_then_go_on(tmp_path: P
     assert result.rounds[0].accuracy > 0.1
 
 
-def test_what_the_parties_measure_is_in_the_results(tmp_path: Path) -> None:
+def test_the_parties_metrics_are_in_the_results(tmp_path: Path) -> None:
     keys = QUICK | {"settings": QUICK["settings"] | {"measure_inexactness": 1}}
     run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
     with open_storage(tmp_path / "a" / "coordinator") as directory:
@@ -137,7 +137,7 @@ def test_what_the_parties_measure_is_in_the_results(tmp_path: Path) -> None:
     assert rows(tmp_path / "a") == before
 
 
-def test_a_thousand_parties_of_whom_a_fifth_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_parties_with_a_fifth_per_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     labels = np.arange(10_100) % 4
     inputs = (generator.normal(size=(10_100, 6)) + labels[:, None]).astype(np.float32)

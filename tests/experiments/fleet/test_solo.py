@@ -33,7 +33,7 @@ def rows(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / "results.jsonl").read_text().splitlines()]
 
 
-def test_solo_is_what_each_party_reaches_alone(tmp_path: Path) -> None:
+def test_solo_equals_training_each_party_alone(tmp_path: Path) -> None:
     keys = QUICK | {"settings": {"epochs": 12, "batch_size": 16, "learning_rate": 0.005}}
     simulation = Simulation(dataset="digits", method="solo", **keys)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)

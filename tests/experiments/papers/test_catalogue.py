@@ -175,7 +175,7 @@ def test_every_figure_has_the_papers_panels_and_methods(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EVERY_TABLE_AND_FIGURE))
-def test_what_is_tuned_is_what_the_paper_tuned(name: str) -> None:
+def test_the_tuned_settings_are_the_papers(name: str) -> None:
     tuned = {(entry.row, entry.tuned, entry.grid) for entry in RECIPES[name].cells if entry.grid}
     assert tuned == TUNED.get(name, set())
 
@@ -222,7 +222,7 @@ def test_the_papers_numbers_stand_at_the_right_row_column_and_data_set(name: str
         assert sorted(found[place]) == sorted(texts.split("; "))
 
 
-def test_what_a_paper_did_not_reach_is_no_number() -> None:
+def test_a_target_that_the_paper_did_not_reach_has_no_number() -> None:
     for dataset in ("cifar100", "tiny-imagenet"):
         assert cell("moon-table-2", "SCAFFOLD", dataset).paper == PaperValue(text="\N{EN DASH}")
     speed_ups = RECIPES["moon-table-2"].panels[1].cells

@@ -29,7 +29,7 @@ def test_settings_whose_best_value_no_table_prints_are_untuned(name: str) -> Non
     assert found == UNTUNED.get(name, ([], []))
 
 
-def test_a_report_says_what_is_untuned() -> None:
+def test_a_report_names_untuned_settings() -> None:
     options = Options(output=Path("unused"), data=Path("unused"))
     found = untuned(list(RECIPES["moon-table-12"].cells), options)
     text = render(RECIPE, hand_made(), Circumstances(conditions=[], untuned=found))

@@ -13,7 +13,7 @@ from moonfed.experiments.plots import picture
 from tests.support.paper_results import CIFAR10, FEDAVG, MOON, RECIPE, SOLO, curve, hand_made, panel_result
 
 
-def test_a_report_puts_the_papers_number_beside_ours_and_says_what_differs() -> None:
+def test_a_report_compares_the_papers_number_with_ours_and_lists_deviations() -> None:
     found = conditions(
         RECIPE, list(RECIPE.cells), Options(output=Path("unused"), rounds=7, seeds=1, augmentation=False)
     )
@@ -67,7 +67,7 @@ def test_the_papers_numbers_of_another_data_set_stand_apart_from_ours(tmp_path: 
             assert "paper" not in axes.get_legend_handles_labels()[1]
 
 
-def test_a_quick_look_says_in_words_whether_it_shows_the_papers_ordering() -> None:
+def test_a_quick_report_states_whether_it_shows_the_papers_ordering() -> None:
     panel = replace(RECIPE.panels[0], cells=cross([CIFAR10], [(MOON, "69.1"), (FEDAVG, "66.3"), (SOLO, "")]))
     recipe = replace(RECIPE, panels=(panel,))
 
@@ -100,7 +100,7 @@ def test_what_digits_show_is_said_of_digits_alone() -> None:
         assert ("Digits are easy." in text) == said
 
 
-def test_a_quick_look_says_that_other_data_were_trained_on() -> None:
+def test_a_quick_report_states_that_other_data_were_used() -> None:
     recipe = RECIPES["moon-table-3"]
     options = Options(output=Path("unused"), quick=True)
     chosen = choose(recipe, options)

@@ -35,7 +35,7 @@ def test_options_choose_among_a_recipes_cells() -> None:
         ("moon-table-8", {}, "data is not given; moon-table-8 needs the folder that holds cifar10"),
     ],
 )
-def test_what_a_recipe_does_not_have_is_rejected(name: str, options: dict[str, object], message: str) -> None:
+def test_options_that_a_recipe_does_not_have_are_rejected(name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         choose(find_recipe(name), Options(output=Path("unused"), **options))  # type: ignore[arg-type]
 

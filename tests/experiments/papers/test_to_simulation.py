@@ -28,7 +28,7 @@ def test_every_cell_can_be_simulated(name: str, options: Options) -> None:
             assert (simulation.method, simulation.seed) == (entry.method, 2)
 
 
-def test_the_views_can_be_simulated_where_there_is_augmentation() -> None:
+def test_views_can_be_simulated_with_augmentation() -> None:
     simulations = [simulation_of(entry, PAPER, seed=0) for entry in RECIPES["views"].cells]
     assert [simulation.method_settings.training.views for simulation in simulations] == [1, 2, 3, 5, 0]
     assert {simulation.augmentation_name for simulation in simulations} == {"crop-flip"}
@@ -73,7 +73,7 @@ def test_tables_share_the_simulations_that_they_have_in_common() -> None:
     assert first != digest("fedssc-table-1", "MOON") != digest("moon-table-8", "MOON, mu 5", column="IID")
 
 
-def test_what_depends_on_the_number_of_rounds_follows_it() -> None:
+def test_schedules_follow_the_number_of_rounds() -> None:
     two_stage = cell("fedssc-figure-2", "two-stage")
     few = Options(output=Path("unused"), data=Path("unused"), rounds=20)
     settings = simulation_of(two_stage, few, seed=0).settings

@@ -123,7 +123,7 @@ def test_in_the_first_round_it_is_fedavg(received: dict[str, Model], new_plan: N
     assert largest_difference(fedssc.model, fedavg.model) < ROUNDING
 
 
-def test_prototypes_are_those_of_the_round_that_began_last(new_plan: NewPlan) -> None:
+def test_prototypes_come_from_the_latest_round_that_began(new_plan: NewPlan) -> None:
     plan, steps = new_plan(SMOOTH, "fedssc"), batches(SMALL_IMAGE, 5, 8)
     first = run_round(plan, weights_of(SMOOTH), steps, settings())
     run_round(plan, weights_of(SMOOTH), steps, settings(), received=prototypes()[0])

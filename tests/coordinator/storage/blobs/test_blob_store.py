@@ -55,7 +55,7 @@ def put(blobs: BlobStore, content: bytes) -> BlobRef:
     return ref
 
 
-def test_a_blob_is_there_for_all_who_open_the_place(open_blobs: Open) -> None:
+def test_a_blob_is_visible_to_everyone_who_opens_the_store(open_blobs: Open) -> None:
     first, second = open_blobs("a"), open_blobs("b")
     assert not first.has(REF)
     assert put(first, CONTENT) == REF
@@ -75,12 +75,12 @@ def test_bytes_may_be_put_again(blobs: BlobStore) -> None:
 
 
 @pytest.mark.parametrize("sha256", [REF.sha256, "", "../" * 20 + "etc/passwd", REF.sha256.upper()])
-def test_what_is_not_there_is_not_found(blobs: BlobStore, sha256: str) -> None:
+def test_a_missing_blob_is_not_found(blobs: BlobStore, sha256: str) -> None:
     with pytest.raises(NotFound, match="there is no blob"):
         blobs.find(sha256)
 
 
-def test_what_was_deleted_is_gone_from_everywhere(blobs: BlobStore) -> None:
+def test_a_deleted_run_leaves_no_trace(blobs: BlobStore) -> None:
     put(blobs, CONTENT)
     blobs.delete(REF.sha256)
     blobs.delete(REF.sha256)
@@ -91,7 +91,7 @@ def test_what_was_deleted_is_gone_from_everywhere(blobs: BlobStore) -> None:
             read(REF)
 
 
-def test_damaged_bytes_are_never_given_out(open_blobs: Open, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_damaged_bytes_are_never_served(open_blobs: Open, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     put(open_blobs("a"), CONTENT)
     damage(open_blobs("a"), request)
     blobs = open_blobs("b")
@@ -112,7 +112,7 @@ def damage(blobs: BlobStore, request: pytest.FixtureRequest) -> None:
         ObjectClient(request.getfixturevalue("bucket")).put(path, f"blobs/{REF.sha256[:2]}/{REF.sha256}")
 
 
-def test_only_what_has_been_there_for_long_is_unused(blobs: BlobStore) -> None:
+def test_only_old_files_count_as_unused(blobs: BlobStore) -> None:
     put(blobs, CONTENT)
     begun = blobs.incoming(ref_of_bytes(b"begun"))
     begun.write_bytes(b"beg")
@@ -129,7 +129,7 @@ def test_only_what_has_been_there_for_long_is_unused(blobs: BlobStore) -> None:
 # An object store's copies
 
 
-def test_a_copy_is_fetched_once_however_many_want_it(bucket: str, tmp_path: Path) -> None:
+def test_a_copy_is_fetched_once_for_concurrent_readers(bucket: str, tmp_path: Path) -> None:
     put(ObjectBlobStore(ObjectClient(bucket), tmp_path / "a"), CONTENT)
     fetched: list[str] = []
 
@@ -188,7 +188,7 @@ def test_an_update_that_one_coordinator_received_another_reduces(
             SharedSpool(ObjectClient(bucket)).fetch(FIRST, "cam-1", tmp_path / "model", ref_of_bytes(CONTENT).sha256)
 
 
-def test_what_a_kill_left_of_other_attempts_goes_from_the_object_store(bucket: str, tmp_path: Path) -> None:
+def test_remnants_of_other_attempts_are_deleted_from_the_object_store(bucket: str, tmp_path: Path) -> None:
     spool, content = SharedSpool(ObjectClient(bucket)), tmp_path / "model"
     content.write_bytes(CONTENT)
     attempts = [
@@ -223,6 +223,6 @@ def test_an_object_store_that_cannot_be_used_is_one_sentence(
         assert url in str(away.value)
 
 
-def test_a_bucket_that_is_not_there_is_named(bucket: str) -> None:
+def test_a_missing_bucket_is_named(bucket: str) -> None:
     with pytest.raises(Unavailable, match=r"the object store s3://nowhere-\w+/fleet cannot be used: there is no such"):
         ObjectClient(bucket.replace("s3://", "s3://nowhere-"))

@@ -126,7 +126,7 @@ def test_a_kill_at_any_point_loses_no_blob_and_leaves_no_dangling_reference(
         assert stored(copy) == referred_to(copy), "what the kill left is swept away"
 
 
-def test_a_sweep_spares_what_is_being_uploaded_and_what_is_needed(state: Path) -> None:
+def test_garbage_collection_spares_uploads_in_progress_and_referenced_blobs(state: Path) -> None:
     with open_storage(state) as storage:
         begin(storage)
         fresh, given_up = storage.blobs.put_bytes(b"of a bundle"), storage.blobs.put_bytes(b"given up")
@@ -152,7 +152,7 @@ def test_a_blob_that_a_commit_is_about_to_refer_to_stays(state: Path) -> None:
         assert not storage.blobs.has(ref)
 
 
-def test_what_is_kept_is_said_when_a_run_starts() -> None:
+def test_retention_keeps_the_newest_and_every_nth_round() -> None:
     assert [round_ for round_ in range(31) if Retention(last=3, every=10).keeps(round_, 30)] == [0, 10, 20, 28, 29, 30]
     for fields in ({"last": 0}, {"last": 2_000_000}, {"every": -1}):
         with pytest.raises(InvalidInput, match=r"keep_(last|every) is .*; it must be a whole number"):
@@ -178,7 +178,7 @@ def prune(fleet: Fleet, run: str, **retention: int) -> control_pb2.PruneRunReply
     return reply
 
 
-def test_a_run_keeps_the_models_that_it_was_told_to_keep(fleet: Fleet) -> None:
+def test_a_run_retains_the_configured_models(fleet: Fleet) -> None:
     rounds_of(fleet, 9, last=2, every=4)
     rounds = fleet.operator.rounds("run")
     assert [entry.round for entry in rounds] == list(range(1, 10))
@@ -259,7 +259,7 @@ def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: py
     assert len(caplog.records) == 2
 
 
-def test_the_log_says_once_that_uploads_are_rejected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rejected_uploads_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     budget, file = DiskBudget(tmp_path, 1000), tmp_path / "file"
     file.write_bytes(b"x" * 700)
     for size, told in ((301, 1), (302, 1), (300, 1), (301, 2)):
@@ -274,7 +274,7 @@ def test_the_log_says_once_that_uploads_are_rejected(tmp_path: Path, caplog: pyt
         budget.require(0)  # a run whose bundle is there already
 
 
-def test_what_was_admitted_counts_until_it_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_admitted_bytes_count_until_the_next_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_budget, "MEASURED_SECONDS", 10.0)
     now = [100.0]
     budget = DiskBudget(tmp_path, 1000, clock=lambda: now[0])

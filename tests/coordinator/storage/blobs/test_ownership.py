@@ -33,7 +33,7 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Bl
     return make
 
 
-def test_the_first_place_is_the_databases_and_no_other(store: Store, new_place: Callable[[], BlobLocation]) -> None:
+def test_a_database_accepts_only_its_first_blob_store(store: Store, new_place: Callable[[], BlobLocation]) -> None:
     first, other = new_place(), new_place()
     for _ in range(2):
         store.claim_blobs(first)
@@ -43,7 +43,7 @@ def test_the_first_place_is_the_databases_and_no_other(store: Store, new_place: 
     store.claim_blobs(first)
 
 
-def test_a_place_of_another_database_is_rejected(
+def test_the_blob_store_of_another_database_is_rejected(
     open_store: Callable[[], Store], new_place: Callable[[], BlobLocation]
 ) -> None:
     place, store = new_place(), open_store()
@@ -55,9 +55,7 @@ def test_a_place_of_another_database_is_rejected(
         store.claim_blobs(place)
 
 
-def test_a_start_that_was_killed_in_between_can_be_made_again(
-    store: Store, new_place: Callable[[], BlobLocation]
-) -> None:
+def test_an_interrupted_start_can_be_repeated(store: Store, new_place: Callable[[], BlobLocation]) -> None:
     place = new_place()
 
     class Killed(Exception):
@@ -76,7 +74,7 @@ def test_a_start_that_was_killed_in_between_can_be_made_again(
     store.claim_blobs(place)
 
 
-def test_a_second_coordinator_with_blobs_of_its_own_does_not_start(
+def test_a_second_coordinator_with_another_blob_store_does_not_start(
     tmp_path: Path, postgresql_server: Server, bucket: str
 ) -> None:
     database = postgresql_server.new_database()

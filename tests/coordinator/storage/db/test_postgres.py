@@ -102,13 +102,13 @@ def test_a_lease_cannot_be_taken_in_the_middle_of_its_holders_commit(two: Two) -
     assert taken[0] >= committing
 
 
-def test_leases_that_are_given_back_are_free_at_once(two: Two) -> None:
+def test_released_leases_are_free_at_once(two: Two) -> None:
     first, second = two
     first.leases.release()
     assert second.leases.acquire("digits")
 
 
-def test_two_that_start_at_once_make_one_schema(postgresql_server: Server) -> None:
+def test_two_concurrent_starts_create_one_schema(postgresql_server: Server) -> None:
     url, stores = postgresql_server.new_database(), []
     threads = [threading.Thread(target=lambda: stores.append(open_store(url, used_before=False))) for _ in range(4)]
     for thread in threads:
@@ -134,7 +134,7 @@ def test_its_commits_are_durable_whatever_the_servers_default(url: str) -> None:
     second.close()
 
 
-def test_tables_that_have_gone_are_not_made_anew(url: str) -> None:
+def test_missing_tables_are_not_recreated(url: str) -> None:
     with pytest.raises(Corrupt, match="has none of moonfed's tables, though the state directory was in use"):
         open_store(url, used_before=True)
     open_store(url, used_before=False).close()
@@ -186,7 +186,7 @@ def test_a_broken_connection_is_distinguished_from_other_errors_and_reopened(url
     store.close()
 
 
-def test_what_a_coordinator_held_is_inherited_once_and_it_can_commit_no_more(two: Two) -> None:
+def test_leases_are_inherited_once_and_the_previous_holder_cannot_commit(two: Two) -> None:
     first, second = two
     second.inherit("somebody else")
     assert not second.leases.held()

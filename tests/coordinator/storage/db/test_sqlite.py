@@ -19,7 +19,7 @@ from moonfed.errors import Corrupt, VersionMismatch
 from tests.coordinator.storage.test_store import RUN
 
 
-def test_it_is_durable_against_power_loss(tmp_path: Path) -> None:
+def test_sqlite_is_durable_against_power_loss(tmp_path: Path) -> None:
     store = open_store(tmp_path / "coordinator.db")
     with store._transactions.read() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
@@ -59,7 +59,7 @@ def test_a_full_database_is_distinguished_from_other_errors(tmp_path: Path) -> N
     assert as_full_disk(OSError(errno.EIO, "input/output error")) is None
 
 
-def test_a_damaged_database_is_not_started_on(tmp_path: Path) -> None:
+def test_a_damaged_database_is_rejected_at_start(tmp_path: Path) -> None:
     path = tmp_path / "coordinator.db"
     store = open_store(path)
     store.add_run(RUN)
@@ -74,7 +74,7 @@ def test_a_damaged_database_is_not_started_on(tmp_path: Path) -> None:
         open_store(path)
 
 
-def test_a_database_that_is_damaged_where_nobody_looks_at_first_is_not_started_on(tmp_path: Path) -> None:
+def test_a_database_with_hidden_damage_is_rejected_at_start(tmp_path: Path) -> None:
     path = tmp_path / "coordinator.db"
     store = open_store(path)
     for number in range(200):
