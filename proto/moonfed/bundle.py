@@ -92,6 +92,6 @@ def _read(read: _Reader, name: str, path: Path) -> bytes:
     try:
         return read(name)
     except (FileNotFoundError, KeyError) as error:
-        raise NotFound(f"{path} has no {name}: it is not a bundle, or not a whole one") from error
+        raise NotFound(f"{path} has no {name}: it is not a bundle, or an incomplete one") from error
     except (zipfile.BadZipFile, zlib.error) as error:
         raise Corrupt(f"{name} in {path} cannot be read: the bundle is damaged") from error

@@ -31,7 +31,7 @@ def decompress(source: Path, target: Path, limit: int) -> None:
         reader = decompressor.stream_reader(compressed, read_size=PIECE, read_across_frames=True)
         while piece := _next(reader):
             if writing.tell() + len(piece) > limit:
-                raise InvalidInput(f"the compressed file holds more than {limit} bytes, the most that may be in it")
+                raise InvalidInput(f"the compressed file expands to more than {limit} bytes, the maximum")
             writing.write(piece)
 
 

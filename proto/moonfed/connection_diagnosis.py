@@ -92,18 +92,18 @@ def _probe(
         if error.verify_code == NOT_YET_VALID:  # an unset clock, as after booting without a battery
             return Unavailable(
                 f"this machine's clock says {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, which is before the "
-                f"certificates of the coordinator at {address} begin: it must be set"
+                f"certificates of the coordinator at {address} become valid; set the clock"
             )
         mine = "identity" if identity else JOIN_TOKEN
         return Untrusted(
             f"the server at {address} is not the coordinator that this {mine} belongs to: {error.verify_message}"
         )
     except (ssl.SSLEOFError, ConnectionResetError, TimeoutError) as error:
-        return Unavailable(f"the coordinator at {address} broke off: {_reason(error)}")
+        return Unavailable(f"the coordinator at {address} closed the connection: {_reason(error)}")
     except ssl.SSLError as error:
         return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
     except OSError as error:
-        return Unavailable(f"the coordinator at {address} broke off: {error}")
+        return Unavailable(f"the coordinator at {address} closed the connection: {error}")
     return _after_handshake(address, identity, silent=not answer)
 
 
@@ -131,11 +131,11 @@ def _after_handshake(address: str, identity: Identity | None, *, silent: bool) -
     if not silent:
         return Unavailable(f"the coordinator at {address} is reachable but did not answer the call")
     if identity is None:
-        return Untrusted(f"the server at {address} asks for a certificate; enrolment has a port of its own")
+        return Untrusted(f"the server at {address} asks for a certificate; enrolment has its own port")
     if rejection := identity.rejection:
         return Untrusted(f"the coordinator at {address} rejected this certificate: {rejection}")
     return Unavailable(
-        f"the coordinator at {address} broke off after the handshake; "
+        f"the coordinator at {address} closed the connection after the handshake; "
         "if that persists, compare this machine's clock with the coordinator's"
     )
 

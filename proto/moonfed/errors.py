@@ -13,7 +13,7 @@ MoonfedError                 any error that moonfed can explain in one sentence
 ├── Corrupt                  bytes are not what their sha256 says
 ├── ResourceExhausted        a size, a disk or a quota is full
 ├── TrainingFailed           the plan or the training process failed on this device
-└── Unavailable              the other side cannot be reached at present
+└── Unavailable              the other side cannot be reached
     └── Overloaded           the server is overloaded, or the caller exceeds its rate
 
 They carry no transport codes: moonfed.grpc_status maps them to gRPC and back, moonfed.command_line to exit codes.

@@ -71,7 +71,7 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
         return _BY_NAME[name](details)
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return errors.VersionMismatch(
-            f"this port does not know the call ({details}); is it the coordinator's port for it, and its version ours?"
+            f"this port does not support the call ({details}); check the port and the coordinator's version"
         )
     return _BY_CODE.get(code, errors.MoonfedError)(details)
 

@@ -44,7 +44,7 @@ def _format(spec: InputSpec) -> tuple[int, int, str]:
         raise InvalidInput(f"data are image files; the bundle takes {spec.kind}, so give it an .npz file")
     height, width, channels = spec.shape
     if channels not in _MODES:
-        raise InvalidInput(f"the bundle's images have {channels} channels; image files can give 1 or 3")
+        raise InvalidInput(f"the bundle's images have {channels} channels; image files have 1 or 3")
     return height, width, _MODES[channels]
 
 

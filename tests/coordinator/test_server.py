@@ -343,7 +343,7 @@ def test_the_operators_commands(programs: Programs) -> None:
     wrong = programs.tmp / "wrong.safetensors"
     wrong.write_bytes(model_bytes(1.0, coordinator.SPECS[:1]))
     told = programs.command("run", "start", str(bundle), "--from", str(wrong), code=2)
-    assert f"from is {str(wrong)!r}, which is not a model of this bundle: tensor" in told
+    assert f"from is {str(wrong)!r}, which does not match this bundle: tensor" in told
     assert "is missing" in told
     nowhere = programs.command("run", "start", str(bundle), "--from", str(programs.tmp / "no"), code=3)
     assert "no'; there is no such file" in nowhere

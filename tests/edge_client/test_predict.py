@@ -133,7 +133,7 @@ def test_the_newest_model_answers_unless_a_run_is_named(tmp_path: Path, bundle: 
         (["nowhere.png"], 3, "PATH is 'nowhere.png'; there is no such file or folder"),
         (["samples.npz", "--run", "other"], 3, "holds no finished model of 'other'; it holds first"),
         (["pixels.npz"], 2, "pixels.npz has no field 'inputs', which is needed; found ['pixels']\n"),
-        (["samples.npz", "more.png"], 2, "PATH is 'samples.npz' and others; an .npz file is classified alone"),
+        (["samples.npz", "more.png"], 2, "PATH is 'samples.npz' and others; an .npz file must be the only PATH"),
         ([], 2, "PATH is missing; give images, folders of images, or an .npz file with inputs"),
         (["samples.txt"], 2, "data are image files; the bundle takes features, so give it an .npz file"),
         (["samples.npz", "--device", "tpu"], 2, "device is 'tpu'; it must be 'cpu' or 'cuda'"),
@@ -186,7 +186,7 @@ def test_a_damaged_newest_model_causes_a_warning_and_an_older_one_is_used(tmp_pa
     assert err == f"{facts} is damaged; using the model of run first\n"
     assert predict(tmp_path / "state", samples, "--run", "first")[1] == ""
     err = predict(tmp_path / "state", samples, "--run", "second", code=7)[1]
-    assert err == f"moonfed-client: {facts} is not what was fetched; the disk may be damaged\n"
+    assert err == f"moonfed-client: {facts} differs from what was fetched; the disk may be damaged\n"
 
 
 def test_a_damaged_older_model_causes_no_warning(tmp_path: Path, bundle: Bundle) -> None:

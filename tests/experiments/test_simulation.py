@@ -77,7 +77,7 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
     [
         ({}, "dataset is not given; it must be one of digits, cifar10"),
         ({"dataset": "imagenet"}, "dataset is 'imagenet'; it must be one of digits"),
-        ({"epocs": 3}, "epocs (= 3) is no key of a recipe; it has augmentation, beta"),
+        ({"epocs": 3}, "epocs (= 3) is not a key of a recipe; the keys are augmentation, beta"),
         ({"method": "moo"}, "method is 'moo'; it must be one of"),
         ({"settings": {"mu": -1}, "method": "moon"}, "mu is -1"),
         ({"settings": {"nu": 1}}, "setting 'nu'"),
@@ -135,7 +135,7 @@ def test_a_wrong_recipe_is_rejected_by_the_name_of_its_key(document: dict[str, A
     [
         ("rounds", "set is 'rounds'; it must be KEY=VALUE"),
         ("=3", "set is '=3'; it must be KEY=VALUE"),
-        ("tau=", "set is 'tau=', which takes a key out, but the recipe does not have 'tau'"),
+        ("tau=", "set is 'tau=', which removes a key, but the recipe does not have 'tau'"),
         ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings, server or robust"),
         ("round=3", "setting 'round' (= '3') is unknown"),
     ],

@@ -47,7 +47,7 @@ def test_without_a_head_the_representation_is_the_encoders_output() -> None:
 def test_invalid_heads_are_rejected() -> None:
     with pytest.raises(InvalidInput, match="projection is 0; it must be a whole number from 1"):
         build_network("cnn", IMAGE, 10, projection=0)
-    with pytest.raises(InvalidInput, match="projection is None and model 'm:f'; such a model brings its own head"):
+    with pytest.raises(InvalidInput, match="projection is None and model 'm:f'; such a model has its own head"):
         build_network("m:f", IMAGE, 10, projection=None)
 
 

@@ -105,7 +105,7 @@ def test_a_demo_reports_the_death_of_a_device(tmp_path: Path, monkeypatch: pytes
 
 def test_the_demo_empties_no_directory_but_its_own(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InvalidInput, match="holds something else than a demo"):
+    with pytest.raises(InvalidInput, match="holds something other than a demo"):
         empty_directory(tmp_path)
     assert (tmp_path / "thesis.txt").exists()
     empty_directory(tmp_path / "demo")

@@ -237,7 +237,7 @@ def test_a_version_that_reads_back_differently_is_never_published(
     directory.publish(1, release(graph(1)))
     write = Path.write_bytes
     monkeypatch.setattr(Path, "write_bytes", lambda path, content: write(path, content[:-1] + b"?"))
-    with pytest.raises(Corrupt, match="version 2 of model 'pets' is not what was written; it was removed"):
+    with pytest.raises(Corrupt, match="version 2 of model 'pets' differs from what was written; it was removed"):
         directory.publish(2, release(graph(2)))
     assert names_in(directory.path) == ["1", "config.pbtxt", "labels.txt"]
 

@@ -123,7 +123,7 @@ def test_a_stopping_server_finishes_the_requests_in_flight(repository: Path, log
             ask_grpc(server)
         assert caught.value.status() == "StatusCode.UNAVAILABLE"
         status, document = answer_of(server.http, f"{LINEAR}/infer", json_request())
-        assert (status, document["error"]) == (503, "Server is stopping and takes no more inference requests")
+        assert (status, document["error"]) == (503, "Server is stopping and accepts no more inference requests")
         gate.set()
         assert len(by_grpc.result().raw_output_contents[0]) == 12
         assert by_http.result()[0] == 200
@@ -453,7 +453,7 @@ def test_startup_errors_are_one_sentence(
     missing = ("--tls-key", str(tmp_path / "no.pem"), "--tls-certificate", str(certificate[1]))
     assert f"tls_key is '{tmp_path / 'no.pem'}'; there is no such file" in rejected(*missing)
     assert "grpc_port is 70000" in rejected("--grpc-port", "70000")
-    assert "are 9, 9 and 0; they must be three ports" in rejected("--grpc-port", "9", "--http-port", "9")
+    assert "are 9, 9 and 0; they must be three different ports" in rejected("--grpc-port", "9", "--http-port", "9")
     assert "cannot listen on 192.0.2.1:0: Cannot assign requested address" in rejected("--host", "192.0.2.1")
     with served(repository, log_file) as server:
         for protocol in ("grpc", "http", "metrics"):

@@ -112,7 +112,7 @@ def _read(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs,
     if not tables:
         return _read_images(paths, manifest)
     if len(paths) > 1:
-        raise InvalidInput(f"PATH is {str(tables[0])!r} and others; an .npz file is classified alone")
+        raise InvalidInput(f"PATH is {str(tables[0])!r} and others; an .npz file must be the only PATH")
     file = tables[0]
     if has_labels(file):
         samples = read_npz(file, manifest.input, manifest.classes)

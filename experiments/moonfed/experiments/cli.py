@@ -31,7 +31,7 @@ def partition_command(
         metavar="DATASET",
     ),
     output: Path = typer.Option(..., "--output", help="Directory for device-1.npz …, test.npz and partition.json."),
-    data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
+    data: Path | None = typer.Option(None, "--data", help="Folder with the data set's files."),
     download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
     kind: str = typer.Option(
         "dirichlet",

@@ -89,7 +89,7 @@ def load_dataset(name: str, root: Path | None, *, download: bool = False) -> Dat
         raise InvalidInput(f"data set is {name!r}; it must be one of {', '.join(LOADERS)}")
     if root is None and name not in BUNDLED:
         raise InvalidInput(
-            f"data is not given; data set {name!r} needs --data, the folder that holds its files{_advice(name)}"
+            f"data is not given; data set {name!r} needs --data, the folder with its files{_advice(name)}"
         )
     return LOADERS[name](root or Path(), download)
 

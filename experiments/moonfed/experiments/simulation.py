@@ -220,7 +220,7 @@ def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> S
     for change in changes:
         key, separator, text = change.partition("=")
         if not separator or not key.strip():
-            raise InvalidInput(f"set is {change!r}; it must be KEY=VALUE, such as rounds=3, or KEY= to take a key out")
+            raise InvalidInput(f"set is {change!r}; it must be KEY=VALUE, such as rounds=3, or KEY= to remove a key")
         table, key = _place(key.strip(), types)
         target = values[table] if table else values
         if text.strip():
@@ -228,10 +228,10 @@ def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> S
         elif key in target:
             del target[key]
         else:
-            raise InvalidInput(f"set is {change!r}, which takes a key out, but the recipe does not have {key!r}")
+            raise InvalidInput(f"set is {change!r}, which removes a key, but the recipe does not have {key!r}")
     for key, value in values.items():
         if key not in types:
-            raise InvalidInput(f"{key} (= {value!r}) is no key of a recipe; it has {', '.join(sorted(types))}")
+            raise InvalidInput(f"{key} (= {value!r}) is not a key of a recipe; the keys are {', '.join(sorted(types))}")
         if key not in TABLES:
             values[key] = _typed(key, value, types[key])
     if "dataset" not in values:

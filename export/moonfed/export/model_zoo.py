@@ -137,7 +137,7 @@ def _torchvision(name: str, sample: InputSpec) -> Encoder:
 def _custom_parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
     """Call the user's `module:callable` with shape and number of classes."""
     if projection != PROJECTION:
-        raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model brings its own head")
+        raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model has its own head")
     with suppress(NotFound):  # so that the user's module can import it with any torch build
         import_torchvision()
     parts = call_user_function("model", model, load_callable("model", model), sample.shape, classes)

@@ -229,7 +229,7 @@ class ModelDirectory:
             for name, content in release.files.items():
                 (directory / name).write_bytes(content)
             if any((directory / name).read_bytes() != content for name, content in release.files.items()):
-                raise Corrupt(f"version {version} of model {self.name!r} is not what was written; it was removed")
+                raise Corrupt(f"version {version} of model {self.name!r} differs from what was written; it was removed")
 
     def _replace(self, name: str, text: str) -> None:
         write_durably(self.path / name, text.encode())

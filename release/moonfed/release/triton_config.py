@@ -193,7 +193,7 @@ def _tensor(value: onnx.ValueInfoProto, where: str) -> GraphTensor:
     kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
     data_type = f"TYPE_{_TRITON_NAMES.get(kind, kind)}"
     if not value.type.HasField("tensor_type") or data_type not in model_config_pb2.DataType.keys():  # noqa: SIM118
-        raise InvalidInput(f"{value.name!r} of {where} is of type {kind}, which cannot be served")
+        raise InvalidInput(f"{value.name!r} of {where} has type {kind}, which cannot be served")
     if not value.type.tensor_type.HasField("shape"):
         raise InvalidInput(f"{value.name!r} of {where} has no shape; a model that is served needs one")
     dims = value.type.tensor_type.shape.dim

@@ -20,9 +20,7 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     except zlib.error as error:
         raise InvalidInput(f"the body is not {encoding}: {error}") from error
     if len(content) > limit:
-        raise ResourceExhausted(
-            f"the body is more than {limit} bytes when it is decompressed, which is the most accepted"
-        )
+        raise ResourceExhausted(f"the decompressed body exceeds {limit} bytes, the maximum")
     if not reader.eof:
         raise InvalidInput(f"the body is not {encoding}: its end is missing")
     return content

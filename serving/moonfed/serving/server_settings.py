@@ -32,7 +32,7 @@ class ServerSettings:
         ports = [port for port in (self.grpc_port, self.http_port, self.metrics_port) if port]
         if len(set(ports)) < len(ports):
             three = f"{self.grpc_port}, {self.http_port} and {self.metrics_port}"
-            raise InvalidInput(f"grpc_port, http_port and metrics_port are {three}; they must be three ports")
+            raise InvalidInput(f"grpc_port, http_port and metrics_port are {three}; they must be three different ports")
         if (self.tls_key is None) != (self.tls_certificate is None):
             raise InvalidInput("tls_key and tls_certificate must be given together, or neither")
         for name in ("max_request_bytes", "max_concurrent_requests"):

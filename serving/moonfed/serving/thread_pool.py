@@ -58,7 +58,7 @@ class ElasticThreadPool:
     def require_capacity(self) -> None:
         """Raise Overloaded if `limit` calls are in flight, Unavailable if the server is stopping."""
         if not self.accepting:
-            raise Unavailable("Server is stopping and takes no more inference requests")
+            raise Unavailable("Server is stopping and accepts no more inference requests")
         if self._in_flight >= self._limit:
             raise Overloaded(f"Server is busy with {self._limit} inference requests, as many as it takes at once")
 

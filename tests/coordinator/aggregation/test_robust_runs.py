@@ -197,7 +197,12 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_setting
 @pytest.mark.parametrize(
     ("bundle", "robust", "devices", "told"),
     [
-        ({"server_rule": FedNova()}, {"weight_cap": 0.2}, 9, "server_rule is 'fednova', by which a device counts by"),
+        (
+            {"server_rule": FedNova()},
+            {"weight_cap": 0.2},
+            9,
+            "server_rule is 'fednova', which trusts the number of steps",
+        ),
         ({"server_rule": FedNova()}, MEDIAN, 9, "server_rule is 'fednova'"),
         (SCAFFOLD, MEDIAN, 9, "method is 'scaffold', whose control variate must be the mean"),
         (SCAFFOLD, {"clip_factor": 2.0}, 9, "method is 'scaffold', whose control variate"),
@@ -214,7 +219,7 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_setting
         ({}, {"weight_cap": 3}, 9, "weight_cap is 3.0; it must be a share from 0 to 1"),
     ],
 )
-def test_robust_settings_that_would_not_hold_are_rejected_at_the_start(
+def test_ineffective_robust_settings_are_rejected_at_the_start(
     fleet: Fleet, bundle: Sent, robust: Sent, devices: int, told: str
 ) -> None:
     with pytest.raises(InvalidInput, match=told):
@@ -237,7 +242,7 @@ def started(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> control_p
         ({"server_rule": MeanRule(weighting="uniform")}, {"weight_cap": 0.2}, 1),
     ],
 )
-def test_robust_settings_that_hold_are_not_rejected(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> None:
+def test_effective_robust_settings_are_accepted(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> None:
     assert started(fleet, bundle, robust, devices).status == control_pb2.RUN_STATUS_RUNNING
 
 

@@ -157,8 +157,8 @@ def with_rule(name: str, **settings: Value) -> Manifest:
 @pytest.mark.parametrize(
     ("manifest", "told"),
     [
-        (scaffold(uplink={}), r"'variate' and 'variate_change' must come together"),
-        (fedssc(1, downlink={}), r"'prototypes' and 'class_means' must come together"),
+        (scaffold(uplink={}), r"'variate' and 'variate_change' must be declared together"),
+        (fedssc(1, downlink={}), r"'prototypes' and 'class_means' must be declared together"),
         (scaffold(uplink={"variate_change": SPECS}), r"uplink 'variate_change' has the tensors"),
         (fedssc(1, classes=("x", "y")), r"downlink 'prototypes' has the tensors"),
         (fedssc(1, uplink={"class_means": CLASS_MEANS[:1]}), r"uplink 'class_means' has the tensors"),

@@ -111,7 +111,7 @@ def test_a_variance_stays_positive_however_stale_updates_are(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        (SCAFFOLD, "method is 'scaffold', which exchanges device_variate, variate, variate_change beside the model"),
+        (SCAFFOLD, "method is 'scaffold', which exchanges device_variate, variate, variate_change in addition to"),
         ({"server_rule": FedNova()}, "server_rule is 'fednova'"),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_number_of_devices_is_not_a_fraction() -> None:
 
 
 def test_a_staleness_without_asynchronous_rounds_is_rejected() -> None:
-    with pytest.raises(InvalidInput, match="max_staleness is 5; it goes with asynchronous rounds only"):
+    with pytest.raises(InvalidInput, match="max_staleness is 5; it applies to asynchronous rounds only"):
         parse_asynchronous(None, 5)
     assert parse_asynchronous(None, None) is None
     assert parse_asynchronous(3, None) == FedBuffSettings(buffer=3, max_staleness=20)

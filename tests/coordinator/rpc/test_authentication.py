@@ -58,7 +58,7 @@ def test_the_enrolment_port_offers_enrolment_alone(fleet: Fleet) -> None:
     address = f"127.0.0.1:{fleet.ports.enrolment}"
     with (
         transport.open_channel(address, identity) as channel,
-        pytest.raises(VersionMismatch, match="does not know the call"),
+        pytest.raises(VersionMismatch, match="does not support the call"),
     ):
         ask(FleetStub(channel).Report, fleet_pb2.ReportRequest(device="cam-1"))
 
@@ -131,7 +131,7 @@ def test_another_authoritys_certificate_and_none_are_rejected(fleet: Fleet, tmp_
     reason = explain_enrolment_unavailable(address, ours.ca)
     assert isinstance(reason, Untrusted)
     told = rejected(grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)), reason)
-    assert told == f"the server at {address} asks for a certificate; enrolment has a port of its own"
+    assert told == f"the server at {address} asks for a certificate; enrolment has its own port"
 
     reason = explain_unavailable(address, None)
     assert isinstance(reason, Unavailable)

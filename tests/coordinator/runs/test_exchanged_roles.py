@@ -223,7 +223,7 @@ def test_a_bad_file_is_rejected_by_role_and_tensor(fleet: Fleet, kind: str) -> N
             control_pb2.SAMPLING_SAMPLES,
             "--sampling uniform, or export with --server-set weighting=uniform",
         ),
-        (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must come together"),
+        (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must be declared together"),
     ],
 )
 def test_an_impossible_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:  # noqa: ANN401

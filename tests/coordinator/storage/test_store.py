@@ -434,7 +434,7 @@ def test_a_round_accepts_reports_while_it_is_open(store: Store) -> None:
     store.reports.record(DeviceReport(id=FIRST, device="a", outcome="rejected", reason="it was wrong"))
     store.reports.record(update("a"))
     store.reports.record(update("a"))
-    with pytest.raises(AlreadyExists, match="a different update of 'a' already stands in round 1"):
+    with pytest.raises(AlreadyExists, match="a different update of 'a' already counts in round 1"):
         store.reports.record(update("a", b"another"))
     for outcome in ("rejected", "declined"):
         with pytest.raises(WrongState, match="'a' has already delivered its update"):
@@ -446,7 +446,7 @@ def test_a_round_accepts_reports_while_it_is_open(store: Store) -> None:
     store.begin_reducing(FIRST)
     store.begin_reducing(FIRST)
     for device in ("a", "c"):
-        with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is reducing; it takes no update"):
+        with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' is reducing; it no longer"):
             store.reports.record(update(device))
     assert store.reports.of_attempt(FIRST) == [update("a"), declined]
     assert store.reports.has_receipt(FIRST, "a", update("a").blobs)

@@ -76,7 +76,7 @@ def expect_both(fleet: Fleet) -> None:
     [
         (Spool, "holds", FULL, "the disk is full"),  # no room to fetch another replica's to
         (BlobDirectory, "put_file", FULL, "the disk is full"),
-        (DeviceReports, "of_attempt", BROKEN, "the coordinator's database cannot be reached at present"),
+        (DeviceReports, "of_attempt", BROKEN, "the coordinator's database cannot be reached"),
         (Store, "commit_round", FULL, "the disk is full"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_round_waits_for_an_object_store_that_fails_while_it_is_reduced(
         )  # updates come in
         deliver(fleet, put)
         waits(fleet, until, str(AWAY))
-        delete.lasts.set()  # and what is not needed any more cannot be deleted
+        delete.lasts.set()  # and unneeded updates cannot be deleted
         put.lasts.clear()
         expect_both(fleet)
 
@@ -143,7 +143,7 @@ def test_a_run_with_unavailable_files_at_start_resumes_once_they_are_available(
     trouble.lasts.set()
     with fleet_in(tmp_path) as fleet:
         (listed,) = ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
-        assert listed.waiting == "run 'run' cannot resume at present; try again"
+        assert listed.waiting == "run 'run' cannot resume yet; try again"
         assert listed.status == control_pb2.RUN_STATUS_RUNNING
         trouble.lasts.clear()
         until(lambda: fleet.operator.run("run").waiting.startswith("waiting for 2 more devices"))

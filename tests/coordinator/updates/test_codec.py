@@ -228,7 +228,7 @@ def test_an_invalid_encoded_model_is_rejected_and_the_round_continues(
 def test_an_update_in_another_encoding_than_the_runs_is_rejected(fleet: Fleet) -> None:
     fleet.start("run", uplink_encoding="int8")
     device, stream = connect(fleet, "cam-1")
-    with pytest.raises(InvalidInput, match="encoding is 'float32'; this run wants 'int8'"):
+    with pytest.raises(InvalidInput, match="encoding is 'float32'; this run uses 'int8'"):
         device.submit(stream.assignment(), model_bytes(1.0))
 
 

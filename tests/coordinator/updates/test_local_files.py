@@ -187,7 +187,7 @@ def test_files_are_linked_once_and_remain_their_owners(tmp_path: Path, monkeypat
                 patched.setattr(os, "link", no_links)
                 await coordinator.updates.submit_files(*trained(work[1], NAMES[1], tmp_path))
             other, its_files = trained(replace(work[0], id=replace(work[0].id, round=9)), NAMES[0], tmp_path)
-            with pytest.raises(AlreadyExists, match="a different update of 'party-0' already stands"):
+            with pytest.raises(AlreadyExists, match="a different update of 'party-0' already counts"):
                 await coordinator.updates.submit_files(replace(other, id=header.id), its_files)
             with pytest.raises(WrongState, match="round 9, attempt 1 is not open"):
                 await coordinator.updates.submit_files(other, its_files)

@@ -194,7 +194,7 @@ def test_an_interrupted_upload_resumes(fleet: Fleet) -> None:
 def test_all_the_bytes_without_a_commit_do_not_count(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet)
     work, content = sessions[0].assignment(), model_bytes(1.0)
-    with pytest.raises(InvalidInput, match="the stream ended without a commit; nothing counts"):
+    with pytest.raises(InvalidInput, match="the stream ended without a commit; the parts received are kept"):
         devices[0].submit(work, content, commit=False)
     assert not fleet.operator.run("run").open_round.reported
     replies = devices[0].submit(work, content)

@@ -42,7 +42,7 @@ def test_a_newer_upload_of_a_file_replaces_the_older_one(tmp_path: Path) -> None
 def test_a_part_of_an_unknown_blob_is_rejected(tmp_path: Path) -> None:
     async def scenario() -> None:
         upload, _ = await Transfers().begin({ref_of_bytes(b"abc"): tmp_path / "file"})
-        with pytest.raises(InvalidInput, match="still to be sent"):
+        with pytest.raises(InvalidInput, match="still incomplete"):
             await upload.append("0" * 64, 0, b"abc")
         await upload.close()
 

@@ -57,8 +57,8 @@ def test_an_update_arrives_whole(
 def test_a_rejection_keeps_its_class(
     link: FleetConnection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
 ) -> None:
-    coordinator.submit_error = AlreadyExists("a different update already stands")
-    with pytest.raises(AlreadyExists, match="a different update already stands"):
+    coordinator.submit_error = AlreadyExists("a different update already counts")
+    with pytest.raises(AlreadyExists, match="a different update already counts"):
         link.submit(read_assignment(bundle.assignment()), stored, lambda: True)
 
 

@@ -84,7 +84,7 @@ def test_an_update_waits_until_the_coordinators_failure_has_passed(
     Executor(settings, link, WorkerProcess(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.rejected == len(problems)
     assert len(coordinator.updates) == 1
-    assert "retrying; the coordinator cannot serve this device at present: the disk is full" in caplog.text
+    assert "retrying; the coordinator is temporarily unable to serve this device: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_an_unneeded_slow_transfer_ends_within_a_second() -> None:
         replies_while(replies, lambda: True), Throttle(1000, clock), lambda: clock.now < 1010, clock.sleep
     )
     next(chunks)
-    with pytest.raises(Unavailable, match="no longer wanted"):
+    with pytest.raises(Unavailable, match="no longer needed"):
         next(chunks)
     assert 1010 <= clock.now <= 1011
     assert replies.cancelled

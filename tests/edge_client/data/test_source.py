@@ -175,7 +175,7 @@ def test_a_folder_that_is_not_a_class_is_named(pictures: Path) -> None:
     ("spec", "message"),
     [
         (FEATURES, "data are image files; the bundle takes features"),
-        (InputSpec(kind="image", shape=(4, 6, 4)), "have 4 channels; image files can give 1 or 3"),
+        (InputSpec(kind="image", shape=(4, 6, 4)), "have 4 channels; image files have 1 or 3"),
     ],
 )
 def test_images_that_the_bundle_does_not_take_are_rejected(pictures: Path, spec: InputSpec, message: str) -> None:

@@ -187,7 +187,7 @@ def test_a_damaged_file_is_known(name: str, tmp_path: Path, bundle: Bundle) -> N
     kept = keep(tmp_path / "finished", bundle, "a")
     kept.read_manifest()
     (kept.directory / name).write_bytes(b"damaged")
-    with pytest.raises(Corrupt, match=f"{name} is not what was fetched"):
+    with pytest.raises(Corrupt, match=f"{name} differs from what was fetched"):
         kept.read_manifest()
 
 

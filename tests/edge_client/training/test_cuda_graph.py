@@ -98,7 +98,7 @@ def test_a_step_that_cannot_be_captured_is_launched_as_it_is_with_one_warning(
         tape.play(5)
     assert tape.calls == ["step"] * 5, "nor is any other round's"
     assert caplog.messages == [
-        "steps are launched kernel by kernel, since a CUDA graph cannot hold them: out of graphs"
+        "launching steps kernel by kernel, because a CUDA graph cannot capture them: out of graphs"
     ]
 
 

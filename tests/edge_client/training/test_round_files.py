@@ -116,5 +116,5 @@ def test_a_methods_metrics_are_reported_with_the_devices_own(
 @pytest.mark.parametrize("name", ["loss", "holdout_accuracy", "holdout_other"])
 def test_a_methods_metric_cannot_pass_for_the_devices_own(name: str, plan: RecordingPlan, train: Train) -> None:
     plan.measured = {name: 0.0}
-    with pytest.raises(TrainingFailed, match=f"the plan has a metric '{name}'; that name is the device's own"):
+    with pytest.raises(TrainingFailed, match=f"the plan has a metric '{name}'; that name is reserved for the device"):
         train(plan)

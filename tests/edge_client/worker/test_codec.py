@@ -123,7 +123,7 @@ def test_a_lost_error_is_logged_and_leaves_the_methods_state_alone(
     plan = RecordingPlan()
     with caplog.at_level(logging.WARNING):
         second = train(after(2), plan, encodings=parse_encodings("", "int8"), round=2, counted_round=1)
-    assert "its model_error is not what was written" in caplog.text
+    assert "its model_error differs from what was written" in caplog.text
     np.testing.assert_allclose(sent(second) + error(second), after(2)[3:] - START[3:], atol=1e-7)
     _, _, received, _ = plan.began
     assert "device_variate" in dict(received)  # type: ignore[call-overload]

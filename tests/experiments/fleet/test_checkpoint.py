@@ -162,7 +162,7 @@ def test_a_checkpoint_of_something_else_is_rejected(tmp_path: Path, saved: Path)
         restore_checkpoint(tmp_path / "x", MOON, tmp_path / "b")
     for content in (b"", b"not a checkpoint", saved.read_bytes()[:-2000]):
         (tmp_path / "bad").write_bytes(content)
-        with pytest.raises(InvalidInput, match="is no checkpoint"):
+        with pytest.raises(InvalidInput, match="is not a checkpoint"):
             restore_checkpoint(tmp_path / "bad", MOON, tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
@@ -177,7 +177,7 @@ def test_other_samples_than_the_checkpoints_are_rejected(
 
     monkeypatch.setattr(preparation, "load_dataset", damaged)
     for _ in range(2):
-        with pytest.raises(InvalidInput, match="data holds other samples than those that the checkpoint was made with"):
+        with pytest.raises(InvalidInput, match="data holds other samples than the checkpoint's"):
             run_simulation(MOON, tmp_path / "b", checkpoint=saved, engine=TWO)
 
 
@@ -186,7 +186,7 @@ def test_nothing_is_unpacked_outside_the_directory(tmp_path: Path, name: str) ->
     member = tarfile.TarInfo(str(tmp_path) + name if name.startswith("/") else name)
     member.size = 1
     _write(tmp_path / "evil", member, b"x")
-    with pytest.raises(InvalidInput, match="is no checkpoint"):
+    with pytest.raises(InvalidInput, match="is not a checkpoint"):
         restore_checkpoint(tmp_path / "evil", MOON, tmp_path / "b")
     assert [path.name for path in tmp_path.iterdir()] == ["evil"]
 
@@ -195,7 +195,7 @@ def test_a_link_in_a_checkpoint_is_rejected(tmp_path: Path) -> None:
     member = tarfile.TarInfo("simulation.json")
     member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
     _write(tmp_path / "evil", member, b"")
-    with pytest.raises(InvalidInput, match=r"holds 'simulation\.json', no plain file"):
+    with pytest.raises(InvalidInput, match=r"holds 'simulation\.json', not a plain file"):
         restore_checkpoint(tmp_path / "evil", MOON, tmp_path / "b")
 
 

@@ -32,7 +32,7 @@ def test_options_choose_among_a_recipes_cells() -> None:
             "dataset is 'digits'; moon-table-1 has cifar10, cifar100, tiny-imagenet",
         ),
         ("moon-table-8", {"methods": ("fedsgd",)}, "methods has 'fedsgd'; moon-table-8 has moon, fedavg"),
-        ("moon-table-8", {}, "data is not given; moon-table-8 needs the folder that holds cifar10"),
+        ("moon-table-8", {}, "data is not given; moon-table-8 needs the folder with cifar10"),
     ],
 )
 def test_options_that_a_recipe_does_not_have_are_rejected(name: str, options: dict[str, object], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Checks that the coordinator can aggregate a bundle's updates, and do so robustly."""
+"""Checks that the coordinator can aggregate a bundle's updates, and that robust aggregation applies to them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from moonfed.server_rules import SERVER_RULES
 
 
 def require_consistent(manifest: Manifest) -> None:
-    """Raise InvalidInput, naming the field, if devices' updates could not become the next global state."""
+    """Raise InvalidInput, naming the field, if the bundle's updates cannot be aggregated."""
     for down, up in ((VARIATE, VARIATE_CHANGE), (PROTOTYPES, CLASS_MEANS)):
         if (down in manifest.downlink) != (up in manifest.uplink):
             raise InvalidInput(
                 f"downlink is {sorted(manifest.downlink)} and uplink {sorted(manifest.uplink)}; "
-                f"{down!r} and {up!r} must come together"
+                f"{down!r} and {up!r} must be declared together"
             )
     if VARIATE in manifest.downlink:
         parameters = _shapes(manifest.parameters)
@@ -38,7 +38,7 @@ def require_consistent(manifest: Manifest) -> None:
 
 
 def require_robust_aggregation(manifest: Manifest, robust: RobustSettings, fewest_updates: int) -> None:
-    """Raise InvalidInput, saying what to change, if robust aggregation would not hold for this bundle.
+    """Raise InvalidInput, saying what to change, if robust aggregation could not protect this bundle's runs.
 
     `fewest_updates`: the smallest number of updates that a round may close with.
     """
@@ -47,20 +47,20 @@ def require_robust_aggregation(manifest: Manifest, robust: RobustSettings, fewes
         return
     if rule.counts_steps:
         raise InvalidInput(
-            f"server_rule is {rule.name!r}, by which a device counts by the steps that it says it took, whatever the "
-            "robust settings; export with another server rule, or start without robust aggregation"
+            f"server_rule is {rule.name!r}, which trusts the number of steps that devices report, whatever the robust "
+            "settings; export with another server rule, or start without robust aggregation"
         )
     if VARIATE in manifest.downlink and (robust.clips or not robust.is_mean):
         raise InvalidInput(
             f"method is {manifest.method!r}, whose control variate must be the mean of those that the devices keep; "
-            "clip_norm, clip_factor and a reducer other than 'mean' would part them: leave them out"
+            "clip_norm, clip_factor and reducers other than 'mean' would break that: leave them out"
         )
     if PROTOTYPES in manifest.downlink:
         _require_robust_prototypes(manifest, robust, reducer)
     if fewest_updates < reducer.updates_needed:
         raise InvalidInput(
             f"a round may close with {fewest_updates} {'update' if fewest_updates == 1 else 'updates'}; "
-            f"{reducer.requirement}: raise the quorum and the devices that a round begins with"
+            f"{reducer.requirement}: raise the quorum and the number of devices per round"
         )
 
 

@@ -81,7 +81,7 @@ class ModelWriter:
         with np.errstate(over="ignore"):
             rounded = values.astype("<f4")
         if not np.isfinite(rounded).all():
-            raise InvalidInput("the result has values that float32 cannot hold: with these settings it diverges")
+            raise InvalidInput("the result has values that float32 cannot hold: training diverges with these settings")
         self._file.write(np.ascontiguousarray(rounded).data)
 
 

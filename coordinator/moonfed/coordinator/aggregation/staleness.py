@@ -28,8 +28,8 @@ def require_bufferable(manifest: Manifest) -> None:
     roles = sorted({*manifest.downlink, *manifest.uplink, *manifest.device_state})
     if roles:
         raise InvalidInput(
-            f"method is {manifest.method!r}, which exchanges {', '.join(roles)} beside the model; with asynchronous "
-            "rounds it must be one that exchanges models only, such as 'fedavg', 'fedprox' or 'moon'"
+            f"method is {manifest.method!r}, which exchanges {', '.join(roles)} in addition to the model; with "
+            "asynchronous rounds it must be one that exchanges models only, such as 'fedavg', 'fedprox' or 'moon'"
         )
     if SERVER_RULES.build(manifest.server_rule).counts_steps:
         raise InvalidInput(

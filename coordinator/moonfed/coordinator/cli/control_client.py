@@ -1,4 +1,4 @@
-"""A client for Control: connecting, uploading a bundle, following a run."""
+"""A client of the Control service: connect, upload a bundle, follow a run."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Console:
         return transport.call(method, request, explain=self.explain)
 
     def start_run(self, name: str, bundle: Bundle, model: Path | None, settings: RunSettings) -> control_pb2.Run:
-        """Upload what the coordinator lacks and start a run from the bundle's weights or those in `model`.
+        """Upload missing blobs, and start a run from the bundle's weights or those in `model`.
 
-        Raises SchemaMismatch, before anything is sent, if that model is not one of the bundle's.
+        Raises SchemaMismatch, before anything is sent, if that model does not match the bundle.
         """
         if model:
             _check_weights(model, bundle)
-        # The upload retries for long; an unreachable coordinator must fail at once.
+        # The upload retries for a long time; an unreachable coordinator must fail at once.
         self.ask(self.control.ListRuns, control_pb2.ListRunsRequest())
         with _files(bundle) as files:
             weights = {ref_of_file(model): model} if model else {}
@@ -91,8 +91,8 @@ class Console:
                 raise problem
             time.sleep(backoff.next())
 
-    def follow(self, run: str, away: Callable[[MoonfedError], None]) -> Iterator[control_pb2.RunEvent]:
-        """Yield a run's events until it ends, across coordinator restarts; call `away` at each interruption."""
+    def follow(self, run: str, interrupted: Callable[[MoonfedError], None]) -> Iterator[control_pb2.RunEvent]:
+        """Yield a run's events until it ends, across coordinator restarts; call `interrupted` at each interruption."""
         backoff = transport.Backoff(limit=10.0)
         while True:
             try:
@@ -104,7 +104,7 @@ class Console:
                 problem = transport.explained(error, self.explain)
                 if not isinstance(problem, Unavailable):
                     raise problem from error
-            away(problem)
+            interrupted(problem)
             time.sleep(backoff.next())
 
     def _upload_once(self, files: Mapping[BlobRef, Path]) -> MoonfedError | None:
@@ -118,8 +118,12 @@ class Console:
         except grpc.RpcError as error:
             return transport.explained(error, self.explain)
         finally:
-            offsets.put(None)  # lets gRPC's sending thread go if no resume came
-        return None if stored >= set(files) else Unavailable("the coordinator broke off before all files were stored")
+            offsets.put(None)  # releases gRPC's sending thread if no resume message came
+        return (
+            None
+            if stored >= set(files)
+            else Unavailable("the coordinator ended the upload before all files were stored")
+        )
 
 
 @contextmanager
@@ -134,7 +138,7 @@ def _check_weights(model: Path, bundle: Bundle) -> None:
     try:
         require_finite(open_model(model, bundle.manifest.tensors), bundle.manifest.tensors)
     except SchemaMismatch as error:
-        raise SchemaMismatch(f"from is {str(model)!r}, which is not a model of this bundle: {error}") from error
+        raise SchemaMismatch(f"from is {str(model)!r}, which does not match this bundle: {error}") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Formatting of the device list: status and hardware. `--json` has everything that devices report."""
+"""Formatting of the device list: status and hardware. `--json` has everything that devices reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADS = (
     "system",
     "labels",
 )
-UNSAID = "-"  # by devices that have never connected
+UNKNOWN = "-"  # a device that has never connected
 
 
 def device_lines(devices: Sequence[control_pb2.Device]) -> list[str]:
@@ -29,36 +29,36 @@ def device_lines(devices: Sequence[control_pb2.Device]) -> list[str]:
 
 
 def _row(device: control_pb2.Device) -> list[str]:
-    said = device.platform
+    platform = device.platform
     return [
         device.device,
         "yes" if device.online else "no",
         "now" if device.online else moment(device.last_seen),
         moment(device.certificate_expires),
-        _hardware(said),
-        _memory(said),
-        _trains_on(said),
-        said.get("torch") or UNSAID,
-        f"JetPack {said['jetpack']}" if said.get("jetpack") else said.get("system") or UNSAID,
-        write_labels(device.labels) or UNSAID,
+        _hardware(platform),
+        _memory(platform),
+        _trains_on(platform),
+        platform.get("torch") or UNKNOWN,
+        f"JetPack {platform['jetpack']}" if platform.get("jetpack") else platform.get("system") or UNKNOWN,
+        write_labels(device.labels) or UNKNOWN,
     ]
 
 
-def _hardware(said: Mapping[str, str]) -> str:
+def _hardware(platform: Mapping[str, str]) -> str:
     """Format the training hardware: the GPU if the device trains on it, else the processor."""
-    processor = said.get("processor") or said.get("architecture") or UNSAID
-    return said.get("gpu") or processor if said.get("accelerator") == "cuda" else processor
+    processor = platform.get("processor") or platform.get("architecture") or UNKNOWN
+    return platform.get("gpu") or processor if platform.get("accelerator") == "cuda" else processor
 
 
-def _memory(said: Mapping[str, str]) -> str:
+def _memory(platform: Mapping[str, str]) -> str:
     """Format a size given in bytes."""
-    memory = said.get("memory", "")
-    return f"{int(memory) / 1e9:.1f} GB" if memory.isdecimal() else UNSAID
+    memory = platform.get("memory", "")
+    return f"{int(memory) / 1e9:.1f} GB" if memory.isdecimal() else UNKNOWN
 
 
-def _trains_on(said: Mapping[str, str]) -> str:
-    kind = said.get("accelerator") or UNSAID
-    detail = said.get("cuda") if kind == "cuda" else said.get("threads")
+def _trains_on(platform: Mapping[str, str]) -> str:
+    kind = platform.get("accelerator") or UNKNOWN
+    detail = platform.get("cuda") if kind == "cuda" else platform.get("threads")
     if not detail:
         return kind
     return f"cuda {detail}" if kind == "cuda" else f"{kind}, {detail} thread{'s' if detail != '1' else ''}"

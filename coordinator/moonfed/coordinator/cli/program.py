@@ -21,7 +21,7 @@ from moonfed.operator import (
 if TYPE_CHECKING:
     from moonfed.coordinator.server import Ports
 
-HELP = """Coordinates federated learning: draws devices for rounds and averages their updates.
+HELP = """Coordinates federated learning: selects devices for rounds and aggregates their updates.
 
 \b
 Example:

@@ -35,7 +35,7 @@ def start(
     max_staleness: Annotated[
         int | None,
         typer.Option(
-            help="With --asynchronous: oldest model that an update may start from, in models; else 20.",
+            help="With --asynchronous: maximum age, in models, of an update's initial model. Default: 20.",
             show_default=False,
         ),
     ] = None,
@@ -50,11 +50,11 @@ def start(
         str, typer.Option(help="Encoding of updates: float32, bfloat16 or int8, optionally with +zstd.")
     ] = "float32",
     downlink_encoding: Annotated[
-        str, typer.Option(help="Encoding of global models for devices: as --uplink-encoding.")
+        str, typer.Option(help="Encoding of global models for devices; values as for --uplink-encoding.")
     ] = "float32",
     weight_cap: Annotated[
         str,
-        typer.Option(help="Maximum weight of one device, such as 20%; else unlimited.", show_default=False),
+        typer.Option(help="Maximum weight of one device, such as 20%. Default: unlimited.", show_default=False),
     ] = "",
     clip_norm: Annotated[
         float, typer.Option(help="Maximum L2 norm of a device's change of the parameters; 0: none.")
@@ -76,9 +76,9 @@ def start(
     seed: Annotated[int, typer.Option(help="Determines cohorts and the order of samples.")] = 0,
     keep_last: KeepLastOption = 20,
     keep_every: KeepEveryOption = 100,
-    name: Annotated[str, typer.Option(help="The run's name; else derived from the bundle's.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the run. Default: derived from the bundle's.")] = "",
     model: Annotated[
-        Path | None, typer.Option("--from", help="Initial weights (.safetensors); else the bundle's.")
+        Path | None, typer.Option("--from", help="Initial weights (.safetensors). Default: the bundle's.")
     ] = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,

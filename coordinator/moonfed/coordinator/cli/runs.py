@@ -92,7 +92,7 @@ def watch(
 ) -> None:
     """Follow a run until it ends, across coordinator restarts.
 
-    The devices' progress within a round is in the --json lines only.
+    Only --json prints the devices' progress within a round.
 
     Example: moonfed-coordinator run watch digits
     """
@@ -106,7 +106,7 @@ def watch(
             if json:
                 print_json(event_document(event))
             elif event.kind != control_pb2.EVENT_KIND_PROGRESS and (line := event_line(event)) != last:
-                print(line, flush=True)  # a run that had ended before ends with the line that it began with
+                print(line, flush=True)  # an ended run's last event repeats its first line
                 last = line
 
 
@@ -155,12 +155,12 @@ def prune(
     kept = Retention(last=keep_last, every=keep_every)
     retention = control_pb2.Retention(last=kept.last, every=kept.every)
     with connect(identity, insecure=insecure, address=coordinator) as console:
-        # Not repeated by itself: a second attempt would find nothing left to delete, and say so.
+        # Not retried: a second attempt would find nothing left to delete, and report 0.
         reply = console.ask_once(console.control.PruneRun, control_pb2.PruneRunRequest(run=run, retention=retention))
     if json:
         print_json({"models": reply.models, "bytes": reply.bytes})
     else:
-        typer.echo(f"deleted {reply.models} global models of run {run}: {reply.bytes / 1e6:.1f} MB are free again")
+        typer.echo(f"deleted {reply.models} global models of run {run}, freeing {reply.bytes / 1e6:.1f} MB")
 
 
 @run_app.command()
@@ -188,4 +188,4 @@ def delete(
     if json:
         print_json({"bytes": reply.bytes})
     else:
-        typer.echo(f"deleted run {run}: {reply.bytes / 1e6:.1f} MB are free again")
+        typer.echo(f"deleted run {run}, freeing {reply.bytes / 1e6:.1f} MB")

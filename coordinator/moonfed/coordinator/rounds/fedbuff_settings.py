@@ -30,7 +30,7 @@ def parse_asynchronous(buffer: int | None, max_staleness: int | None) -> FedBuff
     """Parse an operator's asynchronous settings; None for synchronous rounds, which have no staleness."""
     if buffer is None:
         if max_staleness is not None:
-            raise InvalidInput(f"max_staleness is {max_staleness}; it goes with asynchronous rounds only")
+            raise InvalidInput(f"max_staleness is {max_staleness}; it applies to asynchronous rounds only")
         return None
     if max_staleness is None:
         return FedBuffSettings(buffer=buffer)

@@ -45,7 +45,7 @@ def _opened(blobs: BlobStore, request: blob_pb2.FetchRequest) -> tuple[BlobRef, 
     try:
         ref = blobs.find(request.sha256)
     except NotFound as error:
-        raise NotFound(f"{error}; global models that their run no longer keeps are deleted") from error
+        raise NotFound(f"{error}; a run deletes global models that it no longer retains") from error
     if request.offset > ref.size:
         raise InvalidInput(f"offset is {request.offset}; blob {ref.sha256[:12]} has {ref.size} bytes")
     return ref, blobs.local(ref).open("rb", buffering=0)

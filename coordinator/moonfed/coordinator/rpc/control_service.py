@@ -138,4 +138,4 @@ async def _receive_parts(requests: AsyncGenerator[control_pb2.UploadRequest, Non
             await requests.aclose()  # releases its slot
             return
         await transfer.append(request.part.sha256, request.part.offset, request.part.data)
-    raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")
+    raise InvalidInput("the stream ended without a commit; the parts received are kept and can be resumed")

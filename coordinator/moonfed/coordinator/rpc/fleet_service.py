@@ -80,7 +80,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 await requests.aclose()  # releases its slot
                 return
             await session.write(request.part.sha256, request.part.offset, request.part.data)
-        raise InvalidInput("the stream ended without a commit; nothing counts, what was sent is kept for a resume")
+        raise InvalidInput("the stream ended without a commit; the parts received are kept and can be resumed")
 
     async def Decline(  # noqa: N802, D102
         self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext

@@ -89,9 +89,7 @@ def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
     A device's size must not count twice: FedProx (Li et al. 2020) draws by it or weighs by it.
     """
     if manifest.method == "solo":
-        raise InvalidInput(
-            "method is 'solo', in which nothing is exchanged; for a run on a coordinator it must be another"
-        )
+        raise InvalidInput("method is 'solo', which exchanges nothing; a run on a coordinator needs another method")
     if settings.sampling == "samples" and SERVER_RULES.build(manifest.server_rule).weighting == "samples":
         raise InvalidInput(
             "sampling is 'samples' and so is the bundle's weighting, which would count a device's size twice; "

@@ -105,7 +105,7 @@ class RunManager:
         if run in self.suspended:
             raise self.suspended.error(run)
         if served is None and await self._still_running(run):
-            raise Unavailable(f"run {run!r} cannot resume at present; try again")
+            raise Unavailable(f"run {run!r} cannot resume yet; try again")
         return served
 
     async def view(self, run: str) -> RunView:

@@ -99,7 +99,7 @@ def _record(connection: sql.Connection, report: DeviceReport) -> None:
 
 def _require_same_update(standing: DeviceReport, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> None:
     if dict(standing.blobs) != dict(blobs):
-        raise AlreadyExists(f"a different update of {device!r} already stands in {attempt}")
+        raise AlreadyExists(f"a different update of {device!r} already counts in {attempt}")
 
 
 def _problem(work: Callable[[sql.Connection, T], None], connection: sql.Connection, item: T) -> MoonfedError | None:

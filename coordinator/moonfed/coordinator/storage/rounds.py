@@ -49,7 +49,7 @@ def require_open(connection: sql.Connection, attempt: AttemptId) -> None:
     query = sql.select(_columns.status).where(row_mapping.same(tables.rounds, attempt))
     status = connection.execute(query.with_for_update(read=True)).scalar()
     if status != "open":
-        raise WrongState(f"{attempt} is {status or 'unknown'}; it takes no update any more")
+        raise WrongState(f"{attempt} is {status or 'unknown'}; it no longer accepts updates")
 
 
 def begin_reducing(connection: sql.Connection, attempt: AttemptId) -> None:

@@ -32,7 +32,7 @@ def as_unreachable(error: Exception) -> Unavailable | None:
     if not isinstance(error, sql.exc.OperationalError) or isinstance(error.orig, sqlite3.Error):
         return None
     unreachable = error.connection_invalidated or _sqlstate(error) is None
-    return Unavailable("the coordinator's database cannot be reached at present") if unreachable else None
+    return Unavailable("the coordinator's database cannot be reached") if unreachable else None
 
 
 def _sqlstate(error: sql.exc.DBAPIError) -> str | None:

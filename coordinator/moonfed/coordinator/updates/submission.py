@@ -218,7 +218,7 @@ class _CountedUpdate:
         self.offsets: Mapping[str, int] = {ref.sha256: ref.size for ref in header.blobs.values()}
 
     async def write(self, sha256: str, offset: int, data: bytes) -> None:
-        raise InvalidInput(f"blob {sha256[:12]} is held already; send the commit")
+        raise InvalidInput(f"blob {sha256[:12]} is already complete; send the commit")
 
     async def commit(self) -> DeviceReport:
         return _receipt(self._header)

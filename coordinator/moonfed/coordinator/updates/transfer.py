@@ -38,7 +38,7 @@ class Transfer:
             self._require_open()
             incoming = self._incoming.get(sha256)
             if incoming is None:
-                raise InvalidInput(f"part is of blob {sha256[:12]!r}; it must be of a blob that is still to be sent")
+                raise InvalidInput(f"part is of blob {sha256[:12]!r}; it must be of one that is still incomplete")
             await in_thread(incoming.append, offset, data)
 
     @asynccontextmanager

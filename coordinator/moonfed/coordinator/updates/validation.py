@@ -48,7 +48,7 @@ def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> 
     if sorted(header.blobs) != sorted(roles):
         raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(roles)}")
     if header.encoding != wanted:
-        raise InvalidInput(f"encoding is {str(header.encoding)!r}; this run wants {str(wanted)!r}")
+        raise InvalidInput(f"encoding is {str(header.encoding)!r}; this run uses {str(wanted)!r}")
     for role, limit in largest_files(manifest, wanted).items():
         if header.blobs[role].size > limit:
             raise ResourceExhausted(f"the update's {role} has {header.blobs[role].size} bytes; {limit} are allowed")

@@ -50,7 +50,7 @@ def throttled(
             left = throttle.consume(len(chunk.data))
             while left > 0:
                 if not should_continue():
-                    raise Unavailable("the transfer is no longer wanted")
+                    raise Unavailable("the transfer is no longer needed")
                 pause = min(left, TICK_SECONDS)
                 sleep(pause)
                 left -= pause

@@ -115,7 +115,7 @@ class BlobTransfers:
                     raise
                 if not isinstance(error, CONNECTION_ERRORS) and str(error) != logged:
                     logged = str(error)
-                    log.warning("retrying; the coordinator cannot serve this device at present: %s", logged)
+                    log.warning("retrying; the coordinator is temporarily unable to serve this device: %s", logged)
             self._wait(backoff.next())
             while not self._connection.online.is_set():
                 self._wait(1.0)

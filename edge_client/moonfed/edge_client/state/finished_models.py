@@ -56,7 +56,7 @@ class Finished:
 
     def _require(self, good: bool, name: str) -> None:
         if not good:
-            raise Corrupt(f"{self.directory / name} is not what was fetched; the disk may be damaged")
+            raise Corrupt(f"{self.directory / name} differs from what was fetched; the disk may be damaged")
 
 
 def store_finished(
@@ -97,7 +97,7 @@ def find_finished(root: Path, run: str = "") -> Finished:
             return found
         damaged.append(file)
     if damaged:
-        raise Corrupt(f"{damaged[0]} is not what was fetched; the disk may be damaged")
+        raise Corrupt(f"{damaged[0]} differs from what was fetched; the disk may be damaged")
     if kept := finished_models(root):
         raise NotFound(f"{root.parent} holds no finished model of {run!r}; it holds {', '.join(f.run for f in kept)}")
     raise NotFound(f"{root.parent} holds no finished model yet; a device fetches it when one of its runs has finished")

@@ -239,6 +239,6 @@ def _is_whole(stored: StoredRound, roles: Collection[str]) -> bool:
         except OSError:
             whole = False
         if not whole:
-            log.warning("skipping the damaged %s: its %s is not what was written", stored.directory, role)
+            log.warning("skipping the damaged %s: its %s differs from what was written", stored.directory, role)
             return False
     return True

@@ -61,7 +61,7 @@ class StepCapture:
 
     def _fail(self, reason: str) -> None:
         self._failed = True
-        log.warning("steps are launched kernel by kernel, since a CUDA graph cannot hold them: %s", reason)
+        log.warning("launching steps kernel by kernel, because a CUDA graph cannot capture them: %s", reason)
 
 
 class Launcher:

@@ -117,7 +117,7 @@ def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Ma
     for role, specs in promised.items():
         shapes = [tuple(tensor.shape) for tensor in results[role]]
         if shapes != [spec.shape for spec in specs]:
-            raise TrainingFailed(f"the plan's {role!r} has tensors of other shapes than its manifest promises")
+            raise TrainingFailed(f"the plan's {role!r} has tensors whose shapes differ from the manifest's")
         for tensor, spec in zip(results[role], specs, strict=True):
             if not bool(torch.isfinite(tensor).all()):
                 raise TrainingFailed(
@@ -150,7 +150,7 @@ def _metrics(trained: Trained) -> dict[str, float]:
         metrics[f"{HOLDOUT}samples"] = float(trained.holdout.samples)
     for name, value in trained.metrics.items():
         if name == LOSS or name.startswith(HOLDOUT):
-            raise TrainingFailed(f"the plan has a metric {name!r}; that name is the device's own")
+            raise TrainingFailed(f"the plan has a metric {name!r}; that name is reserved for the device")
         if math.isfinite(value):
             metrics[name] = value
         else:

@@ -77,7 +77,7 @@ def save_checkpoint(output: Path, file: Path) -> Checkpoint:
             os.replace(Path(temporary) / "packed", file)
         sync_directory(file.parent)
         return Checkpoint(file=file, rounds=rounds, size=file.stat().st_size)
-    raise Unavailable(f"the simulation in {output} never stood still for long enough; stop it, and save it then")
+    raise Unavailable(f"the simulation in {output} changed too fast to be saved; stop it, then save it")
 
 
 def restore_checkpoint(file: Path, simulation: Simulation, output: Path) -> None:
@@ -216,17 +216,17 @@ def _unpack(file: Path, directory: Path) -> None:
         ):
             for member in archive:
                 if not (member.isfile() or member.isdir()):
-                    raise InvalidInput(f"checkpoint is {str(file)!r}, which holds {member.name!r}, no plain file")
+                    raise InvalidInput(f"checkpoint is {str(file)!r}, which holds {member.name!r}, not a plain file")
                 archive.extract(member, directory, filter="data")
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
-        raise InvalidInput(f"checkpoint is {str(file)!r}, which is no checkpoint: {error}") from error
+        raise InvalidInput(f"checkpoint is {str(file)!r}, which is not a checkpoint: {error}") from error
 
 
 def _read_json(file: Path, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"checkpoint is {str(file)!r}, which is no checkpoint: {path.name} is missing") from error
+        raise InvalidInput(f"checkpoint is {str(file)!r}, which is not a checkpoint: {path.name} is missing") from error
     if not isinstance(found, dict):
-        raise InvalidInput(f"checkpoint is {str(file)!r}, which is no checkpoint: {path.name} is damaged")
+        raise InvalidInput(f"checkpoint is {str(file)!r}, which is not a checkpoint: {path.name} is damaged")
     return found

@@ -12,7 +12,7 @@ from moonfed.command_line import print_json
 def checkpoint_command(
     directory: Path = typer.Argument(..., help="The --output of a simulation.", metavar="DIRECTORY"),
     output: Path = typer.Option(..., "--output", help="The file to write, such as moon.tar.zst."),
-    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Save an unfinished simulation, running or not, so that another machine can resume it.
 

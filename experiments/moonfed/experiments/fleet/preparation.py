@@ -66,7 +66,7 @@ def _require_same_samples(layout: Layout) -> None:
         return
     if json.loads(layout.checkpoint.read_bytes())["data_sha256"] != digest_of(layout.data):
         shutil.rmtree(layout.data)
-        raise InvalidInput("data holds other samples than those that the checkpoint was made with")
+        raise InvalidInput("data holds other samples than the checkpoint's")
 
 
 def require_ours(simulation: Simulation, layout: Layout) -> None:

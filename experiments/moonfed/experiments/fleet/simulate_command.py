@@ -21,22 +21,22 @@ def simulate_command(
     recipe: Path = typer.Argument(
         ..., help="A TOML file; see examples/.", metavar="RECIPE.toml", exists=True, dir_okay=False
     ),
-    output: Path = typer.Option(..., "--output", help="Directory of the simulation; an interrupted one resumes."),
-    data: Path | None = typer.Option(None, "--data", help="Folder that holds the data set's files."),
+    output: Path = typer.Option(..., "--output", help="Directory of the simulation; an interrupted one is resumed."),
+    data: Path | None = typer.Option(None, "--data", help="Folder with the data set's files."),
     checkpoint: Path | None = typer.Option(
-        None, "--checkpoint", help="Resume this checkpoint, unless --output holds the simulation already."
+        None, "--checkpoint", help="Resume this checkpoint, unless --output already contains the simulation."
     ),
     changes: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE",
-        help="Change a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= takes one out.",
+        help="Change a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= removes it.",
     ),
     engine: str = typer.Option(
         "processes", "--engine",
-        help="processes of this machine, or ray (RAY_ADDRESS's cluster; --output on a file system all of it shares).",
+        help="processes on this machine, or ray (cluster at RAY_ADDRESS; --output on a shared file system).",
     ),
     workers: int | None = typer.Option(None, "--workers", help="Parties trained at a time; by default one per core."),
     device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
-    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:  # fmt: skip
     """Train virtual parties through a real coordinator in this process, and score every global model.
 

@@ -30,28 +30,28 @@ def reproduce_command(
     list_recipes: bool = typer.Option(False, "--list", help="List the recipes."),
     run_all: bool = typer.Option(False, "--all", help="Run every recipe, one after the other."),
     output: Path | None = typer.Option(
-        None, "--output", help="Directory for RECIPE.md, .png, .jsonl; keeps simulations."
+        None, "--output", help="Directory for RECIPE.md, .png, .jsonl and the simulations."
     ),
-    data: Path | None = typer.Option(None, "--data", help="Folder that holds the data sets' files."),
-    dataset: str = typer.Option("", "--dataset", help="Only this one of the recipe's data sets."),
-    methods: str = typer.Option("", "--methods", help="Only these of the recipe's methods, such as fedavg,moon."),
-    rounds: int | None = typer.Option(None, "--rounds", help="Rounds; by default the paper's."),
+    data: Path | None = typer.Option(None, "--data", help="Folder with the data sets' files."),
+    dataset: str = typer.Option("", "--dataset", help="Run only this data set of the recipe."),
+    methods: str = typer.Option("", "--methods", help="Run only these methods of the recipe, such as fedavg,moon."),
+    rounds: int | None = typer.Option(None, "--rounds", help="Rounds. Default: the paper's."),
     seeds: int | None = typer.Option(
-        None, "--seeds", help="Trials, with seeds 0, 1, …; by default 3, as in MOON's table 1."
+        None, "--seeds", help="Trials, with seeds 0, 1, … Default: 3, as in MOON's table 1."
     ),
     no_augment: bool = typer.Option(False, "--no-augment", help="Train without augmentation."),
     quick: bool = typer.Option(
-        False, "--quick", help="A look in a minute: digits (with --data: some of CIFAR-10), few cells, parties, rounds."
+        False,
+        "--quick",
+        help="Run a small version in a minute: digits (with --data, part of CIFAR-10), few parties and rounds.",
     ),
     tune: bool = typer.Option(False, "--tune", help="Try the paper's grid for each tuned setting; keep the best."),
     engine: str = typer.Option("processes", "--engine", help="processes, or ray."),
-    workers: int | None = typer.Option(
-        None, "--workers", help="Parties trained at a time; by default one for each core."
-    ),
+    workers: int | None = typer.Option(None, "--workers", help="Parties trained at a time. Default: one per core."),
     device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print the results as JSON."),
 ) -> None:
-    """Run a table or a figure of the papers again; a report puts the paper's numbers next to ours.
+    """Reproduce a table or figure of the papers; a report puts the paper's numbers next to ours.
 
     Recipes with the same --output share simulations; the same command resumes an interrupted one.
 
@@ -65,7 +65,7 @@ def reproduce_command(
         return
     if run_all == (name is not None):
         given = "not given" if name is None else f"{name!r}, and --all is given too"
-        raise InvalidInput(f"recipe is {given}; it must be one that --list shows, or --all instead")
+        raise InvalidInput(f"recipe is {given}; it must be a name that --list shows; use --all for every recipe")
     recipes = [find_recipe(name)] if name else list(RECIPES.values())
     if output is None:
         raise InvalidInput("output is not given; it must be a directory")
@@ -126,7 +126,7 @@ def _reproduce(
         except InvalidInput as error:
             if len(recipes) == 1:
                 raise
-            typer.echo(f"{recipe.name} is left out: {error}", err=True)
+            typer.echo(f"skipping {recipe.name}: {error}", err=True)
             continue
         fitting.append(recipe)
     for recipe in fitting:

@@ -87,9 +87,9 @@ def _check_data(recipe: Recipe, options: Options) -> None:
     if compares_views and options.quick and not options.data:
         raise InvalidInput(
             f"data is not given; {recipe.name} compares augmentations, and the digits have none: "
-            "give the folder that holds CIFAR-10"
+            "give the folder with CIFAR-10"
         )
     trained = {cell.dataset for panel in recipe.panels if panel.measure != "spread" for cell in panel.cells}
     missing = [name for name in trained if not DATA[name].bundled]
     if missing and not options.data and not options.quick:
-        raise InvalidInput(f"data is not given; {recipe.name} needs the folder that holds {', '.join(sorted(missing))}")
+        raise InvalidInput(f"data is not given; {recipe.name} needs the folder with {', '.join(sorted(missing))}")

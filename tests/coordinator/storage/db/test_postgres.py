@@ -177,7 +177,7 @@ def test_a_broken_connection_is_distinguished_from_other_errors_and_reopened(url
             other.execute(sql.select(sql.func.pg_terminate_backend(ours)))
         with pytest.raises(sql.exc.OperationalError) as broken:
             connection.exec_driver_sql("SELECT 1")
-    assert str(as_unreachable(broken.value)) == "the coordinator's database cannot be reached at present"
+    assert str(as_unreachable(broken.value)) == "the coordinator's database cannot be reached"
     assert as_full_disk(broken.value) is None
     assert store.runs() == []
     with pytest.raises(sql.exc.ProgrammingError) as other_trouble, store._transactions.read() as connection:

@@ -1,7 +1,7 @@
-"""A run's robust aggregation: the bounds on what a faulty or malicious device can do to the global model.
+"""A run's robust aggregation: bounds on the harm that a faulty or malicious device can do to the global model.
 
 An update passes schema, finite numbers, weight cap, norm clip and reducer. The first two are checks of the upload; the
-others are chosen here and applied when a round closes, before the server rule. All are off unless asked for.
+others are chosen here and applied when a round closes, before the server rule. All are off by default.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ BOUNDS = ("weight_cap", "clip_norm", "clip_factor")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RobustSettings:
-    """The chosen parts; 0 and reducer "mean" stand for: not that.
+    """The chosen parts; a bound of 0 and the reducer "mean" switch a part off.
 
-    `weight_cap`: the most that one device may weigh, as a share of all. `clip_norm`: the L2 norm of a device's change
+    `weight_cap`: the maximum weight of one device, as a share of all. `clip_norm`: the L2 norm of a device's change
     of the parameters above which the change is scaled down; `clip_factor`: the same bound as a multiple of the median
-    of the round's norms. `reducer` takes the place of the weighted mean; `build_reducer` checks it, so that settings on
-    record stay readable while the package that a reducer comes from is not installed.
+    of the round's norms. `reducer` takes the place of the weighted mean; `build_reducer` checks it, so that recorded
+    settings stay readable while the package of a reducer is not installed.
     """
 
     weight_cap: float = 0.0
@@ -55,7 +55,7 @@ class RobustSettings:
         return self.reducer.name == MeanReducer.name
 
     def build_reducer(self) -> Reducer:
-        """Construct the reducer; InvalidInput for one that does not exist, does not fit or is not allowed so."""
+        """Construct the reducer; InvalidInput if it is unknown, has a wrong base class or conflicts with a bound."""
         reducer = REDUCERS.build(self.reducer)
         if not isinstance(reducer, CoordinatewiseReducer | WeightingReducer | MeanReducer):
             raise InvalidInput(
@@ -63,7 +63,7 @@ class RobustSettings:
             )
         if self.weight_cap and reducer.counts_devices:
             raise InvalidInput(
-                f"weight_cap is {self.weight_cap} with reducer {reducer.name!r}, for which all devices count the same; "
+                f"weight_cap is {self.weight_cap} with reducer {reducer.name!r}, which weighs all devices equally; "
                 "leave it out, or choose 'mean' or 'geometric_median'"
             )
         return reducer
@@ -80,7 +80,7 @@ class RobustSettings:
 
 
 def read_robust_settings(document: Mapping[str, Value]) -> RobustSettings:
-    """Read the settings from one table, as a recipe has them: keys that are none of the bounds are the reducer's."""
+    """Read the settings from a recipe's table; keys other than the bounds belong to the reducer."""
     settings = dict(document)
     bounds = {name: float(read_value(name, settings.pop(name), float)) for name in BOUNDS if name in settings}
     name = str(settings.pop("reducer", DEFAULT_REDUCER.name))
@@ -89,4 +89,4 @@ def read_robust_settings(document: Mapping[str, Value]) -> RobustSettings:
 
 def _require_bound(name: str, value: float) -> None:
     if not math.isfinite(value) or value < 0:
-        raise InvalidInput(f"{name} is {value}; it must be a positive number, or 0 for no bound")
+        raise InvalidInput(f"{name} is {value}; it must be a positive number, or 0 to disable it")

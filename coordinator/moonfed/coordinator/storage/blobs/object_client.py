@@ -22,7 +22,7 @@ class ObjectClient:
 
     def __init__(self, url: str) -> None:
         if "@" in url:  # there may be a secret before it
-            raise InvalidInput("blobs is a URL with credentials; they belong into the environment")
+            raise InvalidInput("blobs is a URL with credentials; they belong in the environment")
         if not url.partition("://")[2].strip("/"):
             raise InvalidInput(f"blobs is {url!r}; it must be like s3://BUCKET/PREFIX")
         self.url = url.rstrip("/")
@@ -82,7 +82,7 @@ class ObjectClient:
             yield
         except NotFound as error:
             raise Unavailable(
-                f"the object store {self.url} cannot be used: there is no such bucket, or none that we may see"
+                f"the object store {self.url} cannot be used: there is no such bucket, or access to it is denied"
             ) from error
 
     @contextmanager

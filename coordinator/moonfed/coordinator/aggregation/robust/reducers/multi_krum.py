@@ -28,7 +28,7 @@ class MultiKrum(WeightingReducer):
     def __post_init__(self) -> None:
         require_byzantine(self.byzantine)
         if not self.byzantine:
-            raise InvalidInput("byzantine is 0 with reducer 'multi_krum'; it must say how many devices to cope with")
+            raise InvalidInput("byzantine is 0 with reducer 'multi_krum'; it must be at least 1")
 
     @property
     def updates_needed(self) -> int:
