@@ -1,4 +1,4 @@
-"""The eager baseline: local training as the MOON paper describes it, written as is usual in PyTorch.
+"""The eager baseline: local training as the MOON paper describes it, in usual PyTorch style.
 
 The network runs three times in every step (trained, global and previous model), torch.optim.SGD updates the weights,
 and everything is float32 by default. The loop shares only the network's layers with the plan: images are scaled here,

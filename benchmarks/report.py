@@ -40,11 +40,11 @@ class Figure:
         return self.value >= self.at_least if self.at_least is not None else None
 
 
-Tables: TypeAlias = Iterator[Sequence[Figure]]  # what a benchmark yields: each table as soon as it is measured
+Tables: TypeAlias = Iterator[Sequence[Figure]]  # a benchmark yields each table as soon as it is measured
 
 
 def progress(text: str) -> None:
-    """Report on standard error what is being measured."""
+    """Print the current measurement's name on standard error."""
     print(f"  … {text}", file=sys.stderr, flush=True)
 
 

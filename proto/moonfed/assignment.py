@@ -79,7 +79,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """A run in which a device took part is over; RunEnded in fleet.proto."""
+    """A run in which a device participated is over; RunEnded in fleet.proto."""
 
     run: str
     manifest: BlobRef | None = None  # None, as is the model, unless the run finished

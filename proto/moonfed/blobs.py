@@ -83,7 +83,7 @@ class Incoming:
     def append(self, offset: int, data: bytes) -> None:
         """Add the next bytes.
 
-        Raises InvalidInput if they do not follow what is held, ResourceExhausted if they pass the declared size or
+        Raises InvalidInput if they do not follow the stored ones, ResourceExhausted if they exceed the declared size or
         the disk is full.
         """
         if offset != self.offset:
@@ -111,7 +111,7 @@ class Incoming:
         return self.path
 
     def close(self) -> None:
-        """Keep what was received for a later resume."""
+        """Keep the received bytes for a later resume."""
         try:
             self._file.close()
         except OSError as error:
@@ -157,7 +157,7 @@ class BlobDirectory:
         sync_directory(self.path(ref.sha256).parent)
 
     def read(self, ref: BlobRef) -> bytes:
-        """Return the bytes of a small blob; raises Corrupt if they are not what their name says."""
+        """Return the bytes of a small blob; raises Corrupt if they do not match their name."""
         path = self.path(ref.sha256)
         if not path.is_file():
             raise NotFound(f"there is no blob {ref.sha256!r}")

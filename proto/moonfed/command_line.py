@@ -34,7 +34,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def exit_code(error: errors.MoonfedError) -> int:
-    """Return the exit code that stands for an error."""
+    """Return the exit code of an error."""
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
 
 

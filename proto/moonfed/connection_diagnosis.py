@@ -49,7 +49,7 @@ def _explain(address: str, context: ssl.SSLContext | None, identity: Identity | 
 
 
 def _connect(address: str, proxy: str) -> socket.socket:
-    """Return a connection as gRPC would make it, through the same proxy; Unavailable says what is in its way."""
+    """Return a connection as gRPC would make it, through the same proxy; Unavailable gives the obstacle."""
     host, port = parse_address(address)
     between = proxy_between(host, proxy)
     if between:

@@ -26,7 +26,7 @@ from moonfed.tensors import HEADER_ALLOWANCE, check_layout, file_size, header_by
 SLICE = 256 * BLOCK  # values at once; they stay in the processor's cache
 STATISTICS = "values:"  # before a statistic's name, where those of parameters have prefixes, too
 
-Read = Callable[[int], Floats]  # the next so many values
+Read = Callable[[int], Floats]  # the number of values that follow
 
 
 def largest_file(specs: Sequence[TensorSpec], encoding: Encoding) -> int:
@@ -69,7 +69,7 @@ def encode_model(
 def decode_model(
     source: Path, target: Path, specs: Sequence[TensorSpec], encoding: Encoding, *, initial_model: Path | None = None
 ) -> None:
-    """Write the float32 model that an encoded file stands for; `initial_model`: what its parameters are changes from.
+    """Write the float32 model that an encoded file represents; `initial_model`: what its parameters are changes from.
 
     Raises SchemaMismatch, naming the tensor, or InvalidInput for a malformed file. The caller checks that
     the values are finite.
@@ -192,7 +192,7 @@ def _largest_plain(specs: Sequence[TensorSpec], encoding: Encoding) -> int:
 
 @contextmanager
 def _compressing(target: Path, encoding: Encoding) -> Iterator[Path]:
-    """Open the file to write; its content becomes `target`, compressed if the encoding says so."""
+    """Open the file to write; its content becomes `target`, compressed if the encoding is."""
     if not encoding.compressed:
         yield target
         return

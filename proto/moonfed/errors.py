@@ -2,15 +2,15 @@
 
 MoonfedError                 any error that moonfed can explain in one sentence
 ├── InvalidInput             a setting, an argument or a message is not allowed; names the field, the value, the allowed
-│   └── SchemaMismatch       tensors do not match what the manifest says; names the tensor
+│   └── SchemaMismatch       tensors do not match the manifest; names the tensor
 ├── NotFound                 no such run, device, model or file
-├── AlreadyExists            the name is taken, or a different update already stands
+├── AlreadyExists            the name is taken, or a different update already counts
 ├── WrongState               wrong state: a stale round, a run that has ended
 │   └── TooLate              the round is closed: when to retry
 ├── Denied                   the caller is authenticated but not authorised
 ├── Untrusted                the two sides do not trust each other: certificate, authority or join token
 ├── VersionMismatch          incompatible versions; names both
-├── Corrupt                  bytes are not what their sha256 says
+├── Corrupt                  bytes do not match their sha256
 ├── ResourceExhausted        a size, a disk or a quota is full
 ├── TrainingFailed           the plan or the training process failed on this device
 └── Unavailable              the other side cannot be reached
@@ -29,7 +29,7 @@ class InvalidInput(MoonfedError):
 
 
 class SchemaMismatch(InvalidInput):
-    """Tensors do not match what the manifest says."""
+    """Tensors do not match the manifest."""
 
 
 class NotFound(MoonfedError):
@@ -37,7 +37,7 @@ class NotFound(MoonfedError):
 
 
 class AlreadyExists(MoonfedError):
-    """The name is taken, or a different update already stands."""
+    """The name is taken, or a different update already counts."""
 
 
 class WrongState(MoonfedError):
@@ -68,7 +68,7 @@ class VersionMismatch(MoonfedError):
 
 
 class Corrupt(MoonfedError):
-    """Bytes are not what their sha256 or their format says."""
+    """Bytes do not match their sha256 or their format."""
 
 
 class ResourceExhausted(MoonfedError):

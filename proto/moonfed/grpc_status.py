@@ -60,7 +60,7 @@ def error_name(error: grpc.RpcError) -> str | None:
 
 
 def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
-    """Return the moonfed error that a failed call stands for."""
+    """Return the moonfed error of a failed call."""
     call = cast(grpc.Call, error)  # what a client's call raises is both, which grpc's types do not say
     code = call.code()
     details = call.details() or code.name

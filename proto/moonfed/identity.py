@@ -80,7 +80,7 @@ class Identity:
 
 
 def load_identity(directory: Path) -> Identity:
-    """Read an identity directory; NotFound says what is missing, Corrupt that a file is damaged."""
+    """Read an identity directory; NotFound names what is missing, Corrupt a damaged file."""
     contents = {}
     for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE):
         path = directory / name

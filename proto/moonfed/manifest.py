@@ -87,8 +87,8 @@ class Manifest:
     name: str
     model: str
     method: str
-    previous_models: int  # k of MOON: previous local models that a round begins with; 0 for most methods
-    training: TrainingSpec  # its hyperparameters are the first round's, unless `schedules` says otherwise
+    previous_models: int  # k of MOON: previous local models that a round uses; 0 for most methods
+    training: TrainingSpec  # its hyperparameters are the first round's, unless `schedules` overrides them
     input: InputSpec
     classes: tuple[str, ...]
     tensors: tuple[TensorSpec, ...]
@@ -102,7 +102,7 @@ class Manifest:
     )  # of hyperparameters that change from round to round
     downlink: Roles = field(default_factory=dict)  # global state that a round starts from, besides the model
     uplink: Roles = field(default_factory=dict)  # what an update contains besides the model
-    device_state: Roles = field(default_factory=dict)  # what a device keeps of a round in which it was counted
+    device_state: Roles = field(default_factory=dict)  # state that a device keeps from a round that counted its update
     augmentation: str = "none"  # its name, for people; the plan implements it
 
     def __post_init__(self) -> None:

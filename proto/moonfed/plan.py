@@ -67,7 +67,7 @@ class Plan(Protocol):
         """Return the frozen representations behind a sample's references: 0, or 1 + previous models."""
 
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        """Return what steps compare augmented inputs with, from their frozen representations, [B, …].
+        """Return the references of augmented inputs, from their frozen representations, [B, …].
 
         `draws` [B, R], uniform in [0, 1): the same draws augment a sample in the same way, always.
         """
@@ -127,7 +127,7 @@ class TorchScriptPlan:
         received: Mapping[str, Tensors],
         hyperparameters: Mapping[str, float],
     ) -> None:
-        """See `Plan`; also fails if a model's tensors or a hyperparameter are not those of the plan."""
+        """See `Plan`; also fails if a model's tensors or a hyperparameter do not match the plan's."""
         with _executing("begin a round"):
             self._module.begin_round(
                 list(model),
@@ -241,7 +241,7 @@ def allocate(module: torch.nn.Module, memory_format: str = CONTIGUOUS) -> None:
     """Allocate every parameter and buffer, replacing the expanded zeros in the archive.
 
     The tensors stay the same objects, because the script's own lists refer to them. Those with four dimensions are the
-    weights of convolutions: they are what a memory format is about, and what activations then follow.
+    weights of convolutions: a memory format applies to them, and activations follow it.
     """
     for tensor in chain(module.parameters(), module.buffers()):
         last = memory_format == CHANNELS_LAST and tensor.dim() == 4

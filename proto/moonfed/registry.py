@@ -184,7 +184,7 @@ def setting_types(entry: type[Any]) -> dict[str, Any]:
 
 
 def read_value(key: str, value: object, kind: Any) -> Value:  # noqa: ANN401 - a type or a Literal
-    """Return a setting's value as its field's type; InvalidInput if it is no such value or text of one."""
+    """Return a setting's value as its field's type; InvalidInput if it cannot be converted."""
     if kind is bool:
         truths = {"true": True, "false": False}
         if str(value).lower() in truths:

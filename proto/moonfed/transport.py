@@ -30,7 +30,7 @@ CLIENT_OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.enable_retries", 0),  # retries are ours: only what is idempotent, and never a bad certificate
+    ("grpc.enable_retries", 0),  # we retry ourselves: only idempotent calls, and never after a bad certificate
     ("grpc.max_reconnect_backoff_ms", 10_000),
 )
 SERVER_OPTIONS = (
@@ -66,7 +66,7 @@ def require_loopback(host: str) -> None:
 def open_channel(address: str, identity: Identity | None, proxy: str = "") -> grpc.Channel:
     """Return a channel with mutual TLS, or in plaintext to this machine if there is no identity.
 
-    `proxy`: the URL of an HTTP proxy to take; without one gRPC takes what the environment names.
+    `proxy`: the URL of an HTTP proxy; by default gRPC uses the environment's.
     """
     host, _ = parse_address(address)
     if identity is None:

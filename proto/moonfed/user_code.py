@@ -14,7 +14,7 @@ from moonfed.errors import InvalidInput
 def load_callable(field: str, text: str) -> Callable[..., object]:
     """Return the callable that `module:callable` names; modules in the working directory are found.
 
-    `field`: what the text is, for the message. Raises InvalidInput if it cannot be imported or is not callable.
+    `field`: the text's name in the message. Raises InvalidInput if it cannot be imported or is not callable.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -30,7 +30,7 @@ def load_callable(field: str, text: str) -> Callable[..., object]:
 
 
 def call_user_function(field: str, text: str, function: Callable[..., object], *arguments: object) -> object:
-    """Call the user's function; InvalidInput says what it raised, and where."""
+    """Call the user's function; InvalidInput reports the exception and its location."""
     try:
         return function(*arguments)
     except Exception as error:  # only the user can fix it

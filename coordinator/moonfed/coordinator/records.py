@@ -59,13 +59,13 @@ class RoundRecord:
     cohort: tuple[str, ...]
     counted: tuple[str, ...] = ()
     reason: str = ""
-    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # what is kept of a committed global state, by role
+    blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # blobs of a committed global state, by role
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)  # of a committed round's model
     incidents: tuple[Incident, ...] = ()
     bases: Mapping[str, int] = field(
         default_factory=dict
-    )  # of an asynchronous round: device to the round it began with
+    )  # of an asynchronous round: device to the round it started from
 
     @property
     def model(self) -> BlobRef | None:
@@ -74,7 +74,7 @@ class RoundRecord:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The cohort's devices whose update is not in the model; of an asynchronous round nobody's is missed."""
+        """The cohort's devices whose update is not in the model; none in an asynchronous round."""
         if self.bases:
             return ()
         return tuple(device for device in self.cohort if device not in self.counted)
@@ -92,7 +92,7 @@ class DeviceReport:
     steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: what the device sent
-    decoded: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: what lies in the spool in place of that
+    decoded: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: the decoded files in the spool
 
     @property
     def spooled(self) -> dict[str, BlobRef]:

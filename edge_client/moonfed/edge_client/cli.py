@@ -162,7 +162,7 @@ def predict_command(
     threads: int = typer.Option(None, help="CPU threads. Default: torch's choice."),
     json: bool = typer.Option(False, "--json", help="Print all probabilities as JSON."),
 ) -> None:
-    """Classify with the model of a finished run. Works while the device runs.
+    """Classify with the model of a finished run. Also works while `moonfed-client run` is running.
 
     \b
     Examples:
@@ -192,9 +192,9 @@ def profile_command(
     max_memory: str = typer.Option(None, metavar="SIZE", help="As for `run`, such as 4GB."),
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Measure a bundle's time and memory on this device, and check whether the device can take part.
+    """Measure a bundle's time and memory on this device, and check whether the device can participate.
 
-    Needs only the bundle: samples are random. The exit code is 0 if the device can take part.
+    Needs only the bundle: samples are random. The exit code is 0 if the device can participate.
 
     \b
     Examples:

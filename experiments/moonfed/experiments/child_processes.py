@@ -17,7 +17,7 @@ STOP_SECONDS = 15.0  # between asking a program to stop and ending it
 
 
 class ChildProcesses:
-    """A set of running programs; leaving the `with` block stops them all, however it is left.
+    """A set of running programs; leaving the `with` block stops them all.
 
     Each program runs in a session of its own, so that Ctrl-C reaches us alone and we stop the rest in order.
     """

@@ -83,7 +83,7 @@ def augmentation(name: str) -> str:
 def load_dataset(name: str, root: Path | None, *, download: bool = False) -> DataSet:
     """Load a data set by name from below `root`; those of scikit-learn need no root.
 
-    Raises InvalidInput for an unknown name and NotFound where the files are not there and may not be downloaded.
+    Raises InvalidInput for an unknown name and NotFound if the files are missing and may not be downloaded.
     """
     if name not in LOADERS:
         raise InvalidInput(f"data set is {name!r}; it must be one of {', '.join(LOADERS)}")

@@ -174,7 +174,7 @@ def train_federated(fleet: ChildProcesses, settings: DemoSettings) -> list[float
     if fleet.programs["evaluator"].wait() != 0:
         raise MoonfedError(f"the evaluator failed: {fleet.last_words('evaluator')}")
     accuracy = accuracy_by_round(identity)
-    show_accuracy(accuracy[-1])  # measured after the run had ended, so nobody was told
+    show_accuracy(accuracy[-1])  # measured after the run had ended, so no event was sent
     print()
     return accuracy
 

@@ -18,15 +18,15 @@ Indices = npt.NDArray[np.int64]
 MINIMUM_SAMPLES = 10  # every device gets at least these many (MOON's public code)
 Kind = Literal["dirichlet", "dirichlet-moon", "dirichlet-equal", "dirichlet-mix", "iid"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-DRAWS = 1000  # give up after these many draws that leave a device too little
+DRAWS = 1000  # draws that leave a device too few samples before giving up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSettings:
-    """Settings of a split. `beta` is the Dirichlet concentration: small means uneven; `iid` does without.
+    """Settings of a split. `beta` is the Dirichlet concentration: small means uneven; `iid` ignores it.
 
-    `dirichlet`: a class is shared out unevenly (MOON). `dirichlet-moon`: the same, drawn as MOON's authors draw it, so
-    that a seed gives their very parties. `dirichlet-equal`: the same among devices of one size (FedSSC).
+    `dirichlet`: each class is distributed unevenly (MOON). `dirichlet-moon`: the same, drawn as MOON's authors draw it,
+    so that a seed gives exactly their parties. `dirichlet-equal`: the same among devices of one size (FedSSC).
     `dirichlet-mix`: devices of one size, each with a class mix drawn from Dir(beta); milder.
     """
 
@@ -90,15 +90,15 @@ def _draw_dirichlet(labels: Labels, settings: PartitionSettings, generator: np.r
             held[device].append(piece)
             counts[device] += len(piece)
     if counts.sum() < len(labels):
-        return [np.empty(0, dtype=np.int64)]  # a class found no taker: draw again
+        return [np.empty(0, dtype=np.int64)]  # no device can take a class: draw again
     return [np.sort(np.concatenate(pieces)) for pieces in held]
 
 
 def _draw_as_moon(labels: Labels, settings: PartitionSettings, generator: np.random.RandomState) -> list[Indices]:
     """Draw once as MOON's authors do, whose stream is the seeded legacy generator's (their `init_seed` is 0).
 
-    The order of the draws decides the outcome: for each class first the order of its samples, then the shares. Table 6
-    of the paper follows from it exactly.
+    The result depends on the order of the draws: for each class first the order of its samples, then the shares. Table
+    6 of the paper follows from it exactly.
     """
     held: list[list[Indices]] = [[] for _ in range(settings.devices)]
     counts = np.zeros(settings.devices, dtype=np.int64)
@@ -117,7 +117,7 @@ def _draw_as_moon(labels: Labels, settings: PartitionSettings, generator: np.ran
 
 
 def _draw_equal(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
-    """Draw devices of one size (or one sample more), among whom each class is shared out unevenly.
+    """Draw devices of one size (or one sample more), among which each class is distributed unevenly.
 
     FedSSC prints that p ~ Dir(beta) for each class, as in MOON, and that all devices have as many samples. How both can
     hold is not stated. Our reading: a device that is full takes no more, and the others share the rest of the class in
@@ -161,7 +161,7 @@ def _draw_mixes(labels: Labels, settings: PartitionSettings, generator: np.rando
         weights = mixes[device] * (left > 0)
         ends = np.cumsum(weights if weights.sum() > 0 else left)
         label = min(int(np.searchsorted(ends, chance * ends[-1], side="right")), len(ends) - 1)
-        while left[label] == 0:  # the draw fell on the very end of the last class that has samples
+        while left[label] == 0:  # the draw hit the end of the last class with samples
             label -= 1
         left[label] -= 1
         held[device].append(int(members[label][left[label]]))

@@ -1,6 +1,6 @@
-"""Pictures of runs, legible in print and without colour vision: every series has a marker and a line style of its own.
+"""Figures of runs, legible in print and without colour vision: every series has its own marker and line style.
 
-The colours are those of Okabe and Ito, Color Universal Design (2008), without the yellow, which print loses.
+The colours are those of Okabe and Ito, Color Universal Design (2008), without the yellow, which prints poorly.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def draw_accuracy(axes: Axes, accuracy: Sequence[float], solo: Mapping[str, floa
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line], *, x: str, y: str, ticks: Sequence[str] = ()) -> None:
-    """Draw several series. `ticks` names the places 0, 1, … on the x axis where the lines' x are such places."""
+    """Draw several series. `ticks` names the positions 0, 1, … on the x axis, if the lines use such positions."""
     for number, line in enumerate(lines):
         style = {
             "color": COLOURS[number % len(COLOURS)],
@@ -145,7 +145,7 @@ def draw_bars(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
 
 
 def draw_heat_map(axes: Axes, counts: npt.NDArray[np.int64], classes: Sequence[str], *, device: str = "device") -> None:
-    """Draw samples by device (columns) and class (rows), with numbers where there is room for them."""
+    """Draw samples by device (columns) and class (rows), with numbers where they fit."""
     table = counts.T
     numbered = len(classes) <= NUMBERED
     most = max(1, table.max())
@@ -164,7 +164,7 @@ def draw_heat_map(axes: Axes, counts: npt.NDArray[np.int64], classes: Sequence[s
 
 
 def draw_points(axes: Axes, points: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int) -> None:
-    """Points [N, 2], coloured and marked by class; where they lie has no meaning, so the axes have no numbers."""
+    """Points [N, 2], coloured and marked by class; positions have no meaning, so the axes have no numbers."""
     for label in range(classes):
         member = labels == label
         axes.scatter(points[member, 0], points[member, 1], s=14, linewidths=0.4, alpha=0.85, edgecolors="white",
@@ -174,7 +174,7 @@ def draw_points(axes: Axes, points: npt.NDArray[np.float32], labels: npt.NDArray
 
 
 def share_legend(grid: Sequence[Axes], *, title: str = "") -> None:
-    """One legend below all parts, if those that have one agree on it; else each keeps its own.
+    """One legend below all parts, if the parts' legends are equal; otherwise each keeps its own.
 
     Its entries take as many rows as the picture's width asks for.
     """

@@ -159,7 +159,7 @@ class Simulation:
 
     @property
     def cohort_amount(self) -> Amount:
-        """The number of parties that a round draws."""
+        """The number of parties per round."""
         return parse_amount("cohort", self.cohort)
 
     @property
@@ -210,8 +210,8 @@ def read_simulation(path: Path, changes: Sequence[str] = ()) -> Simulation:
 def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> Simulation:
     """Make a simulation from a recipe's keys and tables; `changes` are `KEY=VALUE`, at any level.
 
-    A key that is no recipe's belongs to the method's settings; `server.KEY` belongs to the server rule's. Without a
-    VALUE the key is taken out, so that its default holds.
+    A key that is not a recipe's belongs to the method's settings; `server.KEY` belongs to the server rule's. Without a
+    VALUE the key is removed, so that its default holds.
     """
     types = {item.name: str(item.type) for item in fields(Simulation)}
     values = dict(document)
@@ -281,7 +281,7 @@ def _reject(key: str, value: object) -> str:
 
 
 def _plain(value: Value) -> Value:
-    """Convert text that is a number, so that 5, 5.0 and "5" are the same setting."""
+    """Convert numeric text to a number, so that 5, 5.0 and "5" are the same setting."""
     try:
         return value if isinstance(value, bool) else float(value)
     except ValueError:

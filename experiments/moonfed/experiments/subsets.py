@@ -1,4 +1,4 @@
-"""Smaller versions of a data set: as many samples as asked for, with every class's share kept."""
+"""Subsets of a data set: a given number of samples, preserving class shares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moonfed.experiments.partition import Indices
 
 
 def subset(data: DataSet, *, train_samples: int, test_samples: int, seed: int) -> DataSet:
-    """Draw that many samples, stratified; 0 stands for all. InvalidInput if there are fewer."""
+    """Draw that many samples, stratified; 0 means all. InvalidInput if there are fewer."""
     train = _stratified("train_samples", data.train_labels, train_samples, seed)
     test = _stratified("test_samples", data.test_labels, test_samples, seed)
     return replace(

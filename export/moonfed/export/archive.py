@@ -1,4 +1,4 @@
-"""Reproducible TorchScript archives: equal plans give equal bytes, on any machine and whatever was compiled before.
+"""Reproducible TorchScript archives: equal plans give equal bytes, on any machine, after any compilations.
 
 Three things in an archive depend on the process that wrote it, and are replaced:
 
@@ -60,7 +60,7 @@ def _definitions(path: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _globals(record: bytes) -> Iterator[tuple[str, slice]]:
-    """Yield the qualified name of each script type in a pickle, and where its GLOBAL instruction lies."""
+    """Yield the qualified name of each script type in a pickle, and the position of its GLOBAL instruction."""
     for code, argument, position in pickletools.genops(record):
         if code.name == "GLOBAL" and position is not None and str(argument).startswith("__torch__"):
             module, name = str(argument).split(" ")
@@ -86,7 +86,7 @@ def _canonical_names(definitions: Mapping[str, str], roots: list[str]) -> dict[s
 
 
 def _resolve(reference: str, definitions: Mapping[str, str]) -> str | None:
-    """Return the definition that a dotted reference names, which may go on to an attribute of it."""
+    """Return the definition that a dotted reference names, which may continue to an attribute."""
     while reference not in definitions:
         reference, dot, _ = reference.rpartition(".")
         if not dot:
@@ -95,7 +95,7 @@ def _resolve(reference: str, definitions: Mapping[str, str]) -> str | None:
 
 
 def _modules(definitions: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """Return the source of each code file, by module; definitions that nothing refers to are left out."""
+    """Return the source of each code file, by module; unreferenced definitions are dropped."""
 
     def renamed(reference: re.Match[str]) -> str:
         name = _resolve(reference[0], definitions)

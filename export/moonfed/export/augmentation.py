@@ -21,7 +21,7 @@ AUGMENTATIONS = ("none", "crop-flip", "crop-flip-rotate")
 
 
 class NoAugmentation(torch.nn.Module):
-    """No augmentation, with the interface of all others: `draws` and `forward`."""
+    """No augmentation, with the common interface, `draws` and `forward`."""
 
     def __init__(self) -> None:
         super().__init__()

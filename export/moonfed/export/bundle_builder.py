@@ -34,8 +34,8 @@ def build_bundle(recipe: BundleRecipe) -> Bundle:
     """Build and check a bundle; the same recipe and library versions give the same bytes.
 
     The checks: TorchScript and ONNX can express the model; it accepts the input and returns one logit per class; rounds
-    with the saved and reloaded plan have finite losses and results and change the weights; the graph predicts what the
-    plan predicts. Raises InvalidInput naming the setting, or the combination of settings, that is wrong.
+    with the saved and reloaded plan have finite losses and results and change the weights; the graph and the
+    plan predict the same. Raises InvalidInput naming the setting, or the combination of settings, that is wrong.
     """
     settings = read_settings(recipe.method, recipe.settings)
     _require_views(recipe, settings)

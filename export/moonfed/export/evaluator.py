@@ -1,6 +1,6 @@
 """The evaluator: it scores a run's global models on held-out data through the ONNX graph, and records the metrics.
 
-The coordinator never runs a model, so this is a process of its own. It can stop and start at any time: it first scores
+The coordinator never runs a model, so this is a separate process. It can stop and start at any time: it first scores
 every model without metrics, including the run's initial weights.
 """
 

@@ -23,7 +23,7 @@ class MaxPool2x2(torch.nn.Module):
 
 
 def frozen_encoder(network: Network) -> Network:
-    """Copy a network in eval mode, without preprocessing and output layer; only `encode` is to be used."""
+    """Copy a network in eval mode, without preprocessing and output layer; use only `encode`."""
     frozen = copy.deepcopy(network)
     frozen.preprocessing, frozen.output_layer = torch.nn.Identity(), torch.nn.Identity()
     for module in frozen.modules():

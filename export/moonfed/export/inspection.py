@@ -79,7 +79,7 @@ def _server_rule(manifest: Manifest) -> str:
 
 
 def _exchanged(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return what is downloaded, uploaded and kept on the device besides the model, by role."""
+    """Return the files other than the model that are downloaded, uploaded and kept on the device, by role."""
     devices = (
         f", each of {_counted(manifest.prototype_devices, 'device') if manifest.prototype_devices else 'all devices'}"
     )

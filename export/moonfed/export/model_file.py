@@ -20,7 +20,7 @@ from moonfed.tensors import open_model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedModel:
-    """A run's model as an ONNX graph that predicts what the plan predicts."""
+    """A run's model as an ONNX graph whose predictions match the plan's."""
 
     graph: bytes  # the file, including its metadata
     manifest: Manifest  # of the run's bundle

@@ -41,8 +41,8 @@ def build_network(
 ) -> Network:
     """Build a network whose weights follow from the seed; the process's random state is unchanged.
 
-    `projection`: the projection head's output; None for no head, so that z is what the encoder returns. Raises
-    InvalidInput for a model that is unknown, does not accept such samples, or brings its own head.
+    `projection`: the projection head's output; None for no head, so that z is the encoder's output. Raises
+    InvalidInput for a model that is unknown, does not accept such samples, or has its own head.
     """
     preprocessing = build_preprocessing(sample, mean, deviation)
     with torch.random.fork_rng(devices=[]):

@@ -60,7 +60,7 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
 
 
 def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manifest) -> Model:
-    """Run short rounds with everything that the method uses, each fed by the one before; return the last model.
+    """Run short rounds with everything that the method uses, in sequence; return the last model.
 
     There are two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results
     are finite, the results are those of the manifest, and the weights change.
@@ -91,7 +91,7 @@ def _short_round(
     hyperparameters: Mapping[str, float],
     manifest: Manifest,
 ) -> dict[str, Model]:
-    """Take one step with precomputed references and one without, with surveys around them if the plan wants any."""
+    """Take one step with precomputed references and one without, with surveys around them if the plan requests any."""
     count = max(4, manifest.plan.minimum_samples)
     inputs = torch.from_numpy(random_samples(manifest.input, count))
     labels = torch.arange(count) % len(manifest.classes)

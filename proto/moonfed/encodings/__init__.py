@@ -18,7 +18,7 @@ from moonfed.registry import Registry
 if TYPE_CHECKING:
     from moonfed.encodings.number_format import NumberFormat
 
-ENCODED_MODEL = "encoded_model"  # the role under which an encoded model is kept beside the model itself
+ENCODED_MODEL = "encoded_model"  # the role of an encoded model, kept in addition to the model itself
 FLOAT32 = "float32"
 COMPRESSED = "+zstd"
 NUMBER_FORMATS: Registry[NumberFormat] = Registry(
@@ -61,7 +61,7 @@ class Encodings:
 
     @property
     def needed(self) -> frozenset[str]:
-        """The encodings that a device must know beside float32, which all do."""
+        """The encodings that a device must support in addition to float32, which all do."""
         return frozenset({str(self.down), str(self.up)} - {str(PLAIN)})
 
     @property
@@ -84,7 +84,7 @@ class Encodings:
 
     @classmethod
     def from_document(cls, document: Mapping[str, str]) -> Encodings:
-        """Read what `to_document` wrote; what is not there is float32."""
+        """Read what `to_document` wrote; a missing field means float32."""
         return cls(**{field: _split(document.get(field) or FLOAT32) for field in ("down", "up")})
 
 
@@ -94,7 +94,7 @@ def known_encodings() -> tuple[str, ...]:
 
 
 def parse_encoding(field: str, text: str) -> Encoding:
-    """Read an encoding's name; nothing stands for float32. InvalidInput names the field."""
+    """Read an encoding's name; empty means float32. InvalidInput names the field."""
     if not text:
         return PLAIN
     if text not in (known := known_encodings()):

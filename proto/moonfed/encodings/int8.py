@@ -15,7 +15,7 @@ from moonfed.encodings.number_format import BLOCK, Floats, NumberFormat, Numbers
 from moonfed.schema import FLOAT32, INT8
 
 LARGEST = 127
-# With a larger one, the largest float32 would come back as infinity.
+# With a larger one, the largest float32 would be decoded as infinity.
 _LARGEST_SCALE = np.nextafter(np.finfo(np.float32).max / np.float32(LARGEST), np.float32(0))
 
 

@@ -1,7 +1,7 @@
 """The interface of a number format: float32 to fewer bits and back, the same on every machine, to the bit.
 
 A format works on pieces of a tensor, so that memory does not grow with the model. Each of its parts is a tensor of the
-encoded file, one element of which stands for a fixed number of the tensor's values.
+encoded file, one element of which represents a fixed number of the tensor's values.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ DTYPES: Mapping[str, npt.DTypeLike] = {FLOAT32: "<f4", BFLOAT16: "<u2", INT8: "i
 
 @dataclass(frozen=True, slots=True)
 class TensorPart:
-    """One of a tensor's tensors in an encoded file, called by the prefix and the tensor's own name."""
+    """One of a tensor's parts in an encoded file, named by the prefix and the tensor's own name."""
 
     prefix: str
     dtype: str  # F32, BF16 or I8
-    values: int = 1  # the tensor's, that one element stands for: a power of two up to BLOCK
+    values: int = 1  # of the tensor that one element represents: a power of two up to BLOCK
 
     def elements(self, size: int) -> int:
-        """Return the elements for so many values; the last one may stand for fewer."""
+        """Return the number of elements for `size` values; the last one may represent fewer."""
         return -(-size // self.values)
 
 
@@ -48,7 +48,7 @@ class NumberFormat(ABC):
 
     @abstractmethod
     def decode(self, numbers: Sequence[Numbers]) -> Floats:
-        """Return the values [n] that encoded parts stand for. Senseless ones may give infinities and NaN."""
+        """Return the values [n] that encoded parts represent. Invalid parts may give infinities and NaN."""
 
     def find_problem(self, numbers: Sequence[Numbers]) -> str:
         """Return the reason why parts from a stranger are rejected, to follow the tensor's name; or nothing."""

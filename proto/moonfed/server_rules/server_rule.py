@@ -21,7 +21,7 @@ from moonfed.errors import InvalidInput
 
 Weighting = Literal["samples", "uniform"]
 Float64Array = npt.NDArray[np.float64]
-Memory = Mapping[str, Float64Array]  # what a rule remembers between rounds, by role
+Memory = Mapping[str, Float64Array]  # a rule's state between rounds, by role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ServerRule(ABC):
 
     @property
     def initial_memory(self) -> Mapping[str, float]:
-        """The roles of what the rule remembers, each with the value that all its elements have before round 1."""
+        """The roles of the rule's memory, each with the initial value of all its elements."""
         return {}
 
     @abstractmethod
@@ -50,7 +50,7 @@ class ServerRule(ABC):
 
         Args:
             w: elements of the global model, [S].
-            mean: the devices' mean model over these elements, or what robust aggregation puts in its place, [S].
+            mean: the devices' mean model over these elements, or the result of robust aggregation, [S].
             memory: what the rule remembers of these elements, [S] for each role.
         """
 

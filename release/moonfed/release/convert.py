@@ -56,7 +56,7 @@ def to_int8(graph: bytes, calibration: Inputs) -> bytes:
 def optimise(graph: bytes) -> bytes:
     """Optimise a graph with ONNX Runtime's fused operators for processors like this one, so that it loads faster.
 
-    It stops at the extended level: the level above lays weights out for this processor's vector width, which gives
+    It stops at the extended level: the level above arranges weights for this processor's vector width, which gives
     wrong results on another, and the names it adds are not reproducible.
     """
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:

@@ -9,7 +9,7 @@ from moonfed.export.scoring import Score
 from moonfed.validate import require_at_least
 
 MAX_DROP = 0.5  # points of top-1
-SMALLER = 0.99  # of the bytes: shorter names and metadata alone are no gain
+SMALLER = 0.99  # of the bytes: shorter names and metadata alone do not count
 FASTER = 0.95  # of the time: beyond the noise of medians on one machine
 LOADING = "load"  # key in `milliseconds`; the other keys are passes
 

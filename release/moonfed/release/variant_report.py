@@ -33,7 +33,7 @@ def report_document(
     output: Path,
     facts: Mapping[str, Any],
 ) -> ReportDocument:
-    """Report what was made, kept and dropped, with the measurements, data and machine.
+    """Report the variants made, kept and dropped, with the measurements, data and machine.
 
     `facts`: further entries about the model, such as its run.
     """

@@ -29,7 +29,7 @@ _KIND_NAMES = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputEncoding:
-    """The outputs that a client wants as raw bytes; `default` holds for outputs that it does not name."""
+    """The outputs that a client wants as raw bytes; `default` applies to outputs that it does not name."""
 
     default: bool
     outputs: Mapping[str, bool]

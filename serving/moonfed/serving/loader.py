@@ -82,9 +82,9 @@ class Loader:
         return sorted(entries, key=lambda entry: (entry.name, int(entry.version or 0)))
 
     def refresh(self, name: str, scanned: ScannedModel, *, retry: bool = False) -> list[str]:
-        """Load what has changed in a model's directory; with `retry`, also what failed before.
+        """Load the changed versions in a model's directory; with `retry`, also those that failed before.
 
-        Returns the reasons why it is not served. A missing version is no such reason if another one is present: Triton
+        Returns the reasons why it is not served. A missing version is not a reason if another one is present: Triton
         only logs it then; here the index shows it too.
         """
         try:
@@ -131,7 +131,7 @@ class Loader:
             self.unload(name)
 
     def remove(self, name: str) -> None:
-        """Unload a model whose directory is gone; it stays in the index while it has requests in flight."""
+        """Unload a model whose directory was removed; it stays in the index while it has requests in flight."""
         self.unload(name)
         self._prune(name, set())
         with self._lock:

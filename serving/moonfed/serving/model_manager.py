@@ -106,10 +106,10 @@ class ModelManager:
         ]
 
     def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
-        """List what is in the repository or was loaded from it, with states and reasons."""
+        """List the versions in the repository or loaded from it, with states and reasons."""
         entries = self._loader.index()
         known = {entry.name for entry in entries}
-        with suppress(OSError):  # then only what is loaded is known
+        with suppress(OSError):  # then only loaded models are known
             entries += [
                 IndexEntry(name=name, version="", state="", reason="")
                 for name in model_names(self._repository)
@@ -122,7 +122,7 @@ class ModelManager:
         return (model, version) in self._loader.ready
 
     def load(self, model: str) -> None:
-        """Load a model, or what has changed of it since; raise MoonfedError if a version fails to load."""
+        """Load a model, or its changed versions; raise MoonfedError if a version fails to load."""
         with self._changing:
             self._require_explicit()
             try:
@@ -139,7 +139,7 @@ class ModelManager:
             self._loader.unload(model)
 
     def poll(self) -> None:
-        """Load and unload what has changed in the repository."""
+        """Load and unload the repository's changed models."""
         with self._changing:
             if self._closing.is_set():
                 return

@@ -26,7 +26,7 @@ _US, _clock = 1000, time.monotonic_ns
 
 
 class ModelVersion:
-    """A loaded version, usable by whoever holds it even after another has replaced it."""
+    """A loaded version, usable by its callers even after another has replaced it."""
 
     def __init__(
         self, version: int, config: Config, sessions: Sequence[OnnxSession], labels: Mapping[str, Labels]

@@ -12,7 +12,7 @@ from moonfed.validate import require_port
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """The models and the ports of a server. Port 0 stands for any free one."""
+    """The models and the ports of a server. Port 0 selects a free port."""
 
     repository: Path
     models: ServingSettings = field(default_factory=ServingSettings)

@@ -17,7 +17,7 @@ from moonfed.serving.tensor_codec import BYTES, DTYPES, bytes_array, decode, fro
 
 
 def warm_up(session: OnnxSession, config: Config, directory: Path) -> None:
-    """Run each sample of a config's model_warmup; raise InvalidInput, or what the run raises."""
+    """Run each sample of a config's model_warmup; raise InvalidInput, or the run's exception."""
     names = [each.name for each in config.output]
     for sample in config.model_warmup:
         if sample.batch_size == 0:  # like Triton, which skips it

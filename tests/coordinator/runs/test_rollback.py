@@ -38,7 +38,7 @@ BUNDLE = make_bundle(**SCAFFOLD, server_rule=FedAvgM())
 
 
 async def rounds_of(coordinator: Coordinator, directory: Path, last: int) -> None:
-    """Every device takes part until that round is committed."""
+    """Every device participates until that round is committed."""
     parties = [asyncio.create_task(party(coordinator, name, directory, last)) for name in NAMES]
     await watched(coordinator, "round_committed", last)
     await asyncio.gather(*parties)

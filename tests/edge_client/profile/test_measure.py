@@ -54,7 +54,7 @@ def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> N
     done = run(made[0], "--threads", 1, "--samples", 1000, "--max-memory", "8GB", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["can_take_part"], found["reason"]) == (True, "")
+    assert (found["can_participate"], found["reason"]) == (True, "")
     assert (found["batch_size"], found["epochs"], found["steps"]) == (32, 4, 4 * (1000 // 32))
     seconds = found["seconds"]
     assert all(0 < seconds[name] < 10 for name in ("step", "step_with_references", "references", "evaluation"))
@@ -74,7 +74,7 @@ def test_the_table_shows_the_same(made: tuple[Path, Bundle]) -> None:
     lines = {name.strip(): value.strip() for name, value in lines.items()}
     assert lines["round"] == "200 samples in batches of 50, 3 epochs: 12 steps"
     assert lines["a step"].endswith(" ms")
-    assert lines["can take part"] == "yes"
+    assert lines["can participate"] == "yes"
 
 
 def test_a_device_without_enough_memory_gets_the_estimate(made: tuple[Path, Bundle]) -> None:
@@ -84,7 +84,7 @@ def test_a_device_without_enough_memory_gets_the_estimate(made: tuple[Path, Bund
     assert done.stderr.endswith("; the limit of this device is 50 MB (--max-memory)\n")
     assert done.stderr.count("\n") == 1  # nothing was measured
     found = json.loads(done.stdout)
-    assert (found["can_take_part"], found["seconds"]) == (False, None)
+    assert (found["can_participate"], found["seconds"]) == (False, None)
     assert done.stderr == f"moonfed-client: {found['reason']}\n"
     assert found["memory"]["need"]["total"] > 50_000_000
 

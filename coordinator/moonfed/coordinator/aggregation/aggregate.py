@@ -1,4 +1,4 @@
-"""The end of a round: from the global state that it began with and its updates to the next, a file for each role."""
+"""The end of a round: combines its initial global state and its updates into the next, one file per role."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RESERVED = frozenset({MODEL, VARIATE, PROTOTYPES})  # roles that no server rule 
 class Aggregated:
     """The outcome of a round's aggregation."""
 
-    files: Mapping[str, Path]  # the next global state by role: the model, and all that the next round needs beside it
+    files: Mapping[str, Path]  # the next global state by role: the model, and everything else that the next round needs
     incidents: tuple[Incident, ...]
 
 
@@ -68,7 +68,7 @@ def build_rule(closed: ClosedRound) -> ServerRule:
 def _write_next_model(
     closed: ClosedRound, rule: ServerRule, files: Mapping[str, Path], slice_elements: int
 ) -> tuple[Incident, ...]:
-    """Move parameters by the rule; statistics are the weighted mean, or what the reducer puts in its place."""
+    """Move parameters by the rule; statistics are the weighted mean, or the reducer's result."""
     specs, updates = closed.manifest.tensors, reduce_robustly(closed, rule.weighting, slice_elements)
     size, initial, weigh_steps = model_size(specs), rule.initial_memory, _mean_by_steps(closed, rule)
     with writers(files, specs) as writing:

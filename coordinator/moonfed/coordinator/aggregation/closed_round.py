@@ -1,4 +1,4 @@
-"""All that the end of a round depends on, as plain values."""
+"""Everything that the end of a round depends on, as plain values."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedRound:
-    """A round whose updates are all there."""
+    """A round with all its updates."""
 
     manifest: Manifest
     round: int
     seed: int  # the run's
     enrolled: int  # N: devices that belong to the run, at least the contributions'
-    global_state: Mapping[str, Path]  # that the round began with, by role; what nobody has computed yet is absent
+    global_state: Mapping[str, Path]  # that the round started from, by role; a role not computed yet is absent
     contributions: tuple[Contribution, ...]  # in order of the devices' names
     robust: RobustSettings = field(default_factory=RobustSettings)
 

@@ -1,6 +1,7 @@
 """Model files read and written slice by slice: memory grows neither with the fleet nor with the model.
 
-Sums are float64 and in the order given, so that the devices' order, not that of their arrival, decides how they round.
+Sums are float64 and in the order given, so that rounding depends on the devices' order, not on the order
+of arrival.
 """
 
 from __future__ import annotations

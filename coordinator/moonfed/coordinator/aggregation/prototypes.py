@@ -1,7 +1,7 @@
 """FedSSC's shared prototypes: for every class the mean of some devices' class means. Hu et al., FedSSC, section III.
 
 In every round k devices are drawn for each class among those that share it (all, if there are fewer, or if k is 0);
-their means count alike. A class that nobody shares in a round has no prototype.
+their means count equally. A class that no device shares in a round has no prototype.
 Legend: C classes, D width of a representation.
 """
 

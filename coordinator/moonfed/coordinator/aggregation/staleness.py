@@ -2,9 +2,9 @@
 
     w ← w + Σ p_i·s(τ_i)·(y_i − w_i),    s(τ) = 1/√(1 + τ)
 
-y_i is what a device made of w_i, the global model of τ_i models ago. This is the mean of w + s(τ_i)·(y_i − w_i), which
-stand for what the devices would have sent had they begun with w: so reducers and server rules take these as they take
-any round's models. Statistics are no sums of steps: of them it is w + s(τ_i)·(y_i − w), which lies between w and y_i.
+y_i is a device's model, trained from w_i, the global model of τ_i models ago. This is the mean of w + s(τ_i)·(y_i −
+w_i), the models that the devices would have sent had they started from w, so reducers and server rules treat them like
+any round's models. Statistics are not sums of steps: for them it is w + s(τ_i)·(y_i − w), which is between w and y_i.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from moonfed.tensors import model_size
 
 
 def require_bufferable(manifest: Manifest) -> None:
-    """Raise InvalidInput for a bundle whose updates mean something only in the round that they began with."""
+    """Raise InvalidInput for a bundle whose updates are valid only in the round that they started from."""
     roles = sorted({*manifest.downlink, *manifest.uplink, *manifest.device_state})
     if roles:
         raise InvalidInput(
@@ -53,9 +53,9 @@ def discounted(
     target: Path,
     slice_elements: int = SLICE_ELEMENTS,
 ) -> Contribution:
-    """Return the contribution with its model as if it had begun with the newest global model, written to `target`.
+    """Return the contribution with its model as if it had started from the newest global model, written to `target`.
 
-    `initial_model`: the global model that the device trained. One that began with the newest is left as it is. Raises
+    `initial_model`: the global model that the device trained. One that started from the newest is left as it is. Raises
     InvalidInput if float32 cannot hold the result.
     """
     if staleness == 0:

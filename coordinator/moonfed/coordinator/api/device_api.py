@@ -77,7 +77,7 @@ class DeviceApi:
         """Tell every run whether a device is online now."""
         if self._runs.dismissed:
             return
-        try:  # registered first, since a round may begin with it: SCAFFOLD counts the known devices
+        try:  # registered first: connecting may open a round, and SCAFFOLD counts the known devices
             await asyncio.to_thread(self._registry.seen, device, platform)
         finally:
             for run in list(self._runs.served.values()):

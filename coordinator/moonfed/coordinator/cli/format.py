@@ -186,7 +186,7 @@ def _round_status(round_: control_pb2.Round) -> str:
 def _round_row(round_: control_pb2.Round, metrics: Sequence[str]) -> list[str]:
     cohort = len(round_.counted) + len(round_.missing)
     cells = _metric_cells(round_.metrics, metrics)
-    # Nobody is counted in a round that was abandoned; its reason says who delivered nothing, and why.
+    # An abandoned round counts no device; its reason names those that delivered nothing, and why.
     missing = round_.reason or ", ".join(round_.missing)
     return [
         str(round_.round),

@@ -56,5 +56,5 @@ class EligibleDevices:
 
     def _ineligibility(self, session: DeviceSession) -> str | None:
         if round_protocol(self._settings).leaseholder_only and isinstance(session, RemoteSession):
-            return "at another coordinator, whose devices cannot take part in asynchronous rounds"
+            return "at another coordinator, whose devices cannot participate in asynchronous rounds"
         return ineligibility(session.info, self._manifest, self._settings)

@@ -102,7 +102,7 @@ class StallDetector:
             self._liveness.heartbeat(device)
 
     def released(self, device: str) -> None:
-        """Record that a device was told to stop its work and is about to begin another assignment."""
+        """Record that a device was told to stop and is about to start another assignment."""
         self._liveness.heartbeat(device)
 
     def on_heartbeat(self, device: str) -> None:

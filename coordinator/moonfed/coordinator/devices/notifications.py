@@ -1,4 +1,4 @@
-"""Notifications to the devices that took part in a run when it ends."""
+"""Notifications to the devices that participated in a run when it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run_ended(view: RunView) -> RunEnded:
 
 
 async def notify_participants(view: RunView, store: Store, sessions: Sessions) -> None:
-    """Notify the online devices that took part in a run, or keep state under its name, of its end.
+    """Notify the online devices that participated in a run, or keep state under its name, of its end.
 
     The end is durable before that, so a device that connects from now on learns it when it names the run.
     """

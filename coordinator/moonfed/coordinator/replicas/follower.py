@@ -88,7 +88,7 @@ class RunFollower:
             await self._apply(seen)
 
     async def _load_global_state(self, state: State) -> None:
-        """Load the global state that the open round's devices begin with."""
+        """Load the global state that the open round's devices start from."""
         if state.open is None or self._protocol.leaseholder_only:
             return
         if (self._global_state_round, self._global_state_attempt) != (state.committed, state.open.attempt):
@@ -222,7 +222,7 @@ class RunFollower:
         return rejection_reason(self.record, self.state, self._eta, attempt, device)
 
     def _local_rejection(self, attempt: AttemptId, device: str) -> MoonfedError | None:
-        """Return why this coordinator does not count a device's update at present, or None."""
+        """Return why this coordinator does not count a device's update now, or None."""
         if self._protocol.leaseholder_only:
             return Unavailable(
                 f"run {self.record.run!r} is asynchronous: only the coordinator that drives it accepts updates"

@@ -65,7 +65,7 @@ class ReplicaMonitor:
         await in_thread(self._leases.renew, LEASE_SECONDS)
 
     async def poll(self) -> None:
-        """Poll the database and act on what the other replicas did."""
+        """Poll the database and act on the other replicas' changes."""
         changed = await self._presence.exchange()
         for device in changed:
             for served in list(self._runs.served.values()):
@@ -83,7 +83,7 @@ class ReplicaMonitor:
             self._heartbeats_due = asyncio.get_running_loop().time() + HEARTBEAT_EXCHANGE_SECONDS
 
     async def _handled(self, run: str, summary: RunSummary) -> bool:
-        """Act on a run's summary; log a failure once and return False, so that it does not hold up other runs."""
+        """Act on a run's summary; log a failure once and return False, so that it does not delay other runs."""
         try:
             await self._handle(run, summary)
         except (MoonfedError, OSError) as error:

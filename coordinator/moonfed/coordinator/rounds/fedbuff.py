@@ -1,9 +1,9 @@
 """The state machine of an asynchronous run: FedBuff, Nguyen et al., AISTATS 2022, algorithm 1.
 
 Devices train at their own pace. Round t is open until K updates have arrived; they make global model t, whichever
-models they began with, unless one is staler than allowed. At the deadline a quorum of K is enough. A device that has
+models they started from, unless one is staler than allowed. At the deadline a quorum of K is enough. A device that has
 delivered is assigned again once its update is in a model: from the same model it would compute the same update. An
-update is identified by the round whose model it began with.
+update is identified by the round whose model it started from.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _reopened(state: FedBuffState) -> FedBuffState:
 
 
 def _proceed(settings: RunSettings, state: FedBuffState) -> Next:
-    """Carry out what the state calls for: open the next round, assign work, close the round, or end."""
+    """Perform the state's next actions: open the next round, assign work, close the round, or end."""
     commands: tuple[Command, ...] = ()
     if state.open is None:
         if state.committed >= settings.rounds:

@@ -11,7 +11,7 @@ from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import NOBODY, Names, State
 
 ATTEMPT = 1  # asynchronous rounds are not retried: updates stay in the buffer
-Begun = Mapping[str, int]  # device to the round whose model it began with
+Begun = Mapping[str, int]  # device to the round whose model it started from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def asynchronous(settings: RunSettings) -> FedBuffSettings:
 
 
 def needed_attempts(settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
-    """Return the (round, attempt) pairs that buffered and future updates may have begun with."""
+    """Return the (round, attempt) pairs that buffered and future updates may have started from."""
     now = buffered(state)
     if now.status != "running":
         return frozenset()
@@ -59,7 +59,7 @@ def needed_attempts(settings: RunSettings, state: State) -> frozenset[tuple[int,
 
 
 def rejection_reason(settings: RunSettings, state: State, round_: int, attempt: int, device: str) -> str | None:
-    """Return why an update that began with that round's model is rejected now; None if it is accepted."""
+    """Return why an update that started from that round's model is rejected now; None if it is accepted."""
     now, most = buffered(state), asynchronous(settings).max_staleness
     if now.open is None or attempt != ATTEMPT or not 1 <= round_ <= now.number:
         return f"round {round_}, attempt {attempt} is not open; {status_text.position(now)}"

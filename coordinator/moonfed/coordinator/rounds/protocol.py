@@ -18,8 +18,8 @@ class RoundProtocol(ABC):
     """A state machine, the meaning of its states, and what the rest of the coordinator must know of the protocol."""
 
     first: ClassVar[State]
-    leaseholder_only: ClassVar[bool]  # True: only devices connected to the run's lease holder take part
-    reports_outlive_rounds: ClassVar[bool]  # True: a report may be recorded after the round that it began with closed
+    leaseholder_only: ClassVar[bool]  # True: only devices connected to the run's lease holder participate
+    reports_outlive_rounds: ClassVar[bool]  # True: a report may be recorded after the round that it started from closed
     can_roll_back: ClassVar[bool]  # True: an earlier global state can replace a damaged one
 
     @abstractmethod
@@ -52,7 +52,7 @@ class RoundProtocol(ABC):
 
 
 class SynchronousRounds(RoundProtocol):
-    """Rounds whose devices all begin with the newest global model."""
+    """Rounds whose devices all start from the newest global model."""
 
     first = State()
     leaseholder_only = False

@@ -32,7 +32,7 @@ class Amount:
         """Return the number of devices for a set of `total`; a count may exceed it."""
         if self.fraction is None:
             return self.count or 0
-        return max(1, math.ceil(round(self.fraction * total, 9)))  # 0.1 of 30 is 3, whatever binary fractions say
+        return max(1, math.ceil(round(self.fraction * total, 9)))  # 0.1 of 30 is 3, despite binary rounding
 
     def check(self, name: str) -> None:
         """Raise InvalidInput unless exactly one of count and fraction is given and valid."""
@@ -54,7 +54,7 @@ class RunSettings:
     `cohort` is a share of the online devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
     that sends no heartbeat for `heartbeat_timeout_seconds` is lost. `over_selection`: devices drawn beyond the
     cohort, as a fraction of it; the round closes with as many updates as the cohort has devices. With `asynchronous`
-    rounds `cohort` is how many devices train concurrently, and `quorum` is of the buffer.
+    rounds `cohort` is the number of devices that train concurrently, and `quorum` is of the buffer.
     """
 
     rounds: int
@@ -68,7 +68,7 @@ class RunSettings:
     encodings: Encodings = field(default_factory=Encodings)  # of models on the wire
     retention: Retention = field(default_factory=Retention)
     over_selection: float = 0.0
-    labels: Mapping[str, str] = field(default_factory=dict)  # that a device must have to be drawn
+    labels: Mapping[str, str] = field(default_factory=dict)  # that a device needs to be selected
     robust: RobustSettings = field(default_factory=RobustSettings)
     asynchronous: FedBuffSettings | None = None  # None: rounds are synchronous
 
@@ -142,7 +142,7 @@ class RunSettings:
     def updates_wanted(self, drawn: int) -> int:
         """Return the number of updates that closes a round for which `drawn` devices were drawn.
 
-        This is the cohort's size at the draw; it follows from `drawn`, whether or not more devices were online.
+        This is the cohort's size at the draw, which follows from `drawn` alone.
         """
         return max(math.floor(round(drawn / (1 + self.over_selection), 9)), self.cohort_size(drawn))
 

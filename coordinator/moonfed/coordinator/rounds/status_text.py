@@ -36,7 +36,7 @@ def waiting(
 ) -> str:
     """Describe what the run waits for in one sentence; empty if nothing.
 
-    `ineligible`: online devices that cannot take part, and what they lack, such as "without the encoding int8".
+    `ineligible`: online devices that cannot participate, and what they lack, such as "without the encoding int8".
     `silence`: seconds since the last heartbeat of each device that the round waits for, if known.
     """
     if state.status != "running":

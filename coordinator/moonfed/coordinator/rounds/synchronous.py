@@ -180,7 +180,7 @@ def _reduction_ended(state: State, current: OpenRound, event: Event) -> Step:
 
 
 def _proceed(settings: RunSettings, state: State) -> Step:
-    """Carry out what the state calls for: close the round, open the next one, or end."""
+    """Perform the state's next actions: close the round, open the next one, or end."""
     if state.open:
         if state.open.reducing or not _is_complete(settings, state.open):
             return state, ()

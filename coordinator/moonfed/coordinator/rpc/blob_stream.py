@@ -64,7 +64,7 @@ def _read_cached(file: FileIO, offset: int, size: int) -> tuple[bytes, int] | No
     buffer = bytearray(size)
     try:
         read = os.preadv(file.fileno(), [buffer], offset, NOT_WAITING)
-    except OSError:  # not in the cache, or the file system cannot tell
+    except OSError:  # not in the cache, or unknown to the file system
         return None
     return blob_pb2.Chunk(data=bytes(memoryview(buffer)[:read])).SerializeToString(), read
 

@@ -1,6 +1,6 @@
 """Flow control of blob streams: bounded memory whatever the number of devices, and deadlines for silent senders.
 
-gRPC and we hold a few copies of the part that each stream has under way. So only a few streams proceed at a time, each
+gRPC and the coordinator hold a few copies of each stream's current part. So only a few streams proceed at a time, each
 for a short turn.
 """
 
@@ -19,7 +19,7 @@ from moonfed.transport import PART_SIZE
 SLOTS = 8  # streams at full speed in each direction; more are not faster
 TURN_SECONDS = 0.5  # then a waiting stream gets the slot
 # A part that takes this long while we are mostly idle shows that its device is slow. The stream then gives its slot to
-# another one and proceeds alongside, in small parts where we choose their size.
+# another one and continues without a slot, in small parts if we send them.
 SLOW_SECONDS = 0.1
 IDLE_SHARE = 0.3  # of that time, below which our processor time shows that we are idle
 SLOW_BYTES = 16 << 20  # that slow streams in one direction may have under way
@@ -97,9 +97,9 @@ class StreamSlot:
 async def receive(
     messages: AsyncIterator[T], control: FlowControl, suspended: Suspended = nullcontext
 ) -> AsyncGenerator[T, None]:
-    """Yield a stream's messages; all but the first, its header, take part in flow control.
+    """Yield a stream's messages; all but the first, its header, are subject to flow control.
 
-    Raises Unavailable once they do not arrive in time: the sender can resume. To be closed when no more are needed.
+    Raises Unavailable once they do not arrive in time: the sender can resume. The caller closes the generator.
     """
     clock, slot = asyncio.get_running_loop().time, control.stream(suspended=suspended)
     end = clock() + STREAM_SECONDS

@@ -42,7 +42,7 @@ class Admission:
 class Admissions:
     """The updates that one run is receiving. Lives on the run's event loop.
 
-    `reject` returns the reason why the run does not count a device's update at present, or None.
+    `reject` returns the reason why the run does not count a device's update now, or None.
     """
 
     def __init__(self, reject: Callable[[AttemptId, str], MoonfedError | None], quota: ByteQuota) -> None:
@@ -83,7 +83,7 @@ def needed_attempts(record: RunRecord, state: State) -> set[AttemptId]:
 
 
 def phase(state: State) -> tuple[object, ...]:
-    """Return the part of a run's state on which its admissions depend, besides the reports of their own devices."""
+    """Return the part of a run's state on which its admissions depend, apart from the reports of their own devices."""
     current = state.open
     position = (current.round, current.attempt, current.reducing, current.overdue) if current else None
     return state.status, state.stopping, state.committed, position
@@ -92,7 +92,7 @@ def phase(state: State) -> tuple[object, ...]:
 def rejection_reason(
     record: RunRecord, state: State, eta: RoundEta, attempt: AttemptId, device: str
 ) -> WrongState | None:
-    """Return why a run does not count a device's update at present, if so; TooLate estimates when to return."""
+    """Return why a run does not count a device's update now, if so; TooLate estimates when to return."""
     protocol = round_protocol(record.settings)
     problem = protocol.rejection_reason(record.settings, state, attempt.round, attempt.attempt, device)
     if problem is None:

@@ -51,7 +51,7 @@ class RoundResult:
     ]  # the new global state, by role: the model, and the other files that the next round needs
     incidents: tuple[Incident, ...]  # found by the run's robust aggregation
     metrics: dict[str, float]  # of the round's training
-    holdout: dict[str, float]  # of the global model that the round began with, on the devices' held-out samples
+    holdout: dict[str, float]  # of the global model that the round started from, on the devices' held-out samples
 
 
 def close_round(
@@ -63,9 +63,9 @@ def close_round(
     *,
     global_states: GlobalStates,
 ) -> RoundResult | Damaged | ReductionFailed:
-    """Reduce a round and record it durably; return the event of the failure if that is not possible. Blocking.
+    """Reduce a round and record it durably; or return the event of the failure. Blocking.
 
-    `global_states`: the states that the round's devices began with.
+    `global_states`: the states that the round's devices started from.
     """
     attempt = attempt_id(run, command)
     try:
@@ -140,7 +140,7 @@ def reduce_round(
 ) -> RoundResult:
     """Reduce the devices' updates, in their order, by the bundle's rules and the run's robust aggregation.
 
-    Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round began with is damaged.
+    Raises DamagedUpdates, naming all of them, or Corrupt if the global state that the round started from is damaged.
     """
     counted = _counted(storage, attempt, command)
     if damaged := _damaged(storage, counted):
@@ -225,7 +225,7 @@ def _damaged(storage: Storage, reports: Sequence[DeviceReport]) -> list[str]:
 def _is_whole(storage: Storage, report: DeviceReport) -> bool:
     try:
         return all(storage.spool.holds(report.id, report.device, role, ref) for role, ref in report.spooled.items())
-    except (OSError, NotFound) as error:  # gone, or on a bad sector
+    except (OSError, NotFound) as error:  # missing, or on a bad sector
         if as_transient(error):  # no space to fetch it to
             raise
         return False

@@ -86,7 +86,7 @@ def _free_name(store: Store, bundle: str) -> str:
 def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
     """Raise InvalidInput, saying what to change, for a bundle that cannot run with these settings.
 
-    A device's size must not count twice: FedProx (Li et al. 2020) draws by it or weighs by it.
+    A device's size must not count twice: FedProx (Li et al. 2020) selects or weighs by it, not both.
     """
     if manifest.method == "solo":
         raise InvalidInput("method is 'solo', which exchanges nothing; a run on a coordinator needs another method")

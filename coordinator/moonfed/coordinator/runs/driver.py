@@ -217,7 +217,7 @@ class RunDriver:
         self._publisher.metrics(round_, metrics)
 
     def base_model(self, attempt: AttemptId) -> BlobRef:
-        """Return the global model that the attempt's devices began with; raises WrongState if that round has ended."""
+        """Return the global model that the attempt started from; raises WrongState if that round has ended."""
         return self._global_states[attempt.round].blobs[MODEL]
 
     def needs(self, attempt: AttemptId) -> bool:
@@ -303,7 +303,7 @@ class RunDriver:
 
     def _assign(self, command: Assign) -> None:
         session = self._sessions.find(command.device)
-        if session is None:  # it has just gone offline; the run is about to learn of it
+        if session is None:  # it has just gone offline, and the run is about to be notified
             return
         self._stall_detector.assigned(command.device)
         attempt, global_state = attempt_id(self.record.run, command), self._global_states[command.round]

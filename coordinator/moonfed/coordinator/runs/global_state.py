@@ -13,13 +13,13 @@ from moonfed.manifest import Manifest
 
 
 class GlobalStates:
-    """A run's last few global states, by the round that begins with each."""
+    """A run's last few global states, by the round that starts from each."""
 
     def __init__(self, by_round: Mapping[int, GlobalState], limit: int) -> None:
         self._by_round, self._limit = dict(by_round), limit
 
     def __getitem__(self, round_: int) -> GlobalState:
-        """Return the global state that a round begins with; raises WrongState if that round is over."""
+        """Return the global state that a round starts from; raises WrongState if that round is over."""
         try:
             return self._by_round[round_]
         except KeyError:  # it closed a moment ago
@@ -43,6 +43,6 @@ def load_global_states(store: Store, blobs: BlobStore, record: RunRecord, manife
 
 
 def _earlier(store: Store, record: RunRecord, round_: int) -> GlobalState:
-    """Load the global state that an earlier round began with."""
+    """Load the global state that an earlier round started from."""
     before = store.round(AttemptId(run=record.run, round=round_ - 1, attempt=1)) if round_ > 1 else None
     return GlobalState(blobs=before.blobs if before else store.initial_state(record.run))

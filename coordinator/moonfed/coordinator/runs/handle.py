@@ -53,7 +53,7 @@ class RunHandle(Protocol):
         """Publish new metrics of a global model."""
 
     def base_model(self, attempt: AttemptId) -> BlobRef:
-        """Return the global model that the attempt's devices began with; raises WrongState if that round has ended."""
+        """Return the global model that the attempt started from; raises WrongState if that round has ended."""
 
     def needs(self, attempt: AttemptId) -> bool:
         """Return True if updates of that attempt may still arrive, or wait to be reduced."""

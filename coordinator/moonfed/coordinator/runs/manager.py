@@ -122,7 +122,7 @@ class RunManager:
         return run_view(self._store, self._store.run(run), None)
 
     def incompatibility(self, info: DeviceInfo) -> VersionMismatch | None:
-        """Return why a device can take part in none of the running runs, naming both sides' interfaces."""
+        """Return why a device can participate in none of the running runs, naming both sides' interfaces."""
         running = [served for served in self._served.values() if served.state.status == "running"]
         return incompatibility(info, {served.manifest.plan.interface for served in running})
 
@@ -165,7 +165,7 @@ class RunManager:
             await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
 
     async def follow(self, run: str) -> None:
-        """Follow a run whose lease is another coordinator's, so that this coordinator's devices take part in it."""
+        """Follow a run whose lease is another coordinator's, so that this coordinator's devices participate in it."""
         async with self._changing:
             record = await self._still_running(run)
             if record is None or (run in self._served and run not in self.driven):
@@ -221,7 +221,7 @@ class RunManager:
         return True
 
     async def _resume_or_wait(self, record: RunRecord, state: State) -> None:
-        """Resume a run, in the background if its files are unavailable at present."""
+        """Resume a run, in the background while its files are unavailable."""
         try:
             await self._resume(record, state)
         except Exception as error:
@@ -254,7 +254,7 @@ class RunManager:
         return driver
 
     def _close_incompatible(self) -> None:
-        """End the sessions of devices that can no longer take part in any run."""
+        """End the sessions of devices that can no longer participate in any run."""
         for session in self._sessions.all():
             if problem := self.incompatibility(session.info):
                 session.close(problem)

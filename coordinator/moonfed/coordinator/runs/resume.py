@@ -18,7 +18,7 @@ from moonfed.manifest import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The values that a run's driver begins with."""
+    """The values that a run's driver starts from."""
 
     state: State
     manifest: Manifest

@@ -25,9 +25,9 @@ Blobs = Mapping[str, BlobRef]
 def roll_back(storage: Storage, record: RunRecord) -> bool:
     """Replace the damaged files of the newest global state with those of the state before it. Blocking.
 
-    Returns True if anything was replaced. An open round began with the damaged state, and is abandoned. Raises Corrupt,
-    NotFound or OSError if the previous state is not intact, or if the run is asynchronous: its devices train on many
-    states.
+    Returns True if anything was replaced. An open round started from the damaged state, and is abandoned. Raises
+    Corrupt, NotFound or OSError if the previous state is not intact, or if the run is asynchronous: its devices train
+    on many states.
     """
     store = storage.store
     newest = store.latest_round(record.run, "committed")

@@ -85,7 +85,7 @@ def forget(connection: sql.Connection, run: str, newest: int) -> None:
 
 
 def _record(connection: sql.Connection, report: DeviceReport) -> None:
-    """Record a report, replacing only a rejected one; raises WrongState or AlreadyExists if another one stands."""
+    """Record a report, replacing only a rejected one; raises WrongState or AlreadyExists if another one counts."""
     if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _columns.outcome == "rejected"):
         return
     which = sql.and_(row_mapping.same(tables.reports, report.id), _columns.device == report.device)

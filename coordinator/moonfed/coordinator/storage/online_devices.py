@@ -108,6 +108,6 @@ class OnlineDevices:
 
 
 def delete_entries(connection: sql.Connection, replica: str) -> None:
-    """Delete what a replica that has ended published, within the caller's transaction."""
+    """Delete the entries of a replica that has ended, within the caller's transaction."""
     connection.execute(sql.delete(tables.online_devices).where(_columns.replica == replica))
     connection.execute(sql.delete(tables.replicas).where(_replicas.replica == replica))

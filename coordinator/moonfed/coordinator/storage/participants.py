@@ -25,7 +25,7 @@ def drawn(connection: sql.Connection, run: str, cohort: Sequence[str]) -> None:
 def counted(
     connection: sql.Connection, attempt: AttemptId, devices: Sequence[str], bases: Mapping[str, int] | None = None
 ) -> None:
-    """Record that a round's model contains these devices' updates; `bases`: rounds that they began with, if earlier."""
+    """Record that a round's model contains these devices' updates; `bases`: the earlier rounds they started from."""
     common = {"run": attempt.run, "attempt": attempt.attempt}
     values = [
         {**common, "device": device, "round": (bases or {}).get(device, attempt.round)} for device in sorted(devices)

@@ -44,7 +44,7 @@ def _recover(first: State, store: Store, run: str, settings: RunSettings) -> Sta
         reported=devices["accepted"],
         rejected=devices["rejected"],
         declined=devices["declined"],
-        overdue=last.status == "reducing",  # it has closed, and is to be reduced once more
+        overdue=last.status == "reducing",  # it has closed, and must be reduced again
     )
     return State(committed=committed, attempt=last.id.attempt, open=current)
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.errors import MoonfedError
 
-SILENT_SECONDS = 10.0  # in which one line stands for all calls that wait: a fleet makes a hundred a second
+SILENT_SECONDS = 10.0  # per line, which covers all waiting calls: a fleet makes a hundred per second
 _log = logging.getLogger(__name__)
 
 
 class ErrorLog:
-    """Logs failed calls; one line stands for all calls of a fleet that wait for the same resource."""
+    """Logs failed calls; one line covers all calls of a fleet that wait for the same resource."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._last_warning = clock, -SILENT_SECONDS

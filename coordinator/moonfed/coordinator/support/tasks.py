@@ -27,7 +27,7 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def start_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-    """Start blocking work in a thread, without the cost of a task and a context of its own."""
+    """Start blocking work in a thread, without the cost of a separate task and context."""
     return asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
 
 

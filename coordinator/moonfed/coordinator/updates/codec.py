@@ -25,9 +25,9 @@ def decode_update(
     """Decode an encoded update's files, by role: the model, durably next to the received file. Blocking.
 
     `initial_model`: the global model of the update's round. Changes are added to it, not to the rounded model that
-    devices began with, so the run loses nothing to the downlink's encoding.
+    devices started from, so the run loses nothing to the downlink's encoding.
 
-    Raises InvalidInput, or SchemaMismatch naming the tensor, for a file that is no such model.
+    Raises InvalidInput, or SchemaMismatch naming the tensor, for an invalid file.
     """
     if not encodings.updates_encoded:
         return {}

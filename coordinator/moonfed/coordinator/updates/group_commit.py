@@ -55,7 +55,7 @@ class GroupCommit:
     async def commit(self) -> list[PendingUpdate]:
         """Commit the next batch; returns the updates that count from now on, and settles the rest of the batch.
 
-        The caller keeps the run from changing meanwhile, so that what its admissions say holds.
+        The caller prevents changes of the run meanwhile, so that its admissions stay valid.
         """
         batch = self._next_batch()
         self._pending = [update for update in self._pending if update not in batch]

@@ -31,9 +31,9 @@ Files = Mapping[str, Path]
 
 
 class UpdateSession(Protocol):
-    """One admitted update; to be closed.
+    """One admitted update; the caller closes it.
 
-    `offsets`: the bytes held of each blob, by sha256; all of them if the update already has its receipt.
+    `offsets`: the bytes stored of each blob, by sha256; all of them if the update already has its receipt.
     """
 
     offsets: Mapping[str, int]
@@ -148,7 +148,7 @@ class Updates:
         return update.admission.may_have_receipt and await self._has_receipt(update.header)
 
     async def _has_receipt(self, header: UpdateHeader) -> bool:
-        """Look up the receipt of this very update; raises AlreadyExists if another one of its device has one."""
+        """Look up the receipt of this very update; raises AlreadyExists if another update of its device has one."""
         return await asyncio.to_thread(self._reports.has_receipt, header.id, header.device, header.blobs)
 
     async def _check_header(self, update: _Admitted) -> None:
@@ -211,7 +211,7 @@ class Updates:
 
 
 class _CountedUpdate:
-    """The session of an update that has its receipt already: nothing is to be sent."""
+    """The session of an update that already has its receipt: nothing needs to be sent."""
 
     def __init__(self, header: UpdateHeader) -> None:
         self._header = header

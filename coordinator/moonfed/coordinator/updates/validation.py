@@ -64,7 +64,7 @@ def largest_files(manifest: Manifest, wanted: Encoding) -> dict[str, int]:
 
 
 def check_files(files: Mapping[str, Path], manifest: Manifest) -> None:
-    """Raise SchemaMismatch, naming role and tensor, unless all files hold what the manifest asks for."""
+    """Raise SchemaMismatch, naming role and tensor, unless all files match the manifest."""
     for role, specs in update_roles(manifest).items():
         _check_file(role, files[role], specs)
 

@@ -1,4 +1,4 @@
-"""Progress of one round: logged, reported to the coordinator, and stopped when it says so."""
+"""Progress of one round: logged, reported to the coordinator, and stopped when it asks for that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moonfed.edge_client.agent.worker_process import Heartbeat
 from moonfed.errors import MoonfedError, NotFound, TooLate, WrongState
 
 REPORT_SECONDS = 2.0  # between two reports to the coordinator
-FETCH_REPORT_SECONDS = 10.0  # between two reports while fetching, when each chunk is a heartbeat of its own
+FETCH_REPORT_SECONDS = 10.0  # between two reports while fetching, when each chunk is a heartbeat
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ def throttled(
     should_continue: Callable[[], bool],
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[blob_pb2.Chunk]:
-    """Yield the chunks with a delay after each; raise Unavailable soon after `should_continue` says no."""
+    """Yield the chunks with a delay after each; raise Unavailable soon after `should_continue` returns False."""
     with closing(chunks):
         for chunk in chunks:
             yield chunk

@@ -67,7 +67,7 @@ class WorkerProcess:
         if process is None:
             return
         with suppress(ProcessLookupError, PermissionError):  # macOS denies signals to a group of zombies
-            os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+            os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
         process.wait()
         if process.stdin:
             with suppress(BrokenPipeError):
@@ -81,7 +81,7 @@ class WorkerProcess:
             json.dumps(asdict(self._settings)),
             str(os.getpid()),
         ]
-        # A session of its own: a Ctrl-C in the terminal is for the parent, which then ends the worker.
+        # Its own session: a Ctrl-C in the terminal is for the parent, which then ends the worker.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._messages = queue.SimpleQueue()
         threading.Thread(

@@ -77,7 +77,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most memory that the process held while measuring, in bytes, and what was estimated for as many samples."""
+    """The peak memory of the process while measuring, in bytes, and the estimate for as many samples."""
 
     host: int
     estimated_host: int
@@ -96,12 +96,12 @@ class Profile:
     epochs: int
     precision: str
     memory_format: str
-    need: Need | None = None  # of the round that was asked for; None if that could not be known
+    need: Need | None = None  # of the requested round; None if unknown
     available: Available | None = None
     limit: int | None = None
-    times: Times | None = None  # None: the device cannot take part, so nothing was measured
+    times: Times | None = None  # None: the device cannot participate, so nothing was measured
     peak: Peak | None = None
-    rejection: MoonfedError | None = None  # why the device cannot take part
+    rejection: MoonfedError | None = None  # why the device cannot participate
 
     @property
     def steps(self) -> int:
@@ -124,7 +124,7 @@ class Profile:
 
 
 def profile(settings: ProfileSettings, report: Callable[[str], None] = lambda _: None) -> Profile:
-    """Measure the bundle, or return the reason why the device cannot take part.
+    """Measure the bundle, or return the reason why the device cannot participate.
 
     `report` is called with each measurement as it starts. Raises NotFound, InvalidInput or Corrupt for a bad bundle.
     """

@@ -13,7 +13,7 @@ from moonfed.sizes import human
 
 
 def print_profile(found: Profile, *, as_json: bool) -> None:
-    """Print the profile; raise the reason if the device cannot take part."""
+    """Print the profile; raise the reason if the device cannot participate."""
     if as_json:
         print_json(profile_document(found))
     else:
@@ -29,9 +29,9 @@ def print_progress(text: str) -> None:
 
 
 def profile_document(found: Profile) -> dict[str, Any]:
-    """Return JSON values in bytes and seconds; null for what was not measured."""
+    """Return JSON values in bytes and seconds; null for unmeasured values."""
     return {
-        "can_take_part": found.rejection is None,
+        "can_participate": found.rejection is None,
         "reason": str(found.rejection) if found.rejection else "",
         "bundle": {"name": found.manifest.name, "model": found.manifest.model, "method": found.manifest.method},
         "platform": found.platform,
@@ -121,7 +121,7 @@ def _memory(found: Profile) -> Iterator[tuple[str, str]]:
         if found.peak.accelerator is not None and found.peak.estimated_accelerator is not None:
             estimated = human(found.peak.estimated_accelerator)
             yield "on the accelerator", f"{human(found.peak.accelerator)} at most; estimated {estimated}"
-    yield "can take part", "no" if found.rejection else "yes"
+    yield "can participate", "no" if found.rejection else "yes"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -1,1 +1,1 @@
-"""The device's hardware and memory, and what a round needs of them."""
+"""The device's hardware and memory, and a round's requirements."""

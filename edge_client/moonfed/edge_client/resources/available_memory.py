@@ -34,9 +34,9 @@ def available_memory(accelerator: str) -> Available:
 
 
 def host_available(root: Path = ROOT) -> int | None:
-    """Return the available bytes of host memory, including those that this process holds.
+    """Return the available bytes of host memory, including this process's own.
 
-    The minimum of MemAvailable and what the limits of the process's control groups (cgroup v2) leave. Both count page
+    The minimum of MemAvailable and the remainder of the process's control group limits (cgroup v2). Both count page
     cache as available, so only the process's anonymous memory is added.
     """
     free = [size for size in (_machine_available(root), *_cgroup_available(root)) if size is not None]
@@ -49,7 +49,7 @@ def resident_memory(root: Path = ROOT) -> int:
 
 
 def peak_memory(root: Path = ROOT) -> int:
-    """Return the most bytes that this process has held so far; 0 if unknown.
+    """Return the peak memory of this process in bytes; 0 if unknown.
 
     Unlike getrusage's figure, it excludes the process that started this program.
     """
@@ -111,7 +111,7 @@ def _own_group(root: Path) -> Path | None:
 
 
 def _number(file: Path) -> int | None:
-    """Return the number in a file; None if it says `max`, or is not there."""
+    """Return the number in a file; None if it contains `max` or does not exist."""
     try:
         text = file.read_text().strip()
     except OSError:

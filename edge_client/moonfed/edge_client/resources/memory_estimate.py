@@ -22,7 +22,7 @@ FLOAT = 4  # bytes
 LABEL = 8  # an int64
 PROGRAM_BYTES = 48_000_000  # the plan's code and the kernels' own working memory, above bare torch
 MIXED_BYTES = 16_000_000  # more kernels, in mixed precision
-# Times what the backward pass needs in float32: gradients of activations come and go. In mixed precision most are half.
+# Relative to the backward pass's needs in float32; gradients of activations are transient. Mixed precision halves most.
 ACTIVATIONS, MIXED_ACTIVATIONS = 1.5, 1.0
 # Heap fragmentation, unless pieces are large enough to be mapped on their own: a multiple of the activations and the
 # model, up to a limit in bytes.
@@ -137,8 +137,9 @@ def reference_bytes(manifest: Manifest) -> int:
 def representation_width(manifest: Manifest) -> int:
     """Return D, or an upper bound of it.
 
-    Prototypes and class means are [C, D]; else the output layer's weight tells, if it is a matrix [C, D]. What else an
-    output layer may be, the backward pass needs its input, so D is at most what a step keeps of each sample.
+    Prototypes and class means are [C, D]; otherwise the output layer's weight has it, if that is a matrix [C, D].
+    Whatever else an output layer may be, the backward pass needs its input, so D is at most what a step keeps of each
+    sample.
     """
     shared = [*manifest.downlink.get(PROTOTYPES, ()), *manifest.uplink.get(CLASS_MEANS, ())]
     outputs = [spec for spec in manifest.tensors if spec.name.startswith("output_layer.")]

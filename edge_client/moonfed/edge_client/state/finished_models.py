@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """One run's last global model and what is needed to use it."""
+    """One run's last global model, and the files needed to use it."""
 
     directory: Path
     run: str

@@ -40,8 +40,8 @@ class Update:
 
     manifest: str  # its sha256, which with the seed distinguishes runs of the same name
     seed: int
-    assignment: str  # the digest of what was trained
-    blobs: Mapping[str, BlobRef]  # by role: what is submitted
+    assignment: str  # the digest of the trained assignment
+    blobs: Mapping[str, BlobRef]  # by role: the submitted files
     kept: Mapping[str, BlobRef]  # by role: what stays on the device, including its state
     samples: int
     steps: int

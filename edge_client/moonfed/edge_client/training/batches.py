@@ -1,6 +1,6 @@
 """Batches of samples, draws and references, in buffers that stay at the same addresses.
 
-Legend: N samples, B a batch's samples, R random draws per sample, j previous models at hand, D width of a
+Legend: N samples, B a batch's samples, R random draws per sample, j available previous models, D width of a
 representation.
 """
 

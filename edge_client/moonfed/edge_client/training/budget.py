@@ -1,4 +1,4 @@
-"""The budget of a round: all its steps, or as many as fit in its seconds, at least one."""
+"""The budget of a round: all its steps, or those that fit in its seconds, at least one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round's steps as one CUDA graph: the first ones warm up, the next is captured, and replayed from then on.
+"""A round's steps as one CUDA graph: the first steps warm up, the next one is captured and then replayed.
 
 A small network's step takes longer to launch, kernel by kernel, than to compute; a replay is one launch. The
 hyperparameters are constants of a captured step and momenta are new in every round, so each round captures anew.

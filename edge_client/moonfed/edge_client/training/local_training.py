@@ -54,7 +54,7 @@ class Trained:
     samples: int
     steps: int  # that were taken
     loss: float  # mean over the round's steps
-    metrics: Mapping[str, float]  # what the method measured
+    metrics: Mapping[str, float]  # the method's metrics
     holdout: Evaluation | None  # of the incoming global model
 
 

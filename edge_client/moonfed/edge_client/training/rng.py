@@ -67,7 +67,7 @@ def sample_draws(samples: int, per_sample: int, settings: RoundSettings, number:
 def derived_seed(settings: RoundSettings, purpose: int | str) -> int:
     """Return a 63-bit seed from (seed, round, purpose, device); Python's own hash() differs between processes.
 
-    An epoch's number stands for its order of the samples, a text for anything else.
+    The purpose is an epoch's number for its order of the samples, otherwise a text.
     """
     text = f"{settings.seed}/{settings.round}/{purpose}/{settings.device}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

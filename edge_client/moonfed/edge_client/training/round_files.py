@@ -44,10 +44,10 @@ def train_job(
 ) -> StoredRound:
     """Train one round for the device of that name and store its update in the device's state of the run.
 
-    `plan` and `manifest` are those of the job. `accelerator`: the plan's; by default where the data lie. `started`:
-    when the job's seconds began to run, by time.monotonic; by default now. Raises InvalidInput if the data are too few
-    or a file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever `progress`
-    raises; nothing is stored then.
+    `plan` and `manifest` are those of the job. `accelerator`: the plan's; by default the data's. `started`: when the
+    job's seconds began to run, by time.monotonic; by default now. Raises InvalidInput if there are too few samples or a
+    file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever `progress` raises;
+    nothing is stored then.
     """
     least = max(1, manifest.plan.minimum_samples)
     if len(data) < least:
@@ -86,7 +86,7 @@ def _settings(job: Job, device: str) -> RoundSettings:
 
 def _load(file: Path, specs: Sequence[TensorSpec]) -> Model:
     """Return a role's tensors in the manifest's order; SchemaMismatch if the file holds others."""
-    vector: Vector = np.array(tensors.open_model(file, specs))  # writable, as torch wants it
+    vector: Vector = np.array(tensors.open_model(file, specs))  # writable, as torch requires
     return [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]
 
 

@@ -1,6 +1,7 @@
-"""Gathers batches' rows into buffers that stay where they are, because a CUDA graph reads them at fixed addresses.
+"""Gathering of batches' rows into buffers at fixed addresses, because a CUDA graph reads them there.
 
-A *source* is a tensor of all samples [N, …]; its *buffer* [B, …] lies where the steps run and holds the present batch.
+A *source* is a tensor of all samples [N, …]; its *buffer* [B, …] is on the device of the steps and holds the current
+batch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]  # a source and its buffer
 
 
 class ResidentRows:
-    """Rows of sources that lie where the steps run: one gather each."""
+    """Rows of sources on the device of the steps: one gather each."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -38,7 +39,7 @@ class ResidentRows:
 
 
 class FetchedRows:
-    """Rows of sources in host memory: through pinned memory, on a stream of their own, one batch ahead.
+    """Rows of sources in host memory: through pinned memory, on a separate stream, one batch ahead.
 
     Two slots take turns. The host runs ahead of the accelerator by no more than them.
     """

@@ -46,7 +46,7 @@ class TrainingWorker:
             require_accelerator(self._settings.accelerator)
 
     def train(self, job: Job) -> str:
-        """Train one round and store the update; return `trained`, or `stopped` if the parent asked for that."""
+        """Train one round and store the update; return `trained`, or `stopped` if the parent requested that."""
         from moonfed.edge_client.training.local_training import Stopped
         from moonfed.edge_client.worker.trainer import Trainer
 

@@ -52,7 +52,7 @@ class Job:
     counted: AttemptId | None = None
     encodings: Encodings = field(default_factory=Encodings)  # of the global model's file, and of the update's model
     max_steps: int | None = None
-    max_seconds: float | None = None  # what was left of the device's budget and window when the job was made
+    max_seconds: float | None = None  # the remainder of the device's budget and window when the job was created
     began: float | None = None  # that moment, by the monotonic clock, which all processes of the machine share
 
     @property

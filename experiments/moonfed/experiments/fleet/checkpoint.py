@@ -1,6 +1,6 @@
 """Checkpoints of an unfinished simulation: one small file with which another machine resumes it.
 
-A checkpoint is the state between two rounds. It leaves out the work of the open round, which is done again; the
+A checkpoint is the state between two rounds. It omits the work of the open round, which is repeated; the
 samples, which the recipe draws again from the data set; and the models of past rounds that have been scored.
 """
 
@@ -53,9 +53,9 @@ class _RoundEnded(Exception):
 
 
 def save_checkpoint(output: Path, file: Path) -> Checkpoint:
-    """Save the simulation in `output`, whether it is running or not; `file` appears whole or not at all.
+    """Save the simulation in `output`, whether it is running or not; `file` appears complete or not at all.
 
-    Raises NotFound where there is no simulation, WrongState for one that has finished or not yet begun to train, and
+    Raises NotFound if there is no simulation, WrongState for one that has finished or not yet started to train, and
     Unavailable for one whose rounds are too short to be copied while it runs.
     """
     layout = Layout(output)
@@ -83,7 +83,7 @@ def save_checkpoint(output: Path, file: Path) -> Checkpoint:
 def restore_checkpoint(file: Path, simulation: Simulation, output: Path) -> None:
     """Unpack a checkpoint of this simulation into a new or empty directory, where it then resumes.
 
-    Raises NotFound if there is no such file, InvalidInput for one that is no checkpoint, or another simulation's, and
+    Raises NotFound if there is no such file, InvalidInput for an invalid one, or another simulation's, and
     for a directory that holds something.
     """
     if not file.is_file():
@@ -146,7 +146,7 @@ def _copy_blobs(layout: Layout, target: Layout, needed: set[BlobRef]) -> None:
 
 
 def _copy_parties(layout: Layout, target: Layout, newest: int) -> None:
-    """Copy what the parties keep of rounds up to that one; what is whole already, of a party that trains alone."""
+    """Copy what the parties keep of rounds up to that one; for a party that trains alone, what is complete."""
     for runs in layout.root.glob("parties/*/runs"):
         for stored in read_rounds(runs / RUN):
             if stored.round <= newest:
@@ -200,7 +200,7 @@ def _pack(source: Path, target: Path) -> None:
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out who made it, and when."""
+    """Remove owner and modification time."""
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""
     return member

@@ -65,7 +65,7 @@ class PartySamples:
 
 
 class Parts:
-    """The mapped arrays. They are private copies page by page as soon as somebody writes, which nobody does."""
+    """The mapped arrays, copy-on-write; nothing writes to them."""
 
     def __init__(self, directory: Path) -> None:
         self._inputs, self._labels = (_map(directory / f"train-{name}.npy") for name in ("inputs", "labels"))
@@ -80,4 +80,4 @@ class Parts:
 
 
 def _map(path: Path) -> Any:  # noqa: ANN401 - an array of the dtype that was written
-    return np.load(path, mmap_mode="c")  # writable, as torch wants it
+    return np.load(path, mmap_mode="c")  # writable, as torch requires

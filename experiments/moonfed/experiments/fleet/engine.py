@@ -21,10 +21,10 @@ GATHER_SECONDS = 0.005  # a round's jobs arrive together: a worker that waited t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """Settings of the engine: processes of this machine, or actors of a Ray cluster.
+    """Settings of the engine: processes on this machine, or actors of a Ray cluster.
 
     With Ray, the output directory must be on a file system that all of the cluster's machines share. `workers`: by
-    default one for each core. Neither changes what is simulated.
+    default one for each core. Neither changes the results.
     """
 
     kind: Kind = "processes"
@@ -57,7 +57,7 @@ class Engine(Protocol):
     async def train(self, party: int, job: Job, size: int) -> float:
         """Train a party, counted from 1; return the seconds. Its update is then in the party's state.
 
-        `size`: how much work it is; what is larger goes first.
+        `size`: the amount of work; larger jobs start first.
         """
 
     async def evaluate(self, model_file: Path) -> Mapping[str, float]:
@@ -73,7 +73,7 @@ class _Request:
 
 
 class Pool:
-    """An engine over workers: each takes the largest job that waits, so that all of them end together."""
+    """An engine over workers: each takes the largest waiting job, so that all end at about the same time."""
 
     def __init__(self, workers: Sequence[EngineWorker]) -> None:
         self._requests: asyncio.PriorityQueue[_Request] = asyncio.PriorityQueue()

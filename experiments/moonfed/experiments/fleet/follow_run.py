@@ -32,7 +32,7 @@ class RoundTimes:
 
 
 class Clock:
-    """Times the open round over all starts of the simulation, including what it took before a kill."""
+    """Times the open round over all starts of the simulation, including the time before a kill."""
 
     def __init__(self, layout: Layout) -> None:
         self._file = layout.clock
@@ -98,7 +98,7 @@ class Scorer:
         self._write()
 
     def _recover(self, record: RoundRecord) -> None:
-        if "accuracy" in record.metrics:  # the model itself may be gone
+        if "accuracy" in record.metrics:  # the model itself may have been deleted
             scores = {name: record.metrics[name] for name in SCORES if name in record.metrics}
             metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
             self._results[record.id.round] = SimulatedRound(round=record.id.round, metrics=metrics, **scores)
@@ -168,7 +168,7 @@ async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened:
 async def _events(coordinator: Coordinator) -> AsyncIterator[RunEvent | RunView]:
     ended = False
     while not ended:
-        with suppress(Unavailable):  # we fell behind; a new snapshot makes up for what was missed
+        with suppress(Unavailable):  # we fell behind; a new snapshot replaces the missed events
             async for event in coordinator.operators.watch(RUN):
                 yield event
             ended = True

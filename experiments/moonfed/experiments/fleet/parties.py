@@ -120,7 +120,7 @@ async def trained(
 ) -> tuple[StoredRound, float]:
     """Return the party's update for an assignment and the seconds of training; 0 if it was trained before a kill.
 
-    `files`: the global state that the round begins with, by role.
+    `files`: the global state that the round starts from, by role.
     """
     state = RunState(layout.runs(party.name), assigned.id.run, manifest=assigned.manifest.sha256, seed=assigned.seed)
     digest = assigned.digest(max_steps)

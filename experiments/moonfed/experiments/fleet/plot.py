@@ -1,4 +1,4 @@
-"""The picture of one simulation: accuracy by round or by party, next to the split."""
+"""The figure of one simulation: accuracy by round or by party, next to the split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from moonfed.bundle import read_bundle
 from moonfed.experiments.fleet.results import SimulationResult
 from moonfed.experiments.plots import Line, Pair, draw_bars, draw_heat_map, draw_lines, picture
 
-MOST_SHOWN = 50  # more parties have no room on a picture
+MOST_SHOWN = 50  # more parties do not fit in the figure
 
 
 def draw_result(result: SimulationResult) -> None:

@@ -21,7 +21,7 @@ class SimulatedRound:
     """One round's global model on the whole test set; `seconds`: the round's wall time.
 
     `party_seconds`: of its parties' training together; 0 in results of before it was measured.
-    `metrics`: means of what the cohort measured while training, such as `train_loss` or FedProx's `inexactness`.
+    `metrics`: means of the cohort's metrics of training, such as `train_loss` or FedProx's `inexactness`.
     """
 
     round: int

@@ -62,7 +62,7 @@ def run_simulation(
 ) -> SimulationResult:
     """Run a simulation, or return its result at once if it has finished in `output` before.
 
-    `data`: the folder that holds the data set's files. `checkpoint`: what to resume, unless `output` holds the
+    `data`: the folder with the data set's files. `checkpoint`: the checkpoint to resume, unless `output` holds the
     simulation already, which then resumes. Raises InvalidInput for what cannot work or a directory that holds something
     else, and what made a party fail: there are no retries.
     """

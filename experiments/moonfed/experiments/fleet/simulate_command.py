@@ -78,7 +78,7 @@ def _progress_bar() -> Iterator[Callable[[SimulationProgress], None]]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    # The work comes in lumps of a party each: an estimate over a minute would jump.
+    # Progress comes one party at a time: an estimate over a minute would jump.
     console = Console(stderr=True)
     bar = Progress(
         *columns, console=console, transient=True, speed_estimate_period=3600, disable=not console.is_terminal

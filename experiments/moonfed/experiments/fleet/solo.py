@@ -1,4 +1,4 @@
-"""SOLO: every party trains alone from the initial weights; what they reach without any exchange (MOON, table 1)."""
+"""SOLO: every party trains alone from the initial weights; their accuracy without any exchange (MOON, table 1)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The tables and figures of the papers that moonfed implements, as recipes that anyone can run again."""
+"""The tables and figures of the papers that moonfed implements, as recipes that anyone can run."""

@@ -1,4 +1,4 @@
-"""The picture of a recipe: which of `moonfed.experiments.plots` its panels are drawn with."""
+"""The figure of a recipe: the functions of `moonfed.experiments.plots` that draw its panels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from moonfed.experiments.plots import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ACROSS = 3  # parts of a picture in one row
+ACROSS = 3  # parts of a figure in one row
 UNITS = {
     "accuracy": "accuracy, %",
     "rounds": "rounds",
@@ -36,11 +36,11 @@ UNITS = {
     "ratio": "ratio to FedAvg",
     "spread": "samples per party",
 }
-Part = tuple[str, Callable[["Axes"], None]]  # a title, and what draws below it
+Part = tuple[str, Callable[["Axes"], None]]  # a title, and the function that draws below it
 
 
 def draw_recipe(path: Path, recipe: Recipe, results: Sequence[PanelResult], *, data: str = "") -> None:
-    """Write the PNG. `data`: the data set that stands in for the paper's, if one does."""
+    """Write the PNG. `data`: the data set that replaces the paper's, if any."""
     parts = [part for result in results for part in _parts(result, data, several=len(results) > 1)]
     across = 2 if len(parts) == 4 else min(ACROSS, len(parts))
     tall = max(len({cell.cell.row for cell in result.cells}) for result in results)
@@ -72,7 +72,7 @@ def _parts(result: PanelResult, data: str, *, several: bool) -> list[Part]:
 
 
 def _is_a_point(result: PanelResult) -> bool:
-    """Tell whether every line of a chart would be a single point."""
+    """Return True if every line of a chart would be a single point."""
     if result.panel.chart == "curves":
         return all(len(trial.accuracy) < 2 for cell in result.cells for trial in cell.trials)
     return result.panel.chart == "lines" and len({cell.cell.column for cell in result.cells}) < 2

@@ -32,7 +32,7 @@ def speed_panels(rows: Sequence[tuple[Row, str]]) -> tuple[Panel, Panel]:
 
 
 def _speed_up(cell: Cell) -> PaperValue | None:
-    """Divide FedAvg's rounds by those that the method needed."""
+    """Divide FedAvg's number of rounds by the method's."""
     if not (cell.paper and cell.paper.value):
         return None  # a blank: never reached
     tenths = floor(10 * paper_rounds(cell) / cell.paper.value + 0.5)  # a half goes up, as on paper

@@ -35,7 +35,7 @@ class Condition:
 
     @property
     def deviates(self) -> bool:
-        """True if the runs differ from what the paper states, or from what its authors' code does."""
+        """True if the runs differ from the paper or from its authors' code."""
         return self.ours != self.full and self.source != OUR_CHOICE
 
     @property

@@ -26,9 +26,9 @@ BATCH = 250
 def draw_vectors(
     path: Path, title: str, results: Sequence[tuple[str, SimulationResult]], data: Path | None, *, samples: int
 ) -> None:
-    """Draw the vectors of the models that each labelled simulation has to show.
+    """Draw the representations of each labelled simulation's models.
 
-    `samples`: how many of the test set, the same for all models. `data`: the folder that holds the data set's files.
+    `samples`: number of test samples, the same for all models. `data`: the folder with the data set's files.
     """
     shown = [(f"{label}, {name}", result, file) for label, result in results for name, file in _models(result)]
     loaded = _test_samples(results[0][1], data, samples)

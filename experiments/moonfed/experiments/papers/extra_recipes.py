@@ -10,7 +10,7 @@ from moonfed.experiments.papers.recipe import Column, Panel, Recipe, cross
 RECIPES = (
     Recipe(
         name="tabular",
-        title="Accuracy on tables of numbers",
+        title="Accuracy on tabular data",
         source="ours",
         panels=(
             Panel(
@@ -24,7 +24,7 @@ RECIPES = (
                 ),
             ),
         ),
-        notes=("The sets come with scikit-learn; the network is moonfed's MLP, the parties are 4.",),
+        notes=("The sets come with scikit-learn; the network is moonfed's MLP, with 4 parties.",),
     ),
     Recipe(
         name="views",

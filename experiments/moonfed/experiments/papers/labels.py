@@ -1,4 +1,4 @@
-"""Labels of columns and panels, also when another data set stands in for the paper's."""
+"""Labels of columns and panels, also when another data set replaces the paper's."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from moonfed.experiments.papers.recipe import Cell, Panel
 
 
 def stands_in(dataset: str, data: str) -> bool:
-    """Tell whether `data` is another data set that stands in for the paper's."""
+    """Return True if `data` is another data set than the paper's."""
     return bool(data) and data != dataset
 
 
 def dataset_label(dataset: str, data: str = "") -> str:
-    """Return a data set's title; `data`: the one that stands in for it."""
+    """Return a data set's title; `data`: the one that replaces it."""
     title = DATA[dataset].title
     return f"{DATA[data].title} for {title}" if stands_in(dataset, data) else title
 

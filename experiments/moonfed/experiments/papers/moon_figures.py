@@ -51,7 +51,7 @@ def _many_parties(title: str, column: Column) -> Panel:
     return Panel(title=title, chart="curves", cells=cross([column], rows))
 
 
-PRINTED_AT_ONE_EPOCH = {  # the text says what the figure's points at one epoch are
+PRINTED_AT_ONE_EPOCH = {  # the text gives the figure's values at one epoch
     ("SCAFFOLD", "cifar10"): "45.3",
     ("SCAFFOLD", "cifar100"): "20.4",
     ("SCAFFOLD", "tiny-imagenet"): "2.6",
@@ -60,7 +60,7 @@ PRINTED_AT_ONE_EPOCH = {  # the text says what the figure's points at one epoch 
 
 
 def by_epochs(column: Column, rows: Sequence[Row], printed: Mapping[tuple[str, str], str]) -> Panel:
-    """Accuracy by local epochs; which numbers of them the figures have is not known, so these are our choice."""
+    """Accuracy by local epochs; the figures do not state the numbers of epochs, so these are our choice."""
     columns = [
         replace(column, label=str(epochs), settings={"epochs": epochs}, quick=epochs in (1, 5))
         for epochs in (1, 5, 10, 20, 40)
@@ -95,7 +95,7 @@ def _heat_maps(number: int, beta: float) -> Recipe:
 RECIPES = (
     Recipe(
         name="moon-figure-2",
-        title="Hidden vectors of the test pictures",
+        title="Representations of the test images",
         source=f"{PAPER}, figure 2",
         panels=(Panel(title="", chart="t-sne", cells=cross([CIFAR10], [(POOLED, ""), (SOLO, ""), (FEDAVG, "")])),),
         notes=(

@@ -10,7 +10,7 @@ from moonfed.experiments.papers.recipe import Cell, Column, QuickSize, Row, Valu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperData:
-    """A data set as the papers use it: their network and number of rounds, and how many samples there are."""
+    """A data set as the papers use it: their network and number of rounds, and number of samples."""
 
     title: str
     model: str

@@ -12,7 +12,7 @@ from moonfed.experiments.fleet.run import SimulationProgress
 
 
 class TrialsBar:
-    """A bar over a recipe's trials, each of which counts the same."""
+    """A progress bar over a recipe's trials, each of equal length."""
 
     def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar, self._task, self._done = bar, task, 0
@@ -22,7 +22,7 @@ class TrialsBar:
         self._bar.update(self._task, completed=self._done + progress.fraction, description=progress.sentence)
 
     def say(self, sentence: str) -> None:
-        """Print the outcome of a trial."""
+        """Print the result of a trial."""
         self._done += 1
         self._bar.update(self._task, completed=self._done)
         self._bar.console.print(f"  {sentence}", markup=False, highlight=False)
@@ -33,7 +33,7 @@ def trials_bar(trials: int) -> Iterator[TrialsBar]:
     """Show a bar for that many trials; it disappears when the context ends, the lines stay."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = Console(stderr=True, soft_wrap=True)
-    # Trials are long and alike: their pace over hours tells more than the last minute's.
+    # Trials are long and similar: the rate over hours is a better estimate than the last minute's.
     bar = Progress(
         *columns, console=console, transient=True, speed_estimate_period=6 * 3600, disable=not console.is_terminal
     )

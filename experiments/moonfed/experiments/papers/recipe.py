@@ -36,7 +36,7 @@ class PaperValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A method with settings, under the name that the paper gives it.
+    """A method with settings, under the paper's name for it.
 
     `best`: the value of mu by data set. `grid`: what the paper tuned the setting `tuned` over for this very row; empty
     if it did not. `printed`: whether the paper prints which value was best, here or in another table; if not, the one
@@ -70,10 +70,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuickSize:
-    """The small experiment that `--quick` runs in place of the paper's.
+    """The small experiment that `--quick` runs instead of the paper's.
 
     `beta`: 0 for the paper's. `settings`: by method, in place of those that the paper tuned for its own experiment.
-    `note`: what to know about the outcome.
+    `note`: a remark on the result.
     """
 
     rounds: int = 5
@@ -110,7 +110,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """The cells of one table, and of one part of the picture.
+    """The cells of one table, and of one part of the figure.
 
     `target`, of the measures `rounds` and `speed-up`: an accuracy, or the row whose last accuracy is to be reached; of
     `ratio`: the row that others are divided by.

@@ -1,4 +1,4 @@
-"""A recipe's report as Markdown: the paper's numbers next to ours, and everything that was done differently. Pure."""
+"""A recipe's report as Markdown: the paper's numbers next to ours, and all deviations. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from moonfed.experiments.papers.labels import column_label, dataset_label, panel
 from moonfed.experiments.papers.recipe import Cell, Recipe
 from moonfed.experiments.papers.results import PanelResult, Summary, summarise
 
-OURS = "ours"  # the source of a recipe that is no paper's
+OURS = "ours"  # the source of a recipe that is not from a paper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """Facts that the numbers alone do not tell. `data`: the set that stands in for the paper's; empty if none does."""
+    """Facts that the numbers alone do not show. `data`: the set that replaces the paper's; empty if none does."""
 
     conditions: Sequence[Condition]
-    untuned: Sequence[str] = ()  # settings that the paper tuned, and that stand at a value of our choice
+    untuned: Sequence[str] = ()  # settings that the paper tuned, at a value of our choice
     hardware: str = ""
-    seconds: float = 0.0  # of all the trials' rounds together, also of those that were reused
+    seconds: float = 0.0  # of all the trials' rounds together, reused ones included
     data: str = ""
 
 
@@ -47,7 +47,7 @@ def _source(recipe: Recipe) -> str:
 
 
 def _warning(recipe: Recipe, circumstances: Circumstances) -> list[str]:
-    """Say before the first number in what the runs differ."""
+    """State the deviations of the runs before the first number."""
     deviations = [
         f"{condition.name} {condition.ours} instead of {condition.full}"
         + (f" ({condition.source})" if condition.source else "")
@@ -63,7 +63,7 @@ def _warning(recipe: Recipe, circumstances: Circumstances) -> list[str]:
 
 
 def _findings(results: Sequence[PanelResult], data: str) -> list[str]:
-    """Say in words what a quick look shows of the paper's ordering, and what it does not."""
+    """State in words how far a quick run shows the paper's ordering."""
     result = next((result for result in results if result.panel.measure == "accuracy"), None)
     if result is None or not data:
         return []
@@ -111,7 +111,7 @@ def _panel(result: PanelResult, data: str) -> list[str]:
     ]
     heading = panel_label(result.panel, data)
     datasets = {cell.dataset for cell, _ in summaries}
-    if result.panel.title and all(cell.column for cell, _ in summaries):  # no column tells the data set
+    if result.panel.title and all(cell.column for cell, _ in summaries):  # no column names the data set
         heading += f" ({', '.join(dataset_label(dataset, data) for dataset in datasets)})"
     return [f"## {heading}", "\n".join(f"| {' | '.join(line)} |" for line in table), *_paper_alone(summaries, data)]
 
@@ -123,7 +123,7 @@ def _field(cell: Cell, summary: Summary, data: str) -> str:
 
 
 def _paper_alone(summaries: Sequence[tuple[Cell, Summary]], data: str) -> list[str]:
-    """Put the paper's numbers into a sentence of their own, where they are of another data set than ours."""
+    """Put the paper's numbers into a separate sentence if they are for another data set than ours."""
     texts: dict[str, list[str]] = {}
     for cell, _ in summaries:
         if cell.paper and stands_in(cell.dataset, data):

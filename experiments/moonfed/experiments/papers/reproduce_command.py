@@ -1,4 +1,4 @@
-"""The command `moonfed-experiments reproduce`: the papers' tables and figures, run again."""
+"""The command `moonfed-experiments reproduce`: reproduce the papers' tables and figures."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _count(name: str, value: int | None) -> int:
 def _reproduce(
     recipes: Sequence[Recipe], options: Options, engine: str, workers: int | None, device: str, as_json: bool
 ) -> None:
-    """Run the recipes; of several, skip those that do not fit the options, and say so."""
+    """Run the recipes; of several, skip those that do not fit the options, with a message."""
     from moonfed.experiments.papers.progress import trials_bar
     from moonfed.experiments.papers.reproduce_options import choose
     from moonfed.experiments.papers.runner import count_trials, reproduce

@@ -1,4 +1,4 @@
-"""Options of a reproduction: cells, rounds, seeds, and whether only a quick look."""
+"""Options of a reproduction: cells, rounds, seeds, and whether it is a quick run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PAPER_SEEDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`dataset`, `methods`: of the recipe's, empty for all. `rounds`, `seeds`: 0 for the paper's number of them.
+    """`dataset`, `methods`: some of the recipe's; empty for all. `rounds`, `seeds`: 0 for the paper's number of them.
 
     `quick` replaces the data set by the digits, or by a part of CIFAR-10 if there is `data`, and runs a few cells with
-    few parties, rounds and epochs: it shows that a recipe works, not what it comes to.
+    few parties, rounds and epochs: it shows that a recipe works, but not its results.
     """
 
     output: Path
@@ -43,15 +43,15 @@ class Options:
 
     @property
     def quick_dataset(self) -> str:
-        """The data set of a quick look."""
+        """The data set of a quick run."""
         return "cifar10" if self.data else "digits"
 
 
 def choose(recipe: Recipe, options: Options) -> Recipe:
-    """Reduce a recipe to the requested cells; panels without any are left out.
+    """Reduce a recipe to the requested cells; panels without any are dropped.
 
     Raises InvalidInput for a data set or a method that the recipe does not have, for a folder of data that is missing,
-    and for a quick look at what the digits cannot show.
+    and for a quick run of a recipe that the digits cannot show.
     """
     if options.dataset and options.dataset not in recipe.datasets:
         raise InvalidInput(f"dataset is {options.dataset!r}; {recipe.name} has {', '.join(recipe.datasets)}")

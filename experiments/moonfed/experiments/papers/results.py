@@ -14,7 +14,7 @@ from moonfed.experiments.papers.recipe import Cell, Panel
 class Trial:
     """One simulation of a cell, or one split. Accuracies are shares from 0 to 1.
 
-    A trial of SOLO has `parties` in place of rounds; a split that nobody trained on has `counts` and nothing else.
+    A trial of SOLO has `parties` in place of rounds; a split without training has `counts` and nothing else.
     """
 
     seed: int

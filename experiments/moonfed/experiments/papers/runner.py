@@ -1,7 +1,7 @@
-"""Running a recipe: its simulations, the lines of raw results, the report and the picture.
+"""Execution of a recipe: its simulations, the lines of raw results, the report and the figure.
 
-Simulations are in OUTPUT/simulations under their digests, so a recipe reuses what another has finished, and resumes
-what was interrupted.
+Simulations are in OUTPUT/simulations under their digests, so a recipe reuses another's finished simulations, and
+resumes what was interrupted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """The files that a recipe leaves."""
+    """The files that a recipe writes."""
 
     recipe: str
     report: Path
@@ -74,7 +74,7 @@ class Workshop:
 def reproduce(recipe: Recipe, workshop: Workshop) -> Reproduction:
     """Run a recipe and write NAME.jsonl, NAME.md and NAME.png into the output directory.
 
-    Raises InvalidInput for what the recipe does not have, before any work.
+    Raises InvalidInput for options that the recipe does not have, before any work.
     """
     options = workshop.options
     chosen = choose(recipe, options)
@@ -188,7 +188,7 @@ def _draw(path: Path, recipe: Recipe, results: Sequence[PanelResult], workshop: 
 
 
 def _stand_in(recipe: Recipe, options: Options) -> str:
-    """Return the data set that a quick look trains on in place of the paper's."""
+    """Return the data set that a quick run trains on instead of the paper's."""
     trains = any(panel.measure != "spread" for panel in recipe.panels)
     replaced = any(not DATA[dataset].bundled for dataset in recipe.datasets)
     return options.quick_dataset if options.quick and trains and replaced else ""

@@ -1,6 +1,6 @@
 """Conversion of a cell to the simulation that measures it.
 
-Equal work gives equal simulations, whatever the recipe: settings that are the default anyway are left out, so recipes
+Equal work gives equal simulations, whatever the recipe: default settings are omitted, so recipes
 share what has been simulated.
 """
 

@@ -72,7 +72,7 @@ class Proximal(CrossEntropy):
         return loss + mu / 2 * squared_norm(aways), found
 
     def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
-        """Before and after, if inexactness is asked for."""
+        """Request surveys before and after the steps if inexactness is measured."""
         return coefficients["measure_inexactness"] > 0
 
     def survey(

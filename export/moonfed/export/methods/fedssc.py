@@ -110,7 +110,7 @@ class PrototypeMethod(Method):
     mu_end: float = 0.0001  # and from round decay_end
     decay_start: int = 5
     decay_end: int = 100
-    prototype_minimum: int = 10  # a device shares the mean of a class of which it has so many samples, or more
+    prototype_minimum: int = 10  # samples of a class from which on a device shares the class's mean
 
     def __post_init__(self) -> None:
         require_positive("tau", self.tau)

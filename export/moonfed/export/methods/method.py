@@ -27,8 +27,8 @@ class ExchangeShapes:
 class Objective(torch.nn.Module):
     """A round's local objective: scripted hooks, in the order of their calls.
 
-    `parameters`: the model's trained tensors, in the manifest's order. `coefficients`: the round's hyperparameters,
-    the optimiser's and the method's. What a hook keeps for a later one is created in `begin`, so that the saved plan
+    `parameters`: the model's trained tensors, in the manifest's order. `coefficients`: the round's hyperparameters, the
+    optimiser's and the method's. State that a hook keeps for a later one is created in `begin`, so that the saved plan
     holds no tensors of the model's size.
     """
 
@@ -45,7 +45,7 @@ class Objective(torch.nn.Module):
         return 0
 
     def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
-        """Return what the loss needs of the frozen encoders' representations [B, R, D]; a device keeps it for a round.
+        """Return the loss's inputs from the frozen encoders' representations [B, R, D]; kept for a round.
 
         Without gradients. By default the representations themselves.
         """
@@ -101,7 +101,7 @@ class Objective(torch.nn.Module):
     def results(
         self, parameters: list[torch.Tensor], steps: int, coefficients: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
-        """Return the round's results beside the model, by role; `steps` is the number that the optimiser took."""
+        """Return the round's results other than the model, by role; `steps` is the number that the optimiser took."""
         nothing: dict[str, list[torch.Tensor]] = {}
         return nothing
 
@@ -124,7 +124,7 @@ class Method(ABC):
 
     @property
     def previous_models(self) -> int:
-        """The number of previous local models that a round begins with, at most."""
+        """The maximum number of previous local models that a round uses."""
         return 0
 
     @property
@@ -146,11 +146,11 @@ class Method(ABC):
         return {}
 
     def downlink(self, shapes: ExchangeShapes) -> Roles:
-        """Return the global state that a round begins with, beside the model."""
+        """Return the global state other than the model that a round starts from."""
         return {}
 
     def uplink(self, shapes: ExchangeShapes) -> Roles:
-        """Return the parts of an update, beside the model."""
+        """Return the parts of an update other than the model."""
         return {}
 
     def device_state(self, shapes: ExchangeShapes) -> Roles:

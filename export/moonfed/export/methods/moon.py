@@ -5,7 +5,7 @@
 
 z = R_w(x) is the representation of the model in training, z_glob that of the round's global model, z_prev^j that of the
 device's j-th latest local model; sim is cosine similarity. A device without a previous model has no contrastive term
-yet; one with fewer than k compares with as many as it has. Frozen encoders are in eval mode (as in the authors' code).
+yet; one with fewer than k uses those that it has. Frozen encoders are in eval mode (as in the authors' code).
 
 Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), section 3.3 and algorithm 1; mu 5 and tau 0.5
 are its settings for CIFAR-10 (section 4.1), k > 1 its appendix (table 12).

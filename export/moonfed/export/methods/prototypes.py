@@ -1,4 +1,4 @@
-"""Prototypes: what classes look like across the fleet, as methods share them. Used by FedSSC and its relatives.
+"""Prototypes: mean representations of classes across the fleet, shared by FedSSC and its relatives.
 
 A device sends, for each class of which it has at least `prototype_minimum` samples, the mean of their representations
 z and their number. The means are taken with the weights after the round's last step, in eval mode, without
@@ -7,7 +7,7 @@ augmentation. The coordinator makes a prototype p_c of the means of a few device
     l_glob = −log( exp(sim(z, p_y)/tau) / Σ_c exp(sim(z, p_c)/tau) )
 
 leaves classes that have no prototype out of its denominator. A sample of such a class has no l_glob, and counts as 0 in
-the batch's mean, so that a rare prototype does not weigh more than the samples that it stands for.
+the batch's mean, so that a rare prototype does not weigh more than the samples that it represents.
 
 Source: Hu, Feng, Yang, Chen, FedSSC: Shared Supervised-Contrastive Federated Learning.
 Legend: B samples, C classes, P classes with a prototype, D width of a representation.
@@ -22,7 +22,7 @@ from moonfed.tensors import TensorSpec
 
 
 class Prototypes(torch.nn.Module):
-    """The prototypes that a round begins with."""
+    """The prototypes that a round starts from."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class ClassMeans(torch.nn.Module):
         self.counts_C = torch.empty(0)
 
     def begin(self) -> None:
-        """Forgets what was added."""
+        """Reset the sums."""
         self.sums_CD = torch.empty(0)
         self.counts_C = torch.empty(0)
 

@@ -4,9 +4,9 @@
     after K of them:                   c_i⁺ = c_i − c + (w − w_i) / (K · lr)
 
 c is the coordinator's control variate, c_i the device's; both begin as zeros. The device sends c_i⁺ − c_i and keeps
-c_i⁺ (option II of the paper). The correction stands outside momentum, as in public code (NIID-Bench: Li, Diao, Chen,
-He, ICDE 2022): w − w_i is what momentum made of the gradients already, and inside momentum it would grow once more and
-training diverge. Variates have the trained parameters' shapes; BatchNorm's statistics have none.
+c_i⁺ (option II of the paper). The correction is applied outside momentum, as in public code (NIID-Bench: Li, Diao,
+Chen, He, ICDE 2022): w − w_i is what momentum made of the gradients already, and inside momentum it would be amplified
+again and training diverge. Variates have the trained parameters' shapes; BatchNorm's statistics have none.
 
 Source: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning
 (ICML 2020), algorithm 1.

@@ -1,8 +1,8 @@
 """The changes that a round's devices made, slice by slice: lengths, inner products, and models after the norm clip.
 
-A change is a device's model minus the one that the round began with. Parameters and statistics are measured apart: they
-have different units, and neither must hide the other. Memory is bounded by the slice: the more devices, the shorter.
-Legend: N devices, S elements of a slice.
+A change is a device's model minus the one that the round started from. Parameters and statistics are measured
+separately: they have different units, and neither must hide the other. Memory is bounded by the slice: the more
+devices, the shorter. Legend: N devices, S elements of a slice.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from moonfed.schema import Kind
 from moonfed.server_rules.server_rule import Float64Array
 from moonfed.tensors import TensorSpec, model_size
 
-PerKind = Mapping[Kind, Float64Array]  # for parameters and statistics, those that the model has
+PerKind = Mapping[Kind, Float64Array]  # for parameters and statistics, whichever the model has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChanges:
-    """The files of a round's models, and of the global model that they began with."""
+    """The files of a round's models, and of the global model that they started from."""
 
     global_model: Path
     models: Sequence[Path]
@@ -39,7 +39,7 @@ class ModelChanges:
         return ranges(self.size, max(1, slice_elements // len(self.models)))
 
     def global_slice(self, start: int, stop: int) -> Float64Array:
-        """Read elements of the model that the round began with, [S]."""
+        """Read elements of the model that the round started from, [S]."""
         return read_elements(self.global_model, self.size, start, stop).astype(np.float64)
 
     def block(self, start: int, stop: int) -> Float64Array:

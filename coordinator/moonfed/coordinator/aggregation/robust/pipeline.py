@@ -1,9 +1,9 @@
-"""Robust aggregation of a closed round: weight cap, norm clip, and what the reducer has to know before it begins.
+"""Robust aggregation of a closed round: weight cap, norm clip, and the reducer's preparation.
 
-Parameters and statistics are judged apart: they have different units, and neither must hide the other. A device whose
-parameters are clipped has its statistics scaled alike, since they come from the same training; `clip_factor` bounds
-statistics on their own as well. Between two variances lies no negative one.
-Legend: N devices.
+Parameters and statistics are judged separately: they have different units, and neither must hide the other. A device
+whose parameters are clipped has its statistics scaled by the same factor, since they come from the same training;
+`clip_factor` bounds statistics on their own as well. Scaling between two variances gives no negative one. Legend: N
+devices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from moonfed.server_rules.server_rule import Float64Array, Weighting
 
 
 def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: int) -> RobustReduction:
-    """Prepare the reduction of a round's updates; one pass over them if anything has to be measured.
+    """Prepare the reduction of a round's updates; it takes one pass over them if anything must be measured.
 
     Raises InvalidInput if there are too few updates for the reducer.
     """

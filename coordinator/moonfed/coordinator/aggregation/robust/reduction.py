@@ -26,7 +26,7 @@ Indices = Sequence[tuple[Kind, ElementIndex]]  # the elements of a slice, by kin
 
 @dataclass(slots=True, kw_only=True)
 class RobustReduction:
-    """The share of each update that counts: a_i·(w + s_i·(y_i − w)), w being what the round began with."""
+    """The part of each update that counts: a_i·(w + s_i·(y_i − w)), where w is the round's initial model."""
 
     reducer: Reducer
     devices: Sequence[str]

@@ -31,7 +31,7 @@ def length_bound(vectors_ND: Float64Array, clip_factor: float) -> float:  # noqa
 
 
 def reduce_vectors(reducer: Reducer, vectors_ND: Float64Array, bound: float) -> ReducedVectors:  # noqa: N803
-    """Reduce vectors that count alike, after scaling down those that are too long."""
+    """Reduce vectors of equal weight, after scaling down those that are too long."""
     scales = norm_clip.scales(_norms(vectors_ND), bound)
     result, outliers = reducer.reduce_vectors(vectors_ND * scales[:, None])
     clipped = [int(position) for position in np.flatnonzero(scales != 1.0)]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 def cap_weights(weights: Sequence[float], cap: float) -> list[float]:
     """Return the weights, none of them above `cap` of their new sum; the others' proportions stay.
 
-    With no more than 1/cap devices somebody must weigh that much, so all weigh the same. Else the k heaviest weigh
+    With at most 1/cap devices one must weigh `cap` or more, so all weigh the same. Otherwise the k heaviest weigh
     T = cap·R/(1 − k·cap), R being the sum of the rest: the fixpoint of T = cap·(k·T + R), for the smallest k for which
-    nobody of the rest weighs more than T.
+    none of the rest weighs more than T.
     """
     if cap * len(weights) <= 1:
         return [1.0] * len(weights)

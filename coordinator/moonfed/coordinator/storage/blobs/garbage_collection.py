@@ -1,7 +1,7 @@
-"""Garbage collection of blobs that nothing refers to any longer.
+"""Garbage collection of unreferenced blobs.
 
 The rows that refer to a blob are deleted first, in a transaction, and the blob afterwards. A kill between the two
-leaves an unneeded blob, never a reference without its blob; the next start sweeps up what was left.
+leaves an unneeded blob, never a reference without its blob; the next start deletes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class GarbageCollector:
         self._store, self._blobs, self._pins, self._budget = store, blobs, pins, budget
 
     def collect(self, candidates: Iterable[BlobRef]) -> int:
-        """Delete those of the blobs that nothing refers to, and return the bytes freed."""
+        """Delete the unreferenced ones of the blobs, and return the bytes freed."""
         freed = 0
         for ref in candidates:
 

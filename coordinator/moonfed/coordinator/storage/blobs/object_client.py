@@ -93,7 +93,7 @@ class ObjectClient:
             raise
         except FileNotFoundError as error:
             raise NotFound(f"there is no such object in {self.url}") from error
-        except Exception as error:  # each kind of store has errors of its own
+        except Exception as error:  # each kind of store has its own errors
             if full := as_full_disk(error):  # this machine's
                 raise full from error
             reason = (str(error).strip().splitlines() or ["no reason given"])[0]

@@ -1,7 +1,7 @@
-"""Blob ownership: a blob location and its database name each other, so no coordinator runs on half of a state.
+"""Blob ownership: a blob location and its database name each other, so that no coordinator runs on mismatched state.
 
-A second coordinator on a database would find none of the models in a directory of its own, and one on another database
-would sweep away what it knows nothing of.
+A second coordinator on a database would not find the models in its own directory, and one on another database
+would delete blobs that it does not know.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.errors import NotFound, WrongState
 from moonfed.files import write_durably
 
-_NAME = "database"  # of the file or object beside the blobs
+_NAME = "database"  # of the file or object next to the blobs
 
 
 class BlobLocation(Protocol):
@@ -27,7 +27,7 @@ class BlobLocation(Protocol):
     where: str  # for messages
 
     def read(self) -> str | None:
-        """Return what was written; None if nothing was."""
+        """Return the recorded name; None if there is none."""
 
     def write(self, text: str) -> None:
         """Write durably."""
@@ -40,7 +40,7 @@ class DirectoryLocation:
         self.where, self._file = f"the directory {directory}", directory / _NAME
 
     def read(self) -> str | None:
-        """Return what was written; None if nothing was."""
+        """Return the recorded name; None if there is none."""
         return self._file.read_text() if self._file.is_file() else None
 
     def write(self, text: str) -> None:
@@ -55,7 +55,7 @@ class ObjectLocation:
         self.where, self._objects = objects.url, objects
 
     def read(self) -> str | None:
-        """Return what was written; None if nothing was."""
+        """Return the recorded name; None if there is none."""
         try:
             return self._objects.read(_NAME).decode(errors="replace")
         except NotFound:

@@ -41,7 +41,7 @@ def any_to(connection: sql.Connection, sha256: str) -> bool:
 def prune(connection: sql.Connection, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
     """Drop a run's older global states; return the number of models and the unreferenced blobs.
 
-    The `needed` newest ones stay whole; of others nothing stays beside the model (what server rules remember,
+    The `needed` newest ones stay complete; of others nothing stays beside the model (what server rules remember,
     prototypes, the encoded model).
     """
     newest = connection.execute(sql.select(sql.func.max(_columns.round)).where(_columns.run == run)).scalar() or 0

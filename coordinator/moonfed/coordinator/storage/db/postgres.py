@@ -26,9 +26,9 @@ _DURABLE = (  # an acknowledged update survives a power loss, whatever the serve
 def open_store(url: str, *, used_before: bool) -> Store:
     """Open the store in a PostgreSQL database, creating the tables in an empty one.
 
-    `used_before`: whether they must be there. Raises InvalidInput for a URL of something else, Unavailable if the
-    server cannot be reached, Corrupt if the tables have gone, and VersionMismatch for another release's schema. No
-    error tells a password.
+    `used_before`: True if the tables must exist. Raises InvalidInput for a URL of something else, Unavailable if the
+    server cannot be reached, Corrupt if the tables are missing, and VersionMismatch for another release's schema. No
+    error reveals a password.
     """
     address = parse_url(url)
     shown = address.render_as_string(hide_password=True).replace("+psycopg", "")

@@ -36,7 +36,7 @@ def open_store(path: Path) -> Store:
 
 
 def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
-    connection.isolation_level = None  # else sqlite3 begins transactions by itself, and none for CREATE TABLE
+    connection.isolation_level = None  # otherwise sqlite3 starts transactions implicitly, and none for CREATE TABLE
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
         connection.execute(f"PRAGMA {pragma}")
 

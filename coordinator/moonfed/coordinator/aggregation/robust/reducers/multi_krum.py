@@ -1,7 +1,7 @@
-"""Multi-Krum: the mean of the updates that lie closest to their neighbours. Blanchard et al., NeurIPS 2017, section 4.
+"""Multi-Krum: the mean of the updates closest to their neighbours. Blanchard et al., NeurIPS 2017, section 4.
 
 An update's score is the sum of its squared distances to its n − f − 2 nearest others; the n − f with the lowest scores
-are averaged, all alike. Legend: N devices.
+are averaged with equal weights. Legend: N devices.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MultiKrum(WeightingReducer):
 
     @property
     def finding(self) -> str:
-        """The updates that are left out."""
+        """The number of updates to drop."""
         return "were left out by multi_krum"
 
     def describe(self, outlier: Outlier) -> str:

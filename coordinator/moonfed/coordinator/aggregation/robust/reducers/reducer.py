@@ -64,7 +64,7 @@ class Reducer(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatewiseReducer(Reducer):
-    """A reducer that looks at every coordinate on its own. Devices far from its result are reported."""
+    """A reducer that processes each coordinate separately. Devices far from its result are reported."""
 
     @abstractmethod
     def reduce(self, models_NS: Float64Array) -> Float64Array:  # noqa: N803
@@ -78,7 +78,7 @@ class CoordinatewiseReducer(Reducer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightingReducer(Reducer):
-    """A reducer that is a weighted mean, whose weights follow from how the devices' changes lie to each other."""
+    """A reducer that is a weighted mean, whose weights follow from the devices' changes relative to each other."""
 
     @abstractmethod
     def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803

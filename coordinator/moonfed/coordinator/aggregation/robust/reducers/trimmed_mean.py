@@ -1,6 +1,6 @@
 """Coordinate-wise trimmed mean. Yin et al., ICML 2018, definition 2.
 
-In every coordinate the f smallest and the f largest values are left out, and the rest is averaged. All devices count
+In every coordinate the f smallest and the f largest values are dropped, and the rest is averaged. All devices count
 the same, as in the paper: its proof counts devices, and samples are a claim.
 Legend: N devices, S coordinates.
 """
