@@ -1,4 +1,4 @@
-"""Docstrings open with a verb or a noun, never with a clause that stands for one."""
+"""Docstrings open with a verb or a noun, never with a clause used as a noun."""
 
 from __future__ import annotations
 

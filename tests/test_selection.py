@@ -1,4 +1,4 @@
-"""The selection of `make quick`: its exclusions exist, and no part is left out entirely."""
+"""The selection of `make quick`: its exclusions exist, and no part is excluded entirely."""
 
 from __future__ import annotations
 

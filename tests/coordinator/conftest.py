@@ -46,7 +46,7 @@ class Fleet:
 
 @contextmanager
 def fleet_in(directory: Path, **fields: Any) -> Iterator[Fleet]:  # noqa: ANN401 - of ServeSettings
-    """A coordinator that goes on where the one before in that directory ended."""
+    """A coordinator that resumes where the previous one in that directory ended."""
     with ExitStack() as stack:
         state = directory / "state"
         ports = stack.enter_context(coordinator.coordinator_in_process(state, **fields))

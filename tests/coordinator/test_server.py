@@ -1,4 +1,4 @@
-"""Real coordinator processes: starting, being killed, being told to stop, and the operator's commands."""
+"""Real coordinator processes: start, kill, stop, and the operator's commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own: one top-level package, and programs that no file of the user's can break."""
+"""The wheel in a clean environment: one top-level package, and programs that no user file can break."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with nothing but the wheel, and this one's packages for what it depends on."""
+    """An environment with only the wheel, and this environment's packages for its dependencies."""
     directory = tmp_path_factory.mktemp("environment")
     venv.create(directory, symlinks=True)
     before = {path.name for path in site_packages(directory).iterdir()}

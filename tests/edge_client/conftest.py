@@ -226,7 +226,7 @@ def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
 
 
 def job_maker(bundle: Bundle, blobs: BlobDirectory) -> Callable[..., Job]:
-    """Makes jobs with a bundle; `files` are added to the global model's.
+    """Make jobs with a bundle; `files` are added to the global model's.
 
     `fields` are those of the job, of its id and of its training.
     """
@@ -265,7 +265,7 @@ def link(device: Device) -> Iterator[FleetConnection]:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> StoredRound:
-    """An update that nobody trained: a model that is handed in with a change, and a state that is not."""
+    """A fabricated update: a submitted model with a change, and a device state."""
     contents = {"model": b"a model", "variate_change": b"a change", "device_variate": b"a secret"}
     for role, content in contents.items():
         (tmp_path / f"{role}.safetensors").write_bytes(content)
@@ -278,7 +278,7 @@ def stored(tmp_path: Path) -> StoredRound:
 
 @pytest.fixture
 def user_module(tmp_path: Path) -> Callable[[str], str]:
-    """Writes a module with a function `load` in the device's working directory; returns what `--data` wants."""
+    """Write a module with a function `load` in the device's working directory; return the value for `--data`."""
 
     def write(body: str) -> str:
         lines = "\n".join(f"    {line}" for line in body.splitlines())

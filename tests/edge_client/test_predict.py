@@ -34,7 +34,7 @@ def predict(state: Path, *arguments: str | Path, code: int = 0) -> tuple[str, st
 
 
 def finish(state: Path, bundle: Bundle, spec: InputSpec, run: str, seed: int) -> torch.nn.Module:
-    """Puts a model that a run could have ended with where the device keeps such; the network itself comes back."""
+    """Store a finished model for a device; return the network."""
     kind = "mlp" if spec.kind == "features" else "cnn"
     network = build_network(kind, spec, len(CLASSES), mean=None, deviation=None, seed=seed)
     hyperparameters = dict(bundle.manifest.training.hyperparameters)

@@ -1,4 +1,4 @@
-"""Recipes: what they mean, and that a wrong one is rejected before any work, by the name of its key."""
+"""Recipes: their meaning; a wrong one is rejected before any work, naming the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that delays, cuts off and resets at random: a TCP proxy on an event loop of its own."""
+"""A network that delays, cuts and resets at random: a TCP proxy on its own event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PIECE = 1 << 14  # bytes that are passed on, or not, at once
 
 @dataclass
 class BadNetwork:
-    """Passes connections on to a port of this machine; most get into trouble after some bytes.
+    """Forwards connections to a port of this machine; most fail after some bytes.
 
     `reset` ends both sides with a TCP reset, `cut` drops what is under way and closes both as if all were well, `hang`
     passes nothing on for a while before it resets, `refuse` resets before a byte has passed.
@@ -80,7 +80,7 @@ def _end(writer: asyncio.StreamWriter, *, reset: bool) -> None:
 
 @contextmanager
 def bad_network(target: int, seed: int) -> Iterator[BadNetwork]:
-    """The network in front of a port, at a port of its own."""
+    """A bad network in front of a port, at its own port."""
     network, started, ended = BadNetwork(target, random.Random(seed)), threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

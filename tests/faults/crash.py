@@ -1,4 +1,4 @@
-"""A crash between any two steps that make something durable: from then on nothing changes on the disk any more."""
+"""A crash between any two steps that make something durable: from then on the disk no longer changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Crash:
         return self._steps_left is not None
 
     def after(self, steps: int) -> None:
-        """It is to strike after so many more steps."""
+        """Crash after that many more steps."""
         self._steps_left = steps
 
     def strike(self) -> None:

@@ -43,7 +43,7 @@ SAMPLES = {"cam-1": 10, "cam-2": 25, "cam-3": 40}
 
 
 def bundle_of(elements: int) -> Bundle:
-    """A bundle whose model has so many numbers, which begin at 1."""
+    """A bundle whose model has that many elements, starting from 1."""
     specs = (TensorSpec("weight", (elements,), "parameter"),)
     made = coordinator.make_bundle(tensors=specs)
     contents = {**made.contents, WEIGHTS_FILE: coordinator.model_bytes(1.0, specs)}
@@ -123,7 +123,7 @@ class Coordinators:
         assert json.loads(process.stdout.readline() or "{}"), self.log[-2000:]
 
     def died(self, fault: Fault | None = None) -> None:
-        """Waits for the process to be killed by its fault."""
+        """Wait until the fault kills the process."""
         assert self.process
         assert self.process.wait(PATIENCE) == -signal.SIGKILL, self.log[-2000:]
         assert fault is None or any(line.endswith(fault.cry) for line in self.log.splitlines()[-5:])
@@ -298,7 +298,7 @@ def enrol_all(coordinators: Coordinators, names: Sequence[str]) -> None:
 def devices_at(
     coordinators: Coordinators, address: str = "", pace: Pace | None = None, *, tolerated: str = ""
 ) -> Iterator[list[LightDevice]]:
-    """All devices of the fleet, already enrolled, at work; perhaps through another address.
+    """Run all devices of the enrolled fleet, possibly through another address.
 
     None has seen a problem but such as match `tolerated`, a regular expression.
     """

@@ -22,7 +22,7 @@ def kills(few: int) -> int:
 
 @dataclass
 class Reaper(Pace):
-    """Kills the coordinator so often in a run of so many rounds; the devices hold its last round back until then."""
+    """Kills the coordinator that often in a run of that many rounds; devices hold back the last round until then."""
 
     coordinators: Coordinators
     kills: int
@@ -34,7 +34,7 @@ class Reaper(Pace):
         return assignment.id.run != RUN or assignment.id.round <= self.allowed
 
     def reap(self, devices: Sequence[LightDevice]) -> None:
-        """All the kills; afterwards nobody serves, and nothing holds the devices back any more."""
+        """Perform all kills; afterwards no coordinator serves, and the devices are no longer held back."""
         seed = random.SystemRandom().randrange(1 << 32)
         print(f"seed {seed}")
         chance = random.Random(seed)
@@ -45,7 +45,7 @@ class Reaper(Pace):
         self.allowed = self.rounds
 
     def _live_and_die(self, devices: Sequence[LightDevice], chance: random.Random, due: float) -> None:
-        """A kill at a random moment of a start or of the work, early once so many rounds have begun."""
+        """Kill at a random moment of a start or of a round, early once that many rounds have begun."""
         if self.coordinators.process is None:
             process = self.coordinators.launch()
             if chance.random() < WHILE_IT_STARTS:

@@ -31,7 +31,7 @@ class Sent:
 
 @dataclass
 class Ledger:
-    """One run. `sent`: what may count, since nobody knows; `receipts`: what must, as long as its round goes on."""
+    """One run. `sent`: updates that may count; `receipts`: updates that must, as long as their round continues."""
 
     run: str
     settings: RunSettings
@@ -79,7 +79,7 @@ class Ledger:
         assert held == set(range(1, len(self.models))) - self.gone, "the models that are kept"
 
     def prune(self, last: int, every: int, *, running: bool) -> None:
-        """From now on only the last so many models, and every so-many-th round's.
+        """Retain only the last models, and those of every N-th round.
 
         While it runs not without those that devices may still ask for, and the one before the newest.
         """
@@ -105,7 +105,7 @@ class Ledger:
         self.prune(self.settings.retention.last, self.settings.retention.every, running=True)
 
     def _possible(self, keys: Sequence[Key]) -> Iterator[tuple[Sent, ...]]:
-        """The updates that may have counted: the acknowledged ones, or any of which nobody heard."""
+        """The updates that may have counted: the acknowledged ones, or any without a reply."""
         return itertools.product(*([self.receipts[key]] if key in self.receipts else self.sent[key] for key in keys))
 
     def _explains(self, keys: Sequence[Key], sent: Sequence[Sent], model: Vector, record: RoundRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for arbitrary JSON values and protobuf messages, told from nothing but their descriptors."""
+"""Hypothesis strategies for arbitrary JSON values and protobuf messages, derived from descriptors alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _value(field: FieldDescriptor, words: tuple[str, ...]) -> st.SearchStrategy[
 
 
 def all_spoilt(document: Json) -> Iterator[Json]:
-    """The document with each of its parts in turn left out, and replaced by each hostile value."""
+    """The document with each of its parts in turn removed, and replaced by each hostile value."""
     yield from HOSTILE
     if isinstance(document, dict):
         for key, value in document.items():
@@ -80,7 +80,7 @@ def all_spoilt(document: Json) -> Iterator[Json]:
 
 @st.composite
 def spoilt(draw: st.DrawFn, document: Json) -> Json:
-    """A JSON document of which one part, anywhere, is replaced by any other value or left out."""
+    """A JSON document in which one part, anywhere, is replaced by another value or removed."""
     if isinstance(document, dict) and document and draw(st.integers(0, 9)):
         key = draw(st.sampled_from(sorted(document)))
         if draw(st.integers(0, 9)) == 0:

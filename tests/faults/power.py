@@ -17,7 +17,7 @@ Inode = tuple[int, int]
 
 @dataclass
 class Disk:
-    """Sees every os.fsync of this process, and keeps what it made durable."""
+    """Observes every os.fsync of this process, and keeps a copy of the durable data."""
 
     contents: dict[Inode, bytes] = field(default_factory=dict)  # of files, at their last fsync
     names: dict[Inode, dict[str, Inode]] = field(default_factory=dict)  # of directories, at theirs
@@ -35,7 +35,7 @@ class Disk:
             self.contents[self._hold(path)] = path.read_bytes()
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Close the files."""
         for descriptor in self._held.values():
             os.close(descriptor)
 
@@ -58,7 +58,7 @@ class Disk:
                 yield entry.name, inode
 
     def survivors(self, root: Path, target: Path) -> None:
-        """Writes what is durable below the directory `root`, which is durable itself, as `target`."""
+        """Write the durable content of the directory `root`, which is durable itself, to `target`."""
         self._write(_inode(root), target)
         for database in root.rglob("coordinator.db*"):
             place = target / database.relative_to(root)

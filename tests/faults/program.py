@@ -94,7 +94,7 @@ def environment_of(faults: Iterable[Fault]) -> dict[str, str]:
 
 
 def disturb_the_clock(how: Clock) -> None:
-    """From now on this process sees another year, or the next day, whenever it looks at the wall clock."""
+    """From now on this process's wall clock shows another year, or the next day."""
     real, chance, looks = time.time, random.Random(1), itertools.count(1)
     time.time = {
         "jumping": lambda: real() + chance.choice([-YEARS, 0.0, YEARS]),

@@ -52,7 +52,7 @@ class SimulatedCoordinator:
                 raise
 
     def end(self) -> None:
-        """The process is gone: what was under way will not go on."""
+        """End the process: work in progress does not continue."""
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.begin(self.running.close())
@@ -66,7 +66,7 @@ class SimulatedCoordinator:
         self._opened.close()
 
     def restart(self, *, dismissed: bool, crash_after: int | None = None) -> None:
-        """Ends and starts again; without being dismissed it dies as it stands. `crash_after`: so many steps."""
+        """Restart, cleanly or with a crash. `crash_after`: that many steps."""
         if dismissed and not self._crash.has_struck:
             self.running.dismiss()
             self.settle()
@@ -78,13 +78,13 @@ class SimulatedCoordinator:
         self.open()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A call that somebody makes; what becomes of it shows later."""
+        """Start a call; its result is checked later."""
         task = self.loop.create_task(work)
         self._calls.append(task)
         return task
 
     def settle(self) -> None:
-        """Lets everything go on that can; a call that failed unexpectedly fails here."""
+        """Run everything that can proceed; a call that failed unexpectedly fails here."""
         self.loop.settle()
         self._raise_failures()
 

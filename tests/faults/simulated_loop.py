@@ -1,4 +1,4 @@
-"""An event loop whose clock stands still until it is told to go on, and whose threads' work is done in a drawn order.
+"""An event loop with a manual clock, whose threads' work is executed in a drawn order.
 
 The work of threads is done between two steps of the loop, one piece at a time, so nothing depends on the machine's
 speed: the same seed gives the same course.
@@ -19,7 +19,7 @@ ENDLESS = 100_000  # pieces of work without coming to rest
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """To be used from outside: begin things with `create_task`, then `settle` or `advance`."""
+    """Use it from outside: start work with `create_task`, then `settle` or `advance`."""
 
     def __init__(self, seed: int) -> None:
         self._now, self._chance = 0.0, random.Random(seed)
@@ -33,12 +33,12 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def settle(self) -> None:
-        """Goes on until everything waits for the clock or for somebody outside."""
+        """Run until everything waits for the clock or for an outside event."""
         self._at_rest, self._done = self.create_future(), 0
         self.run_until_complete(self._at_rest)
 
     def advance(self, seconds: float) -> None:
-        """Lets the clock go on; everything settles at each moment at which something is due."""
+        """Advance the clock; everything settles at each moment at which something is due."""
         end = self._now + seconds
         while True:
             self.settle()
@@ -69,7 +69,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return handle
 
     def _idle(self) -> None:
-        """Nothing can go on but a thread, or nothing at all."""
+        """Nothing can proceed but a thread, or nothing at all."""
         if self._pieces:
             self._done += 1
             assert self._done < ENDLESS, "it never comes to rest"
@@ -94,7 +94,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 
 class _IdleSelector(selectors.SelectSelector):
-    """Never waits: says that the loop would."""
+    """Never wait: raise that the loop would."""
 
     def __init__(self, idle: Callable[[], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The way of docs/state.md to back up and restore: taken while a run goes on, a backup goes on from where it was."""
+"""Backup and restore as in docs/state.md: a backup taken during a run resumes from where it was taken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUNDLE = bundle_of(50)
 
 
 class Held(Pace):
-    """As fast as can be, up to a round, so that nothing is committed while a step of the backup is made."""
+    """Train at full speed up to a round, so that nothing is committed during a step of the backup."""
 
     def __init__(self) -> None:
         self.at = HELD
@@ -55,7 +55,7 @@ def lose_and_restore(coordinators: Coordinators) -> None:
 
 
 def undisturbed_model(coordinators: Coordinators) -> str:
-    """Digests of a run that is deleted again: none of its blobs may stand in for another's."""
+    """Digests of a run that is later deleted: none of its blobs may replace another run's."""
     coordinators.start_run("undisturbed", BUNDLE, ROUNDS, len(SAMPLES))
     with devices_at(coordinators):
         model = coordinators.finished("undisturbed").model.sha256

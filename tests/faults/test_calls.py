@@ -1,4 +1,4 @@
-"""A real coordinator takes any message in any call, and bytes that are none, and has no problem of its own with it."""
+"""A real coordinator handles any message in any call, and invalid bytes, without an internal error."""
 
 from __future__ import annotations
 

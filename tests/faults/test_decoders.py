@@ -1,4 +1,4 @@
-"""Whatever comes off the network: each decoder understands it, or says in a sentence of ours what is wrong."""
+"""Arbitrary input from the network: each decoder accepts it, or explains the error in one sentence."""
 
 from __future__ import annotations
 

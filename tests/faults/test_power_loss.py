@@ -1,4 +1,4 @@
-"""A power loss right after an acknowledgement: what was fsynced by then is enough for all that was acknowledged."""
+"""A power loss right after an acknowledgement: the data fsynced by then cover all acknowledged updates."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(deeds=strategies.tuples(*4 * [strategies.sampled_from(DEEDS)]), pick=picks, at_once=at_once)
     def devices_answer(self, deeds: tuple[str, ...], pick: int, at_once: bool) -> None:
-        """All at once; whoever alone hands in what is wanted gets a receipt."""
+        """All at once; a device that is the only one to submit an accepted update gets a receipt."""
         working = [(device, deed) for device, deed in zip(self.devices, deeds, strict=True) if deed != "nothing"]
         lone = self.settled and len(working) == 1 and not at_once and not self.crash.is_armed
         wanted = set[tuple[str, Key]]()
@@ -158,7 +158,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(dismissed=strategies.booleans(), alone=strategies.booleans(), crash=strategies.none() | steps)
     def it_restarts(self, dismissed: bool, alone: bool, crash: int | None) -> None:
-        """Whatever is under way; perhaps it crashes while it starts, perhaps the devices stay away."""
+        """Restart at any point, possibly with a crash during the start or with the devices offline."""
         self.restart(dismissed=dismissed, alone=alone, crash_after=crash)
         self.go_on()
 
@@ -252,7 +252,7 @@ class Life(RuleBasedStateMachine):
             self.rest()
 
     def rest(self) -> None:
-        """Until nothing happens any more; whoever was struck down has started again."""
+        """Run until nothing changes any longer; crashed processes have restarted."""
         self.coordinator.settle()
         while self.crash.has_struck:
             self.restart(dismissed=False)
@@ -355,7 +355,7 @@ class Life(RuleBasedStateMachine):
 
 
 async def accepting(call: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
-    """A call that may be too late, or not allowed any more."""
+    """A call that may be too late, or no longer allowed."""
     with suppress(AlreadyExists, WrongState, NotFound):
         await call(*args, **kwargs)
 

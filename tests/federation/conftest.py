@@ -85,7 +85,7 @@ class Federation:
         return ("--identity", str(self.state / "operator"))
 
     def serve(self, name: str = "coordinator") -> None:
-        """Starts the coordinator; a later start takes the same ports, so that the devices find it again."""
+        """Start the coordinator; a later start uses the same ports, so that the devices find it again."""
         ports = ("0", "0")
         kept = self.directory / "ports.json"
         if kept.is_file():
@@ -113,7 +113,7 @@ class Federation:
         )
 
     def start_device_for(self, rounds: int, name: str, *options: str) -> None:
-        """Starts a device that begins so many rounds, one at a time, and then waits with its data until `allow`."""
+        """Start a device that starts that many rounds, one at a time, and then waits with its data until `allow`."""
         module = f"part_of_{name.replace('-', '_')}"
         reads, allowed = (self.directory / f"{name}.{what}" for what in ("reads", "allowed"))
         source = self.parts / f"device-{name.split('-')[1]}.npz"
@@ -123,7 +123,7 @@ class Federation:
         self.start_device(name, *options, data=f"{module}:load")
 
     def allow(self, rounds: int, name: str) -> None:
-        """So many of the rounds that a device was ever asked for may begin."""
+        """Allow a device to start that many rounds in total."""
         kept = self.directory / f"{name}.allowed"
         kept.with_suffix(".new").write_text(str(rounds))
         kept.with_suffix(".new").replace(kept)
@@ -186,7 +186,7 @@ class Federation:
             program.stdout.close()
 
     def global_model(self, name: str, round_number: int, bundle: Path) -> Vector:
-        """The global model after a round, as a flat vector; round 0 is what the run started from."""
+        """The global model after a round, as a flat vector; round 0 is the initial model."""
         from moonfed.bundle import read_bundle
         from moonfed.manifest import WEIGHTS_FILE
 

@@ -1,4 +1,4 @@
-"""The demo: what it leaves when it is done, and what it leaves when it is interrupted."""
+"""The demo: its files when it is done, and when it is interrupted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moonfed.experiments.demo import DemoSettings, empty_directory, run_demo, st
 
 
 def ours(output: Path) -> list[list[str]]:
-    """Command lines of processes that name the demo's directory, the demo itself left out."""
+    """Command lines of processes that name the demo's directory, except the demo itself."""
     found = []
     for process in psutil.process_iter():
         try:

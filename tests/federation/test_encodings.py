@@ -1,4 +1,4 @@
-"""Encodings between real programs: what goes over the wire is small, and what is learned is the same."""
+"""Encodings between real programs: fewer bytes on the wire, the same model."""
 
 from __future__ import annotations
 

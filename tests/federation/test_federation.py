@@ -1,4 +1,4 @@
-"""Whole federations of real processes: faults, restarts, and that what was trained is what should have been."""
+"""Whole federations of real processes: faults, restarts, and correct training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = ("--cohort", "all", "--quorum", "100%")
 
 
 def trained_model(federation: Federation, device: str, name: str, round_number: int, bundle: Path) -> Vector:
-    """The model that a device keeps of a round, while its run goes on."""
+    """The model that a device keeps from a round during its run."""
     directory = federation.directory / device / "runs" / name / f"{round_number}-1"
     return np.array(open_model(directory / "model.safetensors", read_bundle(bundle).manifest.tensors))
 
@@ -216,7 +216,7 @@ def test_a_run_starts_from_given_weights(
 
 
 def test_the_programs_start_without_torch() -> None:
-    """Help and operator's commands must not pay for what they do not use."""
+    """Help and operator commands must not import unused dependencies."""
     for program in (
         "moonfed.export.cli.program",
         "moonfed.edge_client.cli",

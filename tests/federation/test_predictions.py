@@ -1,4 +1,4 @@
-"""From a federation that finishes to a device that predicts with what came of it."""
+"""From a finished federation to a device that predicts with its model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blobs are what their names say, whole or absent, and resume."""
+"""Blobs match their names, are complete or absent, and resume."""
 
 import hashlib
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_damage_on_the_disk_is_noticed(blobs: BlobDirectory) -> None:
 
 
 def receive(blobs: BlobDirectory, *pieces: bytes) -> int:
-    """Appends pieces to what is held and leaves it unfinished; returns what is held."""
+    """Append pieces to a blob and leave it unfinished; return the number of stored bytes."""
     with blobs.receive(REF) as incoming:
         for piece in pieces:
             incoming.append(incoming.offset, piece)

@@ -1,4 +1,4 @@
-"""Errors of a program become one sentence and an exit code; what is not ours to explain stays a traceback."""
+"""A program's errors become one sentence and an exit code; unexpected ones keep their traceback."""
 
 from pathlib import Path
 

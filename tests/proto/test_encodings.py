@@ -1,4 +1,4 @@
-"""Encodings: the arithmetic against other people's, files there and back, and files that are no such thing."""
+"""Encodings: arithmetic against other implementations, round trips, and invalid files."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_a_truncated_or_oversized_file_is_rejected(name: str, cut: int, tmp_path
 @pytest.mark.parametrize("name", ["float32+zstd", "bfloat16+zstd", "int8+zstd"])
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_decompression_bomb_stops_at_the_size_that_a_model_has(name: str, declared: bool, tmp_path: Path) -> None:
-    """A hundred kilobytes that are a gigabyte; whether it says so or not."""
+    """A hundred kilobytes that expand to a gigabyte, declared or not."""
     bomb, piece = tmp_path / "bomb", bytes(1 << 20)
     parameters = zstandard.ZstdCompressionParameters.from_level(3, write_content_size=declared)
     compressor = zstandard.ZstdCompressor(compression_params=parameters)

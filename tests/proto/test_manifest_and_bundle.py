@@ -1,4 +1,4 @@
-"""Manifests have one byte form and say what is wrong; bundles are whole or rejected."""
+"""Manifests have one byte form and name errors; bundles are complete or rejected."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Which proxy gRPC takes, and what is said of one that does not serve."""
+"""Proxy selection as in gRPC, and messages about proxies that do not work."""
 
 from __future__ import annotations
 

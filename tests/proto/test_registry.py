@@ -1,4 +1,4 @@
-"""Registries: entries that installed packages add, and those that they must not."""
+"""Registries: valid and invalid entries of installed packages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stepless(ServerRule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Momentless(AdaptiveRule):
-    """An adaptive rule that does not say how its second moment moves."""
+    """An adaptive rule that does not define its second moment."""
 
     name: ClassVar[str] = "momentless"
 

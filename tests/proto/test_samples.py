@@ -1,4 +1,4 @@
-"""Samples from .npz files: what is read, what is converted, and what is rejected by name."""
+"""Samples from .npz files: reading, conversion and rejection by name."""
 
 from __future__ import annotations
 

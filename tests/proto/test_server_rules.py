@@ -1,4 +1,4 @@
-"""Server rules are read from names and settings, and reject what makes no sense in one sentence."""
+"""Server rules are read from names and settings, and reject invalid ones in one sentence."""
 
 from __future__ import annotations
 

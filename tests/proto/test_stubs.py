@@ -1,4 +1,4 @@
-"""The checked-in stubs are what the .proto files generate."""
+"""The checked-in stubs match the .proto files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Model files: the layout, what is rejected, and that the safetensors library agrees."""
+"""Model files: layout, rejection, and agreement with the safetensors library."""
 
 import json
 from pathlib import Path

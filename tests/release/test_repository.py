@@ -1,4 +1,4 @@
-"""The model repository on disk: layout, existing files, invalid input, and what a poller can see."""
+"""The model repository on disk: layout, existing files, invalid input, and a poller's view."""
 
 from __future__ import annotations
 

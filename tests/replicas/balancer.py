@@ -53,7 +53,7 @@ def haproxy(program: str, ports: Sequence[int], directory: Path) -> Iterator[int
 
 @contextmanager
 def round_robin(ports: Sequence[int]) -> Iterator[int]:
-    """Takes turns, and passes over replicas that are gone."""
+    """Rotate over the replicas, skipping unreachable ones."""
     first = itertools.cycle(range(len(ports)))
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -1,4 +1,4 @@
-"""Whoever is killed and starts again goes on at once: nobody waits for the end of leases that were its own.
+"""A killed coordinator resumes at once on restart, without waiting for its own leases to expire.
 
 Two processes on copies of one directory hold no run together all the same.
 """
@@ -47,7 +47,7 @@ def begun(tmp: Path, server: Server, blobs: str = "") -> Iterator[tuple[Coordina
 
 
 def three_more_rounds(store: Store) -> None:
-    """Waits until the run goes on."""
+    """Wait until the run continues."""
     begins = store.run_summaries.load()["run"].round
     until(lambda: store.run_summaries.load()["run"].round >= begins + 3)
 

@@ -73,7 +73,7 @@ class Paused:
 
 @contextmanager
 def blocked(work: Callable[[], object]) -> Iterator[list[BaseException | None]]:
-    """Work in a thread that waits for whoever is paused; afterwards how it ended."""
+    """Work in a thread that waits for the paused process; afterwards its result."""
     ended: list[BaseException | None] = []
 
     def run() -> None:

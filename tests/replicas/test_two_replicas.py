@@ -24,7 +24,7 @@ EVERYBODY = [(round_, sorted(SAMPLES)) for round_ in range(1, ROUNDS + 1)]
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The last model of a run on one coordinator with a database of its own."""
+    """The last model of a run on one coordinator with its own database."""
     alone = Coordinators(tmp_path_factory.mktemp("alone"))
     try:
         alone.serve()

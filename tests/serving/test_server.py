@@ -98,7 +98,7 @@ def direct(repository: Path, version: int, inputs: Array) -> Array:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # else the test's time limit tells
+    while not condition():  # otherwise the test times out
         threading.Event().wait(0.01)
 
 

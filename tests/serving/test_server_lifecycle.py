@@ -61,7 +61,7 @@ def json_request(size: int = 1) -> dict[str, Any]:
 
 
 def until_waiting(server: Server, model: str, count: int) -> None:
-    while server.waiting(model) != count:  # else the test's time limit tells
+    while server.waiting(model) != count:  # otherwise the test times out
         threading.Event().wait(0.01)
 
 
@@ -89,7 +89,7 @@ def until_full(channel: grpc.Channel) -> None:
     stub = triton_grpc.service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
     def open_streams() -> None:
-        while True:  # else the test's time limit tells
+        while True:  # otherwise the test times out
             assert list(stub.ModelStreamInfer(iter(()))) == []
 
     with pytest.raises(grpc.RpcError, match="busy with"):
@@ -282,7 +282,7 @@ def leave_while_waiting(server: Server, protocol: str) -> None:
 
 def ask_when_there_is_room(server: Server) -> Result:
     """Retry, since the abandoned request may be counted for a moment after its batch."""
-    while (answer := ask_unless_busy(server)) is None:  # else the test's time limit tells
+    while (answer := ask_unless_busy(server)) is None:  # otherwise the test times out
         pass
     return answer
 
@@ -398,7 +398,7 @@ def test_a_version_that_appears_is_served(repository: Path, log_file: Path) -> N
     with served(repository, log_file, "--poll-seconds", "0.05") as server:
         write_model(repository, "linear", 2, linear(seed=2))
         with triton_http.InferenceServerClient(server.http) as client:
-            while client.get_model_metadata("linear")["versions"] != ["2"]:  # else the test's time limit tells
+            while client.get_model_metadata("linear")["versions"] != ["2"]:  # otherwise the test times out
                 threading.Event().wait(0.01)
         told = [line.split("INFO ")[1] for line in server.log.splitlines()]
         assert told == [f"model linear version {what}" for what in ("1 is loaded", "2 is loaded", "1 is unloaded")]

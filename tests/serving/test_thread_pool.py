@@ -50,7 +50,7 @@ def test_extra_threads_end_when_they_are_not_needed(pool: ElasticThreadPool) -> 
     everybody = threading.Barrier(40)
     for call in [pool.submit(everybody.wait) for _ in range(40)]:
         call.result()  # so there were 40 threads
-    while pool.threads > 2:  # else the test's time limit tells
+    while pool.threads > 2:  # otherwise the test times out
         threading.Event().wait(0.01)
     assert pool.submit(pow, 2, 3).result() == 8
 

@@ -1,4 +1,4 @@
-"""Rounds on hand-made files: what the tests of the aggregation begin with."""
+"""Rounds on hand-made files, for the tests of aggregation."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def values_of(path: Path, specs: Sequence[TensorSpec] = SPECS) -> npt.NDArray[np
 
 @dataclass
 class Rounds:
-    """Rounds one after another, each from what the one before left."""
+    """Consecutive rounds, each starting from the previous one's result."""
 
     directory: Path
     manifest: Manifest

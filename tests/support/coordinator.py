@@ -105,7 +105,7 @@ def bundle_directory(path: Path, **fields: Any) -> Path:  # noqa: ANN401
 
 @contextmanager
 def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # noqa: ANN401
-    """A real coordinator on free loopback ports, on an event loop of its own."""
+    """A real coordinator on free loopback ports, on its own event loop."""
     ready: queue.Queue[Ports | BaseException] = queue.Queue()
     stop = threading.Event()
 
@@ -218,7 +218,7 @@ class DeviceSession:
         return reply
 
     def assignment(self) -> fleet_pb2.Assignment:
-        """The next one; that an earlier run has ended is passed over."""
+        """Return the next assignment, skipping notices of ended runs."""
         while (reply := self.next()).HasField("ended"):
             pass
         assert reply.HasField("assignment")
@@ -299,7 +299,7 @@ class Device:
         also: Mapping[str, bytes] | None = None,
         **fields: Any,  # noqa: ANN401
     ) -> list[fleet_pb2.SubmitReply]:
-        """Hands in an update, `also` being the files beside the model, by role. The server's replies.
+        """Submit an update and return the server's replies; `also`: the files other than the model, by role.
 
         `send`: bytes of each file at most, and perhaps there is no commit.
         """

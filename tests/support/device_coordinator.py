@@ -1,4 +1,4 @@
-"""A coordinator that does what a test tells it, over real gRPC with real mutual TLS."""
+"""A coordinator controlled by a test, over real gRPC with real mutual TLS."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             stopped.wait()
 
     def assign(self, assignment: fleet_pb2.Assignment | fleet_pb2.RunEnded) -> None:
-        """Or tells that a run has ended."""
+        """Send an assignment, or the end of a run."""
         self._tell(lambda: self.assignments.append(assignment))
 
     def _add_connected(self, number: int) -> None:

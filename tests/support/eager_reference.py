@@ -1,4 +1,4 @@
-"""The local objectives once more, in eager PyTorch with torch.optim.SGD: what a compiled plan is compared with.
+"""The local objectives in eager PyTorch with torch.optim.SGD, to compare compiled plans with.
 
 Losses are written sample by sample, as the papers print them. Nothing here is shared with `export.methods`.
 """

@@ -12,7 +12,7 @@ from types import TracebackType
 
 @dataclass
 class ConnectProxy:
-    """Tunnels to wherever it is asked to, counts what goes through, and rejects on demand."""
+    """A proxy that opens the requested tunnels, counts bytes, and rejects on demand."""
 
     password: str = ""  # user:password
     status: int = 200  # what it answers with

@@ -1,4 +1,4 @@
-"""Rounds of a plan as a device runs them, for tests of what the methods compute."""
+"""Rounds of a plan as a device runs them, for tests of the methods' arithmetic."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def no_draws(inputs: torch.Tensor) -> torch.Tensor:
 
 
 def other_models(network: Network, count: int) -> list[Model]:
-    """Models near the network's, as previous local models are, with statistics of their own."""
+    """Models near the network's, like previous local models, with their own statistics."""
     generator = torch.Generator().manual_seed(11)
     models = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: Debian's binaries, its own user, a Unix socket in a directory of its own."""
+"""A real PostgreSQL server for tests: Debian's binaries, its own user, a Unix socket in its own directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan that learns nothing and remembers what it was asked, and rounds of it. A sample's input is its own number."""
+"""A plan that learns nothing and records its calls, and rounds of it. A sample's input is its own number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moonfed.training_spec import TrainingSpec
 
 
 class RecordingPlan:
-    """Wants `references` representations per sample, `draws` numbers per sample, and surveys `before` or `after`."""
+    """A plan with `references` representations and `draws` numbers per sample, and surveys `before` or `after`."""
 
     def __init__(self, references: int = 0, *, draws: int = 0, before: bool = False, after: bool = False) -> None:
         self.wanted, self.draws = references, draws

@@ -41,7 +41,7 @@ def rounds(
 
 
 def updates(seed: int, devices: int, spread: float = 1.0) -> F64:
-    """Models that lie around a common one, as float32 files hold them."""
+    """Models near a common one, as stored in float32 files."""
     chance = np.random.default_rng(seed)
     models = START + chance.normal(size=SIZE) + spread * chance.normal(size=(devices, SIZE))
     return models.astype(np.float32).astype(np.float64)
@@ -117,7 +117,7 @@ def test_no_two_reducers_give_the_same_model(tmp_path: Path) -> None:
 
 
 def krum_by_hand(models: F64, f: int) -> tuple[F64, set[int]]:
-    """Multi-Krum pair by pair; the mean and who is left out."""
+    """Compute Multi-Krum pair by pair; return the mean and the dropped devices."""
     n = len(models)
     scores = []
     for i in range(n):
@@ -347,7 +347,7 @@ def test_the_hundred_most_severe_incidents_of_a_round_are_kept(tmp_path: Path) -
 
 
 def test_a_variance_is_never_clipped_below_zero(tmp_path: Path) -> None:
-    """A clipped statistic lies between what the round began with and what the device said."""
+    """A clipped statistic is between the round's initial value and the device's."""
     models = np.full((5, SIZE), START)
     models[:, 96:107] = 1e-3
     models[4] = START + 1e6

@@ -42,7 +42,7 @@ def prototypes(rounds: Rounds, means: F64, shares: npt.NDArray[np.bool_] | None 
 
 
 def honest(devices: int, spread: float = 0.1) -> F64:
-    """Means that lie around a common one, [N, 3, D], as float32 files hold them."""
+    """Means near a common one, [N, 3, D], as stored in float32 files."""
     chance = np.random.default_rng(devices)
     means = chance.normal(size=(3, WIDTH)) + spread * chance.normal(size=(devices, 3, WIDTH))
     return means.astype(np.float32).astype(np.float64)
@@ -91,7 +91,7 @@ def test_a_class_that_too_few_share_for_the_reducer_has_no_prototype(tmp_path: P
 
 @pytest.mark.parametrize("drawn", [0, 1])
 def test_a_class_mean_is_no_longer_than_a_multiple_of_the_median_of_its_sharers(tmp_path: Path, drawn: int) -> None:
-    """Even if the only device that is drawn for a class is the one that exaggerates."""
+    """Even if the only device drawn for a class is the malicious one."""
     means = honest(5)
     means[2] *= 1e4
     rounds = played(tmp_path, robust_settings(clip_factor=1.5), drawn)

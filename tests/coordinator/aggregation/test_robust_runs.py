@@ -1,4 +1,4 @@
-"""Faults 12 and 31 over real TLS: devices that train on iris, and some that send what they like."""
+"""Faults 12 and 31 over real TLS: devices that train on iris, and some that send arbitrary updates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Iris:
         self.inputs, self.labels = load_iris(return_X_y=True)
 
     def train(self, model: F64, device: int) -> F64:
-        """A device's model after some steps on samples of its own."""
+        """A device's model after some steps on its own samples."""
         own = np.random.default_rng(device).choice(len(self.labels), 100, replace=False)
         inputs, labels = self.inputs[own], self.labels[own]
         mean, variance = inputs.mean(axis=0), inputs.var(axis=0)
@@ -247,7 +247,7 @@ def test_effective_robust_settings_are_accepted(fleet: Fleet, bundle: Sent, robu
 
 
 def test_an_asynchronous_run_aggregates_robustly_too(fleet: Fleet) -> None:
-    """FedBuff's late updates are reduced as if they had begun with the newest model."""
+    """FedBuff's late updates are reduced as if they had started from the newest model."""
     devices = [fleet.device(f"cam-{number}") for number in range(4)]
     fields: dict[str, Any] = {
         "asynchronous": control_pb2.Asynchronous(buffer=3, max_staleness=5),

@@ -34,7 +34,7 @@ def rounds(directory: Path, rule: ServerRule | None = None, start: float = 0.5, 
 
 
 def updates(seed: int, devices: int = 3) -> F64:
-    """Models of some devices, whose variances (b.running_var) are not negative; what a float32 file holds."""
+    """Models of some devices in float32, with non-negative variances (b.running_var)."""
     models = np.random.default_rng(seed).normal(size=(devices, SIZE))
     models[:, 96:107] = models[:, 96:107] ** 2
     return models.astype(np.float32).astype(np.float64)

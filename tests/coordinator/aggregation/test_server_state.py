@@ -103,7 +103,7 @@ def test_a_class_that_is_no_longer_shared_has_no_prototype(tmp_path: Path) -> No
 
 
 def powers(devices: int) -> F64:
-    """Means from whose sums the drawn devices can be read: device i has 2^i in every class."""
+    """Means whose sums identify the drawn devices: device i has 2^i in every class."""
     return np.broadcast_to(2.0 ** np.arange(devices)[:, None, None], (devices, 3, 2))
 
 

@@ -1,4 +1,4 @@
-"""Which devices a run with encodings draws, and what a device that supports none gets."""
+"""Eligibility of devices for runs with encodings, and assignments of devices that support none."""
 
 from __future__ import annotations
 

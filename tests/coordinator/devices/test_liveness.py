@@ -1,4 +1,4 @@
-"""Which devices a round waits for, over real TLS: those that make progress, as many as it needs, with its labels."""
+"""Liveness over real TLS: a round waits for devices that make progress, as many as it needs, with its labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OFTEN = 0.2  # seconds between two signs of progress
 
 @contextmanager
 def again_and_again(act: Callable[[int], object]) -> Iterator[None]:
-    """Does something over and over, counting, while the context lasts; what it raises ends the test."""
+    """Repeat a call and count it while the context lasts; its exception ends the test."""
     over, problems = threading.Event(), list[BaseException]()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Runs that have ended, over real TLS: which devices hear of it, when, and what they are told."""
+"""Notifications of ended runs over real TLS: their recipients, time and content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fetched(device: Device, blob: blob_pb2.Blob) -> bytes:
 
 
 def expect_only_work(fleet: Fleet, *sessions: DeviceSession) -> None:
-    """The next thing that all of them hear is what they are to do in another run."""
+    """Assert that the next message of each is an assignment of another run."""
     fleet.start("another", minimum_devices=len(sessions))
     for one in sessions:
         assert one.next().assignment.run == "another"
@@ -63,7 +63,7 @@ def test_a_run_that_is_stopped_names_no_model_even_if_it_has_one(fleet: Fleet) -
 
 def test_a_device_that_names_runs_learns_which_have_ended_even_after_a_restart(tmp_path: Path) -> None:
     def told(device: Device) -> tuple[DeviceSession, list[fleet_pb2.RunEnded]]:
-        """In the order of the names; the runs that go on, or may go on, come first."""
+        """Sort by name; the runs that continue, or may continue, come first."""
         session = device.connect(runs=["running", "damaged", "finished", "stopped", "unknown"])
         return session, [session.ended() for _ in range(3)]
 

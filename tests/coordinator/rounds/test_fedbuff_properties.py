@@ -46,7 +46,7 @@ def reduced(round_: int) -> Event:
 
 
 class Runs(Play):
-    """Plays coordinator and fleet in any order and remembers independently what was acknowledged and what counted."""
+    """Plays coordinator and fleet in any order, and records independently the acknowledged and counted updates."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -102,7 +102,7 @@ class Runs(Play):
 
     @rule(device=strategies.sampled_from(DEVICES), behind=strategies.integers(0, 3))
     def delivers(self, device: str, behind: int) -> None:
-        """As the shell does it: only what is wanted is acknowledged, and each update once."""
+        """Act like the driver: acknowledge only accepted updates, each once."""
         begun = self.committed + 1 - behind
         key = (device, begun)
         if key in self.answered - self.declined:

@@ -92,7 +92,7 @@ def test_fractions_as_operators_write_them(text: str, expected: float) -> None:
 
 
 def test_a_number_of_devices_is_not_a_fraction() -> None:
-    """`--over-selection 5` beside `--cohort 20` must not draw five times as many devices as are wanted."""
+    """`--over-selection 5` with `--cohort 20` must not select five times as many devices as requested."""
     with pytest.raises(InvalidInput, match="over_selection is '5', a share without a percent sign"):
         parse_fraction("over_selection", "5")
 

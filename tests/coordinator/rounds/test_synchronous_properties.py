@@ -35,7 +35,7 @@ from tests.support.state_machine_fleet import DEVICES, Play
 
 
 class Runs(Play):
-    """Plays coordinator and fleet in any order and remembers independently what was acknowledged."""
+    """Plays coordinator and fleet in any order, and records independently the acknowledged updates."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class Runs(Play):
 
     @rule(device=strategies.sampled_from(DEVICES), attempt=strategies.integers(0, 1))
     def delivers(self, device: str, attempt: int) -> None:
-        """As the shell does it: only what is wanted is acknowledged; a second time changes nothing."""
+        """Act like the driver: acknowledge only accepted updates; a repetition changes nothing."""
         current = self.state.open
         round_, number = (current.round, current.attempt - attempt) if current else (1, 1)
         if rejection_reason(self.state, round_, number, device) is None:
@@ -111,7 +111,7 @@ class Runs(Play):
     @precondition(lambda self: self.timers)
     @rule(data=strategies.data())
     def time_passes(self, data: strategies.DataObject) -> None:
-        """Any timer may fire, those of the past too."""
+        """Any timer may fire, including past ones."""
         self.send(data.draw(strategies.sampled_from(self.timers)))
 
     @precondition(lambda self: self.reducing is not None)
@@ -139,7 +139,7 @@ class Runs(Play):
     @precondition(lambda self: self.state.status == "running")
     @rule(devices=strategies.sets(strategies.sampled_from(DEVICES)))
     def restarts(self, devices: set[str]) -> None:
-        """As `recovered_state` finds it: timers, losses and a stop that was not recorded are gone."""
+        """Recover like `recovered_state`: timers, losses and an unrecorded stop are forgotten."""
         current = self.state.open
         kept = current and OpenRound(
             round=current.round,

@@ -1,4 +1,4 @@
-"""A flood of calls: whoever sends it is told to come back, and everybody else is served."""
+"""A flood of calls: its sender is told to retry later, and all others are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods that exchange more than the model, over real TLS: what goes down, what comes up, what is rejected."""
+"""Methods that exchange more than the model, over real TLS: downloads, uploads and rejections."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def finished(state: Path) -> tuple[control_pb2.Run, list[control_pb2.Round], bytes]:
-    """Starts a coordinator on what was left and waits for the run's end."""
+    """Start a coordinator on the remaining state and wait for the run's end."""
     with coordinator.coordinator_in_process(state) as ports:
         calls: OperatorCalls = coordinator.operator(state, ports.fleet)
         with calls.channel:

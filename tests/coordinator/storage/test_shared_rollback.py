@@ -1,4 +1,4 @@
-"""The replicas that follow a run go back with its holder when the newest global state turns out to be damaged."""
+"""Followers roll back with a run's holder when the newest global state is damaged."""
 
 from __future__ import annotations
 

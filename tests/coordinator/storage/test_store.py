@@ -238,7 +238,7 @@ def test_a_devices_record_is_updated(store: Store) -> None:
 
 
 def committed(store: Store, round_: int, retention: Retention = KEEP_ALL, run: str = "digits") -> list[BlobRef]:
-    """Commits a round with a model and the memory of a server rule; what is released."""
+    """Commit a round with a model and a server rule's memory; return the released blobs."""
     attempt = AttemptId(run=run, round=round_, attempt=1)
     store.open_round(attempt, ["a"])
     blobs = {"model": ref_of_bytes(b"model %d" % round_), "momentum": ref_of_bytes(b"momentum %d" % round_)}

@@ -48,7 +48,7 @@ class Trouble:
 
 
 def deliver(fleet: Fleet, trouble: Trouble) -> None:
-    """Two devices' updates of 1.0 and 4.0; the trouble begins with the round's end."""
+    """Two devices' updates of 1.0 and 4.0; the failure starts at the round's end."""
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     sessions = [device.connect() for device in devices]
     fleet.start("run", minimum_devices=2)
@@ -115,7 +115,7 @@ def test_a_round_waits_for_an_object_store_that_fails_while_it_is_reduced(
 def test_a_commit_whose_confirmation_was_lost_counts_once(
     fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database breaks off after the commit, and stays away for a moment."""
+    """The database closes the connection after the commit and is briefly unavailable."""
     commit = Trouble(monkeypatch, Store, "commit_round", BROKEN)
     read, looks = Store.round, list[AttemptId]()
 

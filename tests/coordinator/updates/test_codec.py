@@ -1,4 +1,4 @@
-"""Encoded models over the wire: what devices get, what becomes of what they send, and what is rejected.
+"""Encoded models over the wire: downloads, uploads and rejections.
 
 Encoded files are written here by hand, from the format's description; nothing of moonfed's writer is used.
 """
@@ -135,7 +135,7 @@ def test_a_model_may_be_sent_whole_and_compressed(fleet: Fleet, until: Until) ->
 
 
 def test_the_rounding_error_of_downloads_is_not_lost(fleet: Fleet, until: Until) -> None:
-    """Devices begin with the rounded model; their changes, here in float32, are added to the exact one."""
+    """Devices start from the rounded model; their changes, here in float32, are added to the exact one."""
     start = start_values()
     fleet.start("run", rounds=2, bundle=make_bundle(start=start), downlink_encoding="bfloat16")
     device, stream = connect(fleet, "cam-1")

@@ -1,4 +1,4 @@
-"""Updates that wait together are taken together, and each comes to what it would have come to alone."""
+"""Updates that wait together are committed together, each with the result that it would have alone."""
 
 from __future__ import annotations
 

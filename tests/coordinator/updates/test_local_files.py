@@ -139,7 +139,7 @@ def test_the_global_state_is_bit_identical_across_restarts(tmp_path: Path, rule:
 
 
 def test_a_coordinator_that_was_restarted_knows_when_each_device_counted_last(tmp_path: Path) -> None:
-    """Else SCAFFOLD's devices would begin with an older c_i, or with none. The second round counts two devices."""
+    """Otherwise SCAFFOLD's devices would start from an older c_i, or from none. The second round counts two devices."""
     told: dict[tuple[int, str], AttemptId | None] = {}
 
     async def deliver(coordinator: Coordinator, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Updates over real TLS: what is rejected, what is resumed, what counts once."""
+"""Updates over real TLS: rejection, resumption, and counting once."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_all_the_bytes_without_a_commit_do_not_count(fleet: Fleet) -> None:
 
 
 def begun(device: Device, work: fleet_pb2.Assignment, content: bytes, send: int) -> Any:  # noqa: ANN401
-    """An upload that has sent some bytes and stays open: its call, its replies, and what it sends next."""
+    """An upload that has sent some bytes and stays open: its call, its replies, and its next messages."""
     sha256, more = ref_of_bytes(content).sha256, queue.SimpleQueue[fleet_pb2.SubmitRequest | None]()
     more.put(fleet_pb2.SubmitRequest(header=device.header(work, content)))
     more.put(fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=0, data=content[:send])))
@@ -462,7 +462,7 @@ def test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_oth
 def test_an_update_that_could_not_be_stored_does_not_count_against_its_device(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the object store is away each try moves the received files and fails, so the next one sends all again."""
+    """Without the object store each attempt moves the received files and fails, so the next one sends all again."""
     content = model_bytes(1.0)
     monkeypatch.setattr("moonfed.coordinator.runs.driver.largest_files", lambda *_: {"model": len(content)})
     devices, sessions = two_devices(fleet)

@@ -1,4 +1,4 @@
-"""Work that the coordinator no longer wants is dropped at once, and what keeps a device from counting as stuck."""
+"""Cancelled work is dropped at once, and heartbeats keep a device from counting as stuck."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
 
 
 class Listener(ParentPipe):
-    """In place of the parent process: keeps what it is told."""
+    """A fake parent process that records its messages."""
 
     def __init__(self) -> None:
         self.stop_requested = threading.Event()
@@ -78,7 +78,7 @@ class Listener(ParentPipe):
 def test_every_bit_of_work_is_progress_whether_it_is_a_step_or_not(
     new_job: Callable[..., Job], samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The coordinator takes a larger fraction for a sign of life, and nothing else: 40 samples, 20 of them held out."""
+    """Only a larger fraction counts as a heartbeat: 40 samples, 20 of them held out."""
     monkeypatch.setattr(worker_module, "HEARTBEAT_SECONDS", 0.0)
     settings = WorkerSettings(
         state=str(tmp_path / "state"), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.5, threads=1

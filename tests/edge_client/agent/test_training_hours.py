@@ -35,7 +35,7 @@ class Over(Exception):
 
 
 def window(opens: float, closes: float) -> TrainingWindow:
-    """From and to some seconds from now, which no command line can say."""
+    """A window in seconds from now, finer than the command line allows."""
     present = datetime.now()
     start, end = (present + timedelta(seconds=seconds) for seconds in (opens, closes))
     return TrainingWindow(start.time(), end.time())

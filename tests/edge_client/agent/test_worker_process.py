@@ -1,4 +1,4 @@
-"""The training worker: what it survives, and what survives it."""
+"""The training worker: crashes, kills and restarts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NewWorker = Callable[..., WorkerProcess]
 
 @pytest.fixture
 def new_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewWorker]:
-    """Makes children that find the test's modules and are gone when it ends."""
+    """Create workers that find the test's modules and end with the test."""
     monkeypatch.chdir(tmp_path)
     made: list[WorkerProcess] = []
 

@@ -1,4 +1,4 @@
-"""`moonfed-client profile`: what it measures, foretells and rejects."""
+"""`moonfed-client profile`: measurements, estimates and rejections."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_device_without_enough_memory_gets_the_estimate(made: tuple[Path, Bund
 
 
 def test_the_memory_needed_is_printed_once(made: tuple[Path, Bundle]) -> None:
-    """The references of so many samples are not kept, whatever this device has."""
+    """The references of that many samples are not kept, whatever memory this device has."""
     done = run(made[0], "--samples", 10**12)
     assert done.returncode == 8
     needed = done.stderr.partition("needs ")[2].partition("; ")[0]
@@ -100,7 +100,7 @@ def test_the_memory_needed_is_printed_once(made: tuple[Path, Bundle]) -> None:
 
 
 def test_torch_needs_as_much_memory_as_in_the_worker(made: tuple[Path, Bundle], tmp_path: Path) -> None:
-    """Which speaks to its parent, and is asked there what it has measured."""
+    """A worker's report to its parent about its measurements."""
     (tmp_path / "samples.npz").touch()
     settings = WorkerSettings(
         state=str(tmp_path),

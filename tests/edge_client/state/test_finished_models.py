@@ -1,4 +1,4 @@
-"""Runs that have ended: what a device drops, and what it keeps to use."""
+"""Runs that have ended: the files that a device deletes, and the model that it keeps."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 class Tape:
-    """Graphs whose capture executes nothing and whose replay calls the step; what was called is written down."""
+    """Fake graphs: capture executes nothing, replay calls the step; calls are recorded."""
 
     def __init__(self, capture_fails: Exception | None = None, rehearsal: str = "") -> None:
         self.calls: list[str] = []
@@ -206,7 +206,7 @@ def trained(made: tuple[TorchScriptPlan, list[torch.Tensor]], data: Samples, gra
 
 
 def test_replays_on_the_feeds_buffers_train_like_steps_on_their_own(new_plan: Maker) -> None:
-    """On a CPU, with a tape for a graph: what is captured sees all of the batches, since the buffers stay the same."""
+    """On a CPU, with a tape instead of a graph: the captured step sees all batches, since the buffers stay the same."""
     plan, model = new_plan("cpu")
     data, tape, previous = clouds(), Tape(), [[tensor + 0.1 for tensor in model]]
     expected = train_round(plan, data, model=model, previous_models=previous, received={}, settings=CHOSEN)

@@ -1,4 +1,4 @@
-"""The local loop: which samples in which order, with which draws and references, and what a round returns."""
+"""The local loop: samples, their order, draws, references, and a round's results."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_the_loss_is_read_back_once_per_epoch(bundle: Bundle, plan: TorchScriptP
 def test_a_device_with_fewer_samples_than_a_batch_trains_a_real_plan(
     bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]
 ) -> None:
-    """Held against the plan's own steps on all samples at once."""
+    """Compared with the plan's own steps on all samples at once."""
     chosen = settings(epochs=3, batch_size=8, hyperparameters=bundle.manifest.training.hyperparameters)
     data = clouds(5)
     trained = train_round(plan, data, model=model, previous_models=[], received={}, settings=chosen)

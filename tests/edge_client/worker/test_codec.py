@@ -1,4 +1,4 @@
-"""Encoded models on a device: what it begins with, what it hands in, and what becomes of what was lost."""
+"""Encoded models on a device: initial model, submitted change, and error feedback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def state(tmp_path: Path) -> RunState:
 
 @pytest.fixture
 def train(manifest: Manifest, state: RunState, new_job: Callable[..., Job], tmp_path: Path) -> Train:
-    """One round that leaves the given model; the plan remembers what it began with."""
+    """One round that results in the given model; the plan records its initial model."""
 
     def train(
         trained: Vector, plan: RecordingPlan | None = None, start: Path | None = None, **job: object

@@ -76,7 +76,7 @@ def scaffold_job(scaffold: Bundle, tmp_path: Path) -> Callable[..., Job]:
 def test_device_state_is_promoted_only_when_its_round_was_counted(
     scaffold: Bundle, scaffold_job: Callable[..., Job], samples: Path, tmp_path: Path
 ) -> None:
-    """Held against c_i⁺ = c_i − c + (w − w_i)/(K·lr), with the c_i that must have been at hand."""
+    """Compared with c_i⁺ = c_i − c + (w − w_i)/(K·lr), with the expected c_i."""
     parameters, rate = scaffold.manifest.parameters, scaffold.manifest.training.hyperparameters["learning_rate"]
     device = trainer(tmp_path, samples)
     (tmp_path / "w").write_bytes(scaffold.weights)

@@ -17,7 +17,7 @@ from moonfed.training_spec import TrainingSpec
 
 
 class Recorder:
-    """A worker that notes what it is given."""
+    """A worker that records its jobs."""
 
     def __init__(self) -> None:
         self.parties: list[int] = []

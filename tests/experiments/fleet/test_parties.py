@@ -1,4 +1,4 @@
-"""Stragglers do a part of their work, drawn evenly."""
+"""Stragglers do part of their work, drawn uniformly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preparation rejects what cannot work before it writes anything."""
+"""Preparation rejects impossible recipes before it writes anything."""
 
 from __future__ import annotations
 

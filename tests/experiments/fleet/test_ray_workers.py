@@ -1,4 +1,4 @@
-"""Simulations on Ray come to what they come to in processes."""
+"""Simulations on Ray give the same results as in processes."""
 
 from __future__ import annotations
 

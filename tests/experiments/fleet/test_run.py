@@ -1,4 +1,4 @@
-"""The virtual fleet: what a simulation leaves, and that it fails loudly, resumes, and computes what it says."""
+"""The virtual fleet: a simulation's files, failures, resumption and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue against the papers, whose numbers stand here a second time."""
+"""The catalogue against the papers, whose numbers are repeated here."""
 
 import pytest
 from typer.testing import CliRunner

@@ -1,4 +1,4 @@
-"""Hidden vectors of trained models, drawn."""
+"""Representations of trained models, drawn."""
 
 from pathlib import Path
 

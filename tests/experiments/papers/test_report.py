@@ -1,4 +1,4 @@
-"""Reports state what was run, what the paper states, and what differs."""
+"""Reports state the runs, the paper's numbers and the deviations."""
 
 from dataclasses import replace
 from pathlib import Path

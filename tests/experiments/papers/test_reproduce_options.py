@@ -1,4 +1,4 @@
-"""Options choose among a recipe's cells, and reject what it does not have."""
+"""Options choose among a recipe's cells; unknown ones are rejected."""
 
 from pathlib import Path
 

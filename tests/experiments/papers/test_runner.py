@@ -13,7 +13,7 @@ from tests.support.reproduce import rows_of
 
 
 def hand_made(accuracy: dict[tuple[float, int], float], seen: list[Simulation]) -> Workshop:
-    """Simulations that end with the accuracy that stands for their mu and seed; SOLO's two parties around it."""
+    """Fake simulations whose accuracy encodes their mu and seed; SOLO's two parties are around it."""
 
     def run(simulation: Simulation, output: Path) -> SimulationResult:
         seen.append(simulation)

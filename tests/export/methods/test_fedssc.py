@@ -1,4 +1,4 @@
-"""FedSSC, FedProc and local contrast: what the plan computes, sends and lets change by the round."""
+"""FedSSC, FedProc and local contrast: the plan's computation, results and schedules."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ FIRST = AttemptId(run="digits", round=1, attempt=1)
 
 @pytest.fixture(params=["directory", "s3"])
 def open_blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Opens the same blobs again and again; a name stands for the machine that does so."""
+    """Opens the same blobs repeatedly; a name represents the machine that does so."""
     url: str = request.getfixturevalue("bucket") if request.param == "s3" else ""
 
     def open_(machine: str) -> BlobStore:

@@ -1,4 +1,4 @@
-"""A database and the place for its blobs belong together: nobody works with half of a state, or with another's."""
+"""A database and its blob store belong together: no coordinator uses half of a state, or another's."""
 
 from __future__ import annotations
 
