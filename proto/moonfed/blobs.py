@@ -71,7 +71,7 @@ class Incoming:
 
     @property
     def closed(self) -> bool:
-        """True if the file is."""
+        """True if the file is closed."""
         return self._file.closed
 
     def __enter__(self) -> Incoming:

@@ -30,7 +30,7 @@ Read = Callable[[int], Floats]  # the number of values that follow
 
 
 def largest_file(specs: Sequence[TensorSpec], encoding: Encoding) -> int:
-    """Return the bytes that a file with these tensors may have in an encoding, whoever wrote it."""
+    """Return the maximum size in bytes of a file with these tensors in an encoding, from any writer."""
     plain = _largest_plain(specs, encoding)
     return largest_compressed(plain) if encoding.compressed else plain
 
@@ -171,7 +171,7 @@ def encoded_specs(specs: Sequence[TensorSpec], encoding: Encoding) -> tuple[Tens
 
 
 def _reader(stack: ExitStack, model: Path | None, specs: Sequence[TensorSpec]) -> Read:
-    """Read a checked float32 file with these tensors from its first value on; none is read as zeros."""
+    """Read a checked float32 file with these tensors from its first value on; without a file, zeros."""
     if model is None:
         return lambda count: np.zeros(count, np.float32)
     file = stack.enter_context(model.open("rb"))

@@ -11,7 +11,7 @@ from moonfed.v1 import blob_pb2, fleet_pb2
 
 
 def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
-    """Convert and check an assignment off the network; InvalidInput names the field."""
+    """Convert and check an assignment from the network; InvalidInput names the field."""
     counted = AttemptId(run=message.run, round=message.counted_round, attempt=message.counted_attempt)
     return Assignment(
         id=AttemptId(run=message.run, round=message.round, attempt=message.attempt),

@@ -107,7 +107,7 @@ def load_identity(directory: Path) -> Identity:
 
 
 def save_identity(directory: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> None:
-    """Write an identity directory that only its owner can read; the certificate last, so it is whole or absent."""
+    """Write an identity directory that only its owner can read; the certificate last, so that it is complete."""
     make_directories(directory, mode=0o700)
     write_durably(directory / KEY_FILE, key, mode=0o600)
     write_durably(directory / CA_FILE, ca)
@@ -136,7 +136,7 @@ def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
 
 @lru_cache(maxsize=4096)  # called for every call of every device
 def subject_of(certificate: bytes) -> tuple[Role, str]:
-    """Return the role and name in a PEM certificate; Untrusted if it has none of ours."""
+    """Return the role and name in a PEM certificate; Untrusted if it has no moonfed role."""
     subject = x509.load_pem_x509_certificate(certificate).subject
     roles = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)

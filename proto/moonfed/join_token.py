@@ -32,7 +32,7 @@ class JoinToken:
 
 
 def parse_token(text: str) -> JoinToken:
-    """Read a token; InvalidInput if it is not a whole one."""
+    """Read a token; InvalidInput if it is incomplete."""
     text = "".join(text.split())  # a pasted token may be wrapped over lines
     if not text.startswith(PREFIX):
         raise InvalidInput(f"the join token must start with {PREFIX!r}; paste all of it")

@@ -251,7 +251,7 @@ def allocate(module: torch.nn.Module, memory_format: str = CONTIGUOUS) -> None:
 
 @contextmanager
 def quiet_torchscript() -> Iterator[None]:
-    """Silence only torch.jit's deprecation warnings; the plan interface is versioned for its end."""
+    """Silence only torch.jit's deprecation warnings: the plan interface is versioned for TorchScript's removal."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
         warnings.filterwarnings("ignore", _DEPRECATED, FutureWarning)  # torch 2.15's, which Python shows to users

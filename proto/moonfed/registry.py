@@ -173,7 +173,7 @@ def find_problem(name: str, entry: object, base: type[Any]) -> str:
 
 
 def selection_of(entry: Any) -> Selection:  # noqa: ANN401 - a dataclass with a name
-    """Return the selection from which a registry would build this entry."""
+    """Return the selection that builds this entry."""
     return Selection(entry.name, asdict(entry))
 
 

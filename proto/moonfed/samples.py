@@ -44,7 +44,8 @@ def check_samples(inputs: object, labels: object, spec: InputSpec, classes: Sequ
     if targets.dtype.kind not in "iu":
         raise InvalidInput(f"labels of {where} have dtype {targets.dtype}; they must be whole numbers")
     if targets.shape != raw.shape[:1]:
-        raise InvalidInput(f"labels of {where} have shape {list(targets.shape)}; one for each of {len(raw)} inputs")
+        shape = list(targets.shape)
+        raise InvalidInput(f"labels of {where} have shape {shape}; there must be one for each of the {len(raw)} inputs")
     if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < len(classes)):
         raise InvalidInput(
             f"labels of {where} reach from {targets.min()} to {targets.max()}; "

@@ -40,7 +40,7 @@ def header_bytes(specs: Sequence[TensorSpec]) -> bytes:
 
 
 def file_size(specs: Sequence[TensorSpec]) -> int:
-    """Return the size in bytes of a file that `write_model` writes."""
+    """Return the size in bytes of a file written by `write_model`."""
     return len(header_bytes(specs)) + sum(spec.bytes for spec in specs)
 
 

@@ -58,7 +58,7 @@ def parse_address(address: str, field: str = "address") -> tuple[str, int]:
 
 
 def require_loopback(host: str) -> None:
-    """Raise InvalidInput unless the host is this machine: plaintext goes nowhere else."""
+    """Raise InvalidInput unless the host is this machine: plaintext must not leave it."""
     if host not in LOOPBACK:
         raise InvalidInput(f"host is {host!r}; without TLS (--insecure) it must be one of {', '.join(LOOPBACK)}")
 

@@ -47,7 +47,7 @@ def test_features_of_another_precision_are_converted(tmp_path: Path) -> None:
         ({"inputs": np.full((2, 30), np.nan)}, "hold NaN or infinite values"),
         ({"inputs": np.full((2, 30), 1e300)}, "hold NaN or infinite values"),
         ({"labels": np.zeros(2)}, "have dtype float64; they must be whole"),
-        ({"labels": np.zeros(3, int)}, r"have shape \[3\]; one for each of 2 inputs"),
+        ({"labels": np.zeros(3, int)}, r"have shape \[3\]; there must be one for each of the 2 inputs"),
         ({"labels": np.array([0, 3])}, "reach from 0 to 3; the bundle has 3 classes, 0 to 2"),
         ({"labels": np.array([-1, 0])}, "reach from -1 to 0"),
         ({"inputs": np.array([[object()]])}, "inputs of .* cannot be read"),

@@ -128,7 +128,7 @@ def _sample_names(file: Path, count: int) -> list[str]:
 
 
 def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, None]:
-    """Read images; a file given as PATH must be one, a folder may contain other files."""
+    """Read images; a file given as PATH must be an image, a folder may contain other files."""
     require_pillow()
     names, images = [], []
     for path in paths:

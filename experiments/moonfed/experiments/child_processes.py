@@ -1,4 +1,4 @@
-"""Programs of ours as child processes that never outlive us."""
+"""Moonfed's programs as child processes that never outlive this one."""
 
 from __future__ import annotations
 

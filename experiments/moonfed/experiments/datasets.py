@@ -1,4 +1,4 @@
-"""The data sets of the papers, and small ones that scikit-learn brings along, as plain arrays of raw samples.
+"""The data sets of the papers, and small ones included in scikit-learn, as plain arrays of raw samples.
 
 Images stay uint8 [N, height, width, channels], features float32 [N, width]: preprocessing belongs to the plan and
 to the ONNX graph.

@@ -1,4 +1,4 @@
-"""Splitting a data set over devices, evenly or as unevenly as real fleets are."""
+"""Partitioning of a data set over devices, evenly or as unevenly as in real fleets."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _draw_equal(labels: Labels, settings: PartitionSettings, generator: np.rando
 
 
 def _deal(samples: int, shares: npt.NDArray[np.float64], left: Indices) -> Indices:
-    """Deal samples to devices by their shares, no device more than it has room left for."""
+    """Distribute samples to devices by their shares, within each device's remaining capacity."""
     dealt = np.zeros_like(left)
     while rest := samples - int(dealt.sum()):
         room = left - dealt

@@ -27,7 +27,7 @@ NUMBERED = 12  # a heat map with more classes has no room for numbers in its fie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A series: y at each x, and how far it spreads there, if known."""
+    """A series: y at each x, with its deviation, if known."""
 
     label: str
     x: Sequence[float]

@@ -131,7 +131,7 @@ class Simulation:
 
     @property
     def device_method(self) -> str:
-        """The method that devices train with; of pooled samples FedAvg, since they are one device's."""
+        """The method that devices train with; FedAvg for pooled samples, which are one device's."""
         return "fedavg" if self.method == POOLED else self.method
 
     @property
@@ -192,7 +192,7 @@ class Simulation:
 
     @property
     def digest(self) -> str:
-        """Identifies the simulation: two recipes with the same one differ in nothing but perhaps the name."""
+        """The simulation's digest: recipes with the same one differ at most in the name."""
         document = self.to_document()
         del document["name"]
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

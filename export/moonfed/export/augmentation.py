@@ -106,18 +106,18 @@ def flipped(columns: torch.Tensor, draws: torch.Tensor, width: int) -> torch.Ten
 
 
 def reflected(places: torch.Tensor, size: int) -> torch.Tensor:
-    """Reflect places outside [0, size) at the first and last pixel."""
+    """Reflect positions outside [0, size) at the first and last pixel."""
     return size - 1 - (size - 1 - places.abs()).abs()
 
 
 def within(places_BHW: torch.Tensor, size: int, offset_B: torch.Tensor) -> torch.Tensor:  # noqa: N803
-    """Return which places are in [0, size) both before and after the offset."""
+    """Return a mask of the positions in [0, size) both before and after the offset."""
     least, most = (-offset_B).clamp(min=0).view(-1, 1, 1), (size - 1 - offset_B).clamp(max=size - 1).view(-1, 1, 1)
     return (places_BHW >= least) & (places_BHW <= most)
 
 
 def in_batch(places_BHW: torch.Tensor, pixels: int) -> torch.Tensor:  # noqa: N803
-    """Convert places within each image to places within the batch's pixels."""
+    """Convert positions within each image to positions within the batch's pixels."""
     firsts_B = torch.arange(places_BHW.size(0), device=places_BHW.device, dtype=torch.int32) * pixels  # noqa: N806
     return places_BHW.int() + firsts_B.view(-1, 1, 1)
 

@@ -4,7 +4,7 @@ import torch
 
 
 def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """Copy tensors of the same shapes; a copy alone would broadcast what does not fit."""
+    """Copy tensors of the same shapes; a plain copy would broadcast mismatching shapes."""
     if len(targets) != len(sources):
         raise ValueError("the model has " + str(len(sources)) + " tensors; the plan has " + str(len(targets)))
     with torch.no_grad():
@@ -15,7 +15,7 @@ def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 
 
 def lie_channels_last(tensors: list[torch.Tensor]) -> bool:
-    """Return whether any tensor does; one that lies both ways, as 1x1 convolutions' weights, does not count."""
+    """Return whether any tensor does; one with both layouts, like 1x1 convolutions' weights, does not count."""
     for tensor in tensors:  # noqa: SIM110 - not in scripts
         if tensor.dim() == 4 and not tensor.is_contiguous():
             return True
@@ -23,7 +23,7 @@ def lie_channels_last(tensors: list[torch.Tensor]) -> bool:
 
 
 def pick(tensors: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
-    """Return the tensors at those places."""
+    """Return the tensors at those positions."""
     return [tensors[place] for place in places]
 
 

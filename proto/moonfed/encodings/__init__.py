@@ -103,7 +103,7 @@ def parse_encoding(field: str, text: str) -> Encoding:
 
 
 def parse_encodings(downlink: str, uplink: str) -> Encodings:
-    """Read both of a run by their names, as messages and options have them; InvalidInput names the one that is none."""
+    """Read a run's two encodings by name; InvalidInput names an invalid one."""
     return Encodings(down=parse_encoding("downlink_encoding", downlink), up=parse_encoding("uplink_encoding", uplink))
 
 

@@ -1,4 +1,4 @@
-"""int8: whole numbers from -127 to 127, with one float32 scale for each block of 256 values; about a quarter.
+"""int8: whole numbers from -127 to 127, with one float32 scale per block of 256 values; a quarter of the bytes.
 
 It is symmetric: the largest magnitude of a block becomes 127, and no value is off by more than half a scale.
 """

@@ -1,4 +1,4 @@
-"""The frame of FedAdam, FedYogi and FedAdagrad: adaptive server optimisers. Reddi et al., ICLR 2021, algorithm 2.
+"""The common part of FedAdam, FedYogi and FedAdagrad: adaptive server optimisers. Reddi et al., ICLR 2021, algorithm 2.
 
     m ← β1·m + (1 − β1)·Δ
     v ← by the rule

@@ -1,4 +1,4 @@
-"""FedNova: changes are normalised by how far a device's steps go. Wang et al., NeurIPS 2020, section 4.
+"""FedNova: changes are normalised by a device's effective steps. Wang et al., NeurIPS 2020, section 4.
 
     d_i = (w − w_i) / a_i
     w ← w − (Σ p_i·a_i) · Σ p_i·d_i

@@ -1,4 +1,4 @@
-"""The gate that decides whether a variant is worth keeping: a pure function of measurements."""
+"""The gate that decides whether to keep a variant: a pure function of measurements."""
 
 from __future__ import annotations
 

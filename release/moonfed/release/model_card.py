@@ -1,4 +1,4 @@
-"""The model card in Markdown: what to know before using a model.
+"""The model card in Markdown: facts to know before using a model.
 
 After Mitchell et al., Model Cards for Model Reporting (FAT* 2019): details, training, measured quality, limits, use.
 The same facts give the same bytes: it holds no time and no path.

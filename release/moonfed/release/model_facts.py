@@ -64,7 +64,7 @@ class EvaluationResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """Everything that is known about the model."""
+    """All known facts about the model."""
 
     name: str
     version: int

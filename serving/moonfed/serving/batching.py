@@ -105,7 +105,7 @@ class Batcher:
         return len(self._queue)
 
     def flush(self) -> None:
-        """Stop waiting for fuller batches, since no more requests will come."""
+        """Stop waiting for fuller batches: no more requests will come."""
         with self._lock:
             self._flushing = True
             self._joined.notify()

@@ -191,7 +191,7 @@ class Loader:
         self._publish()
 
     def _prune(self, name: str, wanted: set[int]) -> None:
-        """Drop the slots of versions that are not wanted and have finished."""
+        """Drop the slots of deselected versions that have finished."""
         with self._lock:
             slots = self._slots.get(name, {})
             self._slots[name] = {

@@ -121,5 +121,5 @@ def test_a_run_that_starts_during_its_lookup_is_not_reported_as_ended(
 
 
 def test_a_device_that_names_too_many_runs_is_rejected(fleet: Fleet) -> None:
-    with pytest.raises(InvalidInput, match="runs names 65 runs; it must be at most 64"):
+    with pytest.raises(InvalidInput, match="runs has 65 names; it must be at most 64"):
         fleet.device("cam-1").connect(runs=["r"] * 65)

@@ -61,7 +61,7 @@ def test_discarding_an_older_session_keeps_the_newer_one() -> None:
 
 
 def test_a_device_with_too_long_a_description_is_rejected() -> None:
-    with pytest.raises(InvalidInput, match="'cam-1' describes itself in 200 words"):
+    with pytest.raises(InvalidInput, match="'cam-1' sends a description of 200 words"):
         DeviceInfo(
             device="cam-1",
             contract_version=CONTRACT_VERSION,
@@ -73,7 +73,8 @@ def test_a_device_with_too_long_a_description_is_rejected() -> None:
 @pytest.mark.parametrize("runs", [("",), ("r" * 129,), ("a\nb",), ("r",) * 65])
 def test_a_device_with_too_many_or_invalid_run_names_is_rejected(runs: tuple[str, ...]) -> None:
     with pytest.raises(
-        InvalidInput, match=r"runs names (''|'r{128}'|'a\\nb'|65 runs); it must be (at most 64|1 to 128)"
+        InvalidInput,
+        match=r"runs (names ''|names 'r{128}'|names 'a\\nb'|has 65 names); it must be (at most 64|1 to 128)",
     ):
         replace(device_info(), runs=runs)
     assert replace(device_info(), runs=("r" * 128,) * 64).runs

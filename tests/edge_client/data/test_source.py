@@ -59,7 +59,7 @@ def test_an_npz_file_is_read(npz: Path) -> None:
         ("inputs", np.float32(1), r"have shape \[\]; the bundle takes"),
         ("inputs", np.full((4, 3), np.nan, np.float32), "hold NaN or infinite values"),
         ("labels", np.array([0.0, 1, 1, 0]), "labels of .* have dtype float64; they must be whole numbers"),
-        ("labels", np.array([0, 1]), r"labels of .* have shape \[2\]; one for each of 4 inputs"),
+        ("labels", np.array([0, 1]), r"labels of .* have shape \[2\]; there must be one for each of the 4 inputs"),
         ("labels", np.array([[0], [1], [1], [0]]), r"have shape \[4, 1\]"),
         ("labels", np.array([0, 1, 2, 0]), "reach from 0 to 2; the bundle has 2 classes, 0 to 1"),
         ("labels", np.array([0, -1, 1, 0]), "reach from -1 to 1"),

@@ -39,5 +39,5 @@ class ClosedRound:
         return [contribution.files[MODEL] for contribution in self.contributions]
 
     def weights(self, weighting: Weighting) -> list[int]:
-        """Return what each contribution weighs: p_i times their sum."""
+        """Return the contributions' weights: p_i times their sum."""
         return [contribution.samples if weighting == "samples" else 1 for contribution in self.contributions]

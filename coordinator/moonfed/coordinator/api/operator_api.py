@@ -95,7 +95,7 @@ class OperatorApi:
         return await self._background.finish(self._runs.delete(run))
 
     async def prune_run(self, run: str, retention: Retention) -> tuple[int, int]:
-        """Delete old global models, except what a running run needs; returns how many, and bytes freed."""
+        """Delete old global models that no running run needs; returns their number and the bytes freed."""
         record = await asyncio.to_thread(self._store.run, run)
         needed = record.settings.states_needed if record.status == "running" else 1
         models, released = await in_thread(self._store.prune_run, run, retention, needed)

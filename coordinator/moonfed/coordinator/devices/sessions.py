@@ -34,13 +34,13 @@ class DeviceInfo:
         words = [*self.plan_interfaces, *self.encodings, *self.platform, *self.platform.values()]
         if len(words) > MAX_WORDS or any(len(word) > MAX_WORD or not word.isprintable() for word in words):
             raise InvalidInput(
-                f"device {self.device!r} describes itself in {len(words)} words; "
+                f"device {self.device!r} sends a description of {len(words)} words; "
                 f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters"
             )
         check_labels(self.labels)
         require_whole("samples", self.samples, 0, MAX_SAMPLES)
         if len(self.runs) > MAX_RUNS:
-            raise InvalidInput(f"runs names {len(self.runs)} runs; it must be at most {MAX_RUNS}")
+            raise InvalidInput(f"runs has {len(self.runs)} names; it must be at most {MAX_RUNS}")
         for run in self.runs:
             if not 0 < len(run) <= MAX_RUN or not run.isprintable():
                 raise InvalidInput(f"runs names {run[:MAX_RUN]!r}; it must be 1 to {MAX_RUN} printable characters")

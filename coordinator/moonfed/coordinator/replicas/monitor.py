@@ -1,4 +1,4 @@
-"""The replica monitor: heartbeats, leases, and polling for what other replicas did.
+"""The replica monitor: heartbeats, leases, and polling for other replicas' changes.
 
 Replicas communicate through the database only, which they poll a few times a second. A run is driven by its lease's
 holder and followed by the others; a replica that finds a lease free acquires it and resumes as after a restart.

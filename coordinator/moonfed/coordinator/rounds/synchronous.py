@@ -137,7 +137,7 @@ def _connected(state: State, device: str) -> Step:
 
 
 def _resumed(settings: RunSettings, state: State) -> Step:
-    """Restart an open round's deadline and assign its online devices again; the others may reconnect."""
+    """Restart an open round's deadline and reassign its online devices; the others may reconnect."""
     current = state.open
     if current is None:
         return state, ()

@@ -198,7 +198,7 @@ class RunManager:
             served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
 
     async def restart(self, run: str) -> None:
-        """Resume a run again, since its files were damaged or unavailable; retries forever."""
+        """Retry, without limit, to resume a run whose files were damaged or unavailable."""
         async with self._changing:
             self._release(run)
             done = await self._try_restart(run)
@@ -208,7 +208,7 @@ class RunManager:
                 done = await self._try_restart(run)
 
     async def _try_restart(self, run: str) -> bool:
-        """Try to drive a run; returns False to try again."""
+        """Try to drive a run; return False if it must be retried."""
         try:
             record = await self._still_running(run)
             if record and run not in self._served:

@@ -23,7 +23,7 @@ def recovered_state(store: Store, run: str) -> State:
 
 @singledispatch
 def _recover(first: State, store: Store, run: str, settings: RunSettings) -> State:
-    """Recover a run by the type of its first state; a synchronous run's here."""
+    """Recover a run, dispatching on its first state's type; synchronous runs here."""
     last = store.latest_round(run)
     if last is None:
         return first

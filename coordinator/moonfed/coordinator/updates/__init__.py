@@ -1,1 +1,1 @@
-"""An update's way from its first byte to its receipt: admission, transfer, checks, quota, group commit."""
+"""An update's path from its first byte to its receipt: admission, transfer, checks, quota, group commit."""

@@ -1,4 +1,4 @@
-"""An update's way from its header to its receipt: admission, resumable transfer, checks, commit."""
+"""An update's path from its header to its receipt: admission, resumable transfer, checks, commit."""
 
 from __future__ import annotations
 

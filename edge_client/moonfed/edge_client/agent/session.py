@@ -127,7 +127,7 @@ class Session:
         self._connection.online.set()
 
     def _log_unreachable(self, reason: MoonfedError) -> None:
-        """Log that the coordinator is unreachable, once per absence."""
+        """Log that the coordinator is unreachable, once per outage."""
         if not self._unreachable:
             subject = "is unreachable" if isinstance(reason, Unavailable) else "rejects this device"
             log.warning("the coordinator %s; retrying: %s", subject, reason)

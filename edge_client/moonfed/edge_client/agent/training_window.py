@@ -15,7 +15,7 @@ DAYS_AHEAD = 2  # one window opens among them even if a clock change skips the f
 
 @dataclass(frozen=True, slots=True)
 class TrainingWindow:
-    """Opens every day at one time of day and closes at another, of the next day if that is the earlier.
+    """Opens daily at one time and closes at another, on the next day if the closing time is earlier.
 
     All moments are aware datetimes. On a day that skips or repeats an hour, a time of day that does not exist is the
     moment that the old clock would call so, and one that exists twice is the first; see PEP 495.
@@ -54,7 +54,7 @@ class TrainingWindow:
         return min(max((start - now).total_seconds(), 0.0) for start, end in self._around(now) if end > now)
 
     def _around(self, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Return the windows around a moment in UTC, the only zone in which sums of aware times hold."""
+        """Return the windows around a moment in UTC, the only zone in which arithmetic on aware times is exact."""
         today = now.astimezone(self.zone).date()
         for days in range(-1, DAYS_AHEAD + 1):
             day = today + timedelta(days=days)
@@ -69,5 +69,5 @@ class TrainingWindow:
 
 
 def now() -> datetime:
-    """Return the present moment, aware."""
+    """Return the current time, timezone-aware."""
     return datetime.now(timezone.utc)

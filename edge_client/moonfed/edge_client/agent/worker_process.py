@@ -62,7 +62,7 @@ class WorkerProcess:
         return self._answer(encode("train", **job.to_document()), should_continue) == "trained"
 
     def end(self) -> None:
-        """Kill the worker and everything it started; its files are consistent at every moment."""
+        """Kill the worker and everything it started; its files are always consistent."""
         process, self._process = self._process, None
         if process is None:
             return

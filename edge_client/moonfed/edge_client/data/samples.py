@@ -20,10 +20,10 @@ class Source(Protocol):
     decodes: bool  # whether reading is slow enough to cache the result on disk
 
     def check(self) -> None:
-        """Raise InvalidInput or NotFound for what is wrong regardless of the bundle."""
+        """Raise InvalidInput or NotFound for problems that do not depend on the bundle."""
 
     def fingerprint(self) -> str | None:
-        """Return what changes when the samples do; None if unknown: the samples are then read again in every round."""
+        """Return a fingerprint of the samples; None if unknown: the samples are then read again in every round."""
 
     def read(self, spec: InputSpec, classes: tuple[str, ...], heartbeat: HeartbeatCallback) -> RawSamples:
         """Return the samples in the bundle's form; InvalidInput names what does not fit."""

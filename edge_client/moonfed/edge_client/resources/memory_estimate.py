@@ -128,7 +128,7 @@ def sample_bytes(manifest: Manifest) -> int:
 
 
 def reference_bytes(manifest: Manifest) -> int:
-    """Return the most bytes of one sample's references: 1 + k representations of width D; 0 without any."""
+    """Return the maximum bytes of one sample's references: 1 + k representations of width D; 0 without any."""
     if manifest.plan.frozen_encoders == 0:
         return 0
     return manifest.plan.frozen_encoders * representation_width(manifest) * FLOAT

@@ -50,7 +50,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class StoredRound:
-    """One whole directory of a run."""
+    """One complete directory of a run."""
 
     directory: Path
     round: int
@@ -192,7 +192,7 @@ def run_directory(root: Path, run: str) -> Path:
 
 
 def newest_samples(runs: Path) -> int:
-    """Return how many samples this device trained on last, in any run; 0 if it never did."""
+    """Return the number of samples that this device last trained on, in any run; 0 if none."""
     newest, samples = 0, 0
     with suppress(OSError):  # the worker deletes old rounds concurrently
         for file in runs.glob(f"*/*/{UPDATE_FILE}"):

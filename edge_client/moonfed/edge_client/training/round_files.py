@@ -110,7 +110,7 @@ def _outgoing(manifest: Manifest) -> dict[str, tuple[TensorSpec, ...]]:
 
 
 def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Manifest) -> None:
-    """Raise TrainingFailed unless the plan left what its manifest promises, and all of it is finite."""
+    """Raise TrainingFailed unless the plan's results match its manifest and are finite."""
     promised = _outgoing(manifest)
     if sorted(results) != sorted(promised):
         raise TrainingFailed(f"the plan's round left {sorted(results)}; its manifest promises {sorted(promised)}")

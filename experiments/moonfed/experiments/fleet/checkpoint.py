@@ -100,7 +100,7 @@ def restore_checkpoint(file: Path, simulation: Simulation, output: Path) -> None
 
 
 def _copy(layout: Layout, target: Layout) -> int:
-    """Copy what resuming needs; the number of committed rounds."""
+    """Copy the files needed to resume; return the number of committed rounds."""
     target.root.mkdir()
     shutil.copyfile(layout.recipe, target.recipe)
     shutil.copytree(layout.bundle, target.bundle)
@@ -121,7 +121,7 @@ def _copy(layout: Layout, target: Layout) -> int:
 
 
 def _copy_coordinator(layout: Layout, target: Layout) -> int:
-    """Copy the coordinator's state, reduced to what the next round needs; the number of committed rounds."""
+    """Copy the coordinator's state, reduced to the next round's needs; return the number of committed rounds."""
     with _snapshot(layout, target.coordinator) as store:
         newest = store.latest_round(RUN)
         if newest and newest.status in ("open", "reducing"):
@@ -146,7 +146,7 @@ def _copy_blobs(layout: Layout, target: Layout, needed: set[BlobRef]) -> None:
 
 
 def _copy_parties(layout: Layout, target: Layout, newest: int) -> None:
-    """Copy what the parties keep of rounds up to that one; for a party that trains alone, what is complete."""
+    """Copy the parties' state up to that round; for a party that trains alone, its complete results."""
     for runs in layout.root.glob("parties/*/runs"):
         for stored in read_rounds(runs / RUN):
             if stored.round <= newest:

@@ -24,7 +24,7 @@ Counts = npt.NDArray[np.int64]  # samples by party and class
 
 
 def write_parts(data: DataSet, parts: Sequence[Indices], directory: Path) -> None:
-    """Write the parties' samples, the test set and the counts; the directory appears whole or not at all."""
+    """Write the parties' samples, the test set and the counts; the directory appears complete or not at all."""
     counts = class_counts(data.train_labels, list(parts), len(data.classes))
     order = np.concatenate(list(parts))
     with new_directory(directory) as temporary:

@@ -47,11 +47,11 @@ class Clock:
 
     @property
     def times(self) -> RoundTimes:
-        """The open round's so far."""
+        """The open round's times so far."""
         return RoundTimes(seconds=self._before + time.monotonic() - self._started, party_seconds=self._party_seconds)
 
     def keep(self, party_seconds: float) -> None:
-        """Add a party's training, and note the times for a later start; not durably, since they are but times."""
+        """Add a party's training time, and store the times for a later start, though not durably."""
         self._party_seconds += party_seconds
         temporary = self._file.with_suffix(".new")
         temporary.write_text(json.dumps({"round": self._round, **asdict(self.times)}))
@@ -87,7 +87,7 @@ class Scorer:
 
     @property
     def results(self) -> tuple[SimulatedRound, ...]:
-        """The scored rounds', in order."""
+        """The scored rounds, in order."""
         return tuple(self._results[round_] for round_ in sorted(self._results))
 
     async def catch_up(self) -> None:
@@ -143,7 +143,7 @@ class Scorer:
 
 
 async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened: Callable[[int, int], None]) -> None:
-    """Follow the run until it has ended and all its models are scored; raise whatever would falsify the simulation.
+    """Follow the run until it has ended and all its models are scored; raise any error that invalidates the simulation.
 
     `opened` is called with each round that opens or resumes and the number of parties in its cohort.
     """

@@ -22,7 +22,7 @@ from moonfed.files import write_durably
 
 
 def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Callable[[str], None]) -> None:
-    """Create whatever is missing. A recipe that cannot work is rejected before anything is written.
+    """Create the missing files. An impossible recipe is rejected before anything is written.
 
     Raises InvalidInput if the directory holds something else, naming the key in which its recipe differs.
     """
@@ -44,7 +44,7 @@ def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Call
 
 
 def _load(simulation: Simulation, data: Path | None) -> DataSet:
-    """Load the data set, or the part of it that the recipe asks for; InvalidInput if that is too small."""
+    """Load the data set, or the recipe's part of it; InvalidInput if that is too small."""
     loaded = subset(
         load_dataset(simulation.dataset, data),
         train_samples=simulation.train_samples,
@@ -85,7 +85,7 @@ def require_ours(simulation: Simulation, layout: Layout) -> None:
 
 
 def require_same(recipe: Mapping[str, Any], simulation: Simulation, place: str, kind: str) -> None:
-    """Raise InvalidInput unless a recorded recipe is this simulation's; it was found in that place, of that kind."""
+    """Raise InvalidInput unless the recipe recorded at a place of that kind is this simulation's."""
     held, wanted = _flat(recipe), _flat(json.loads(json.dumps(simulation.to_document())))
     for key in sorted({*held, *wanted} - {"name"}):  # the name is but a label
         if held.get(key) != wanted.get(key):

@@ -117,17 +117,17 @@ class SimulationReporter:
         self._accuracy: float | None = None
 
     def opened(self, round_: int, cohort: int) -> None:
-        """Note that a round is under way."""
+        """Record that a round has started."""
         self._round, self._cohort, self._done = round_, cohort, 0
         self._say()
 
     def delivered(self) -> None:
-        """Note that one more of its parties has delivered."""
+        """Record that one more of its parties has delivered."""
         self._done += 1
         self._say()
 
     def scored(self, accuracy: float) -> None:
-        """Note the newest model's accuracy."""
+        """Record the newest model's accuracy."""
         self._accuracy = accuracy
         self._say()
 

@@ -18,7 +18,7 @@ from moonfed.manifest import MODEL, WEIGHTS_FILE, Manifest
 async def simulate_solo(
     simulation: Simulation, layout: Layout, engine: Engine, parties: Sequence[Party], delivered: Callable[[], None]
 ) -> tuple[PartyResult, ...]:
-    """Trains and scores every party that was not yet; the results in order of the parties.
+    """Train and score the remaining parties; return the results in order of the parties.
 
     To a party it is one round, the first, of as many epochs as the recipe has.
     """

@@ -1,4 +1,4 @@
-"""Panels whose paper values follow from other ones: speed-ups from rounds, ratios from seconds."""
+"""Panels whose paper values are derived from others: speed-ups from rounds, ratios from seconds."""
 
 from __future__ import annotations
 

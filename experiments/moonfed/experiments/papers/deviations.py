@@ -1,4 +1,4 @@
-"""Deviations of a reproduction from the paper's experiment: never a matter of small print."""
+"""Deviations of a reproduction from the paper's experiment, stated prominently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moonfed.experiments.simulation import OWN_SEED, POOLED, SOLO, Simulation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A condition of the runs, and the same of a full run; several values where cells differ.
+    """A condition of the runs, next to a full run's; several values where cells differ.
 
     `source`: where a full run's comes from, if the paper does not state it.
     """

@@ -1,4 +1,4 @@
-"""Hidden vectors of trained models, laid out in the plane by t-SNE (van der Maaten, Hinton 2008)."""
+"""Representations of trained models, laid out in the plane by t-SNE (van der Maaten, Hinton 2008)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class PanelResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One number of a table. `value` is None where there is none; `text` is how a table prints it."""
+    """One number of a table. `value` is None if there is none; `text` is its printed form."""
 
     text: str
     value: float | None = None

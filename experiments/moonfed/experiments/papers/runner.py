@@ -46,7 +46,7 @@ class Reproduction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Everything that running a recipe needs: options, the function that runs a simulation, hardware, and output."""
+    """The context of a recipe's execution: options, the function that runs a simulation, hardware, and output."""
 
     options: Options
     run: Run

@@ -68,7 +68,7 @@ def rounds_of(cell: Cell, options: Options) -> int:
 
 
 def _make_quick(keys: dict[str, Any], settings: dict[str, Value], cell: Cell, options: Options) -> None:
-    """Shrink whatever takes time; tabular data are small as they are."""
+    """Shrink every time-consuming setting; tabular data are small as they are."""
     if cell.dataset not in ("breast-cancer", "wine"):
         sampled = "cohort" in keys
         keys |= {"dataset": options.quick_dataset, "model": "cnn"}

@@ -89,7 +89,7 @@ class Proximal(CrossEntropy):
         self.samples += labels_B.size(0) if steps > 0 else 0
 
     def metrics(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> dict[str, float]:
-        """`inexactness`, if both surveys were made and w was no solution yet."""
+        """Return `inexactness`, if both surveys were made and w was not a solution yet."""
         found: dict[str, float] = {}
         if self.samples > 0:
             aways = difference(parameters, self.anchor)

@@ -150,7 +150,7 @@ class PrototypeMethod(Method):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedSsc(PrototypeMethod):
-    """FedSSC's further settings: MOON's weight and k, and whose class means make a prototype (0: everybody's)."""
+    """FedSSC's further settings: MOON's weight and k, and the number of devices per prototype (0: all)."""
 
     mu_moon: float = 5.0
     previous_models: int = 1

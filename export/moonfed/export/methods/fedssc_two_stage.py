@@ -3,7 +3,7 @@
     rounds 1 to first_stage_rounds:  loss = mu_moon · l_con + mu_glob(t) · l_glob;  the output layer stays as it is
     later rounds:                    loss = CE(F_w(x), y);  encoder and head stay, in eval mode, statistics and all
 
-As long as the first stage has nothing to compare with (the first round: no previous model, no prototypes), a step has
+While the first stage has nothing to compare with (the first round: no previous model, no prototypes), a step has
 loss 0 and changes nothing, BatchNorm's statistics included.
 
 Source: Hu, Feng, Yang, Chen, FedSSC: Shared Supervised-Contrastive Federated Learning: 90 of 100 rounds.

@@ -41,7 +41,7 @@ class Objective(torch.nn.Module):
         """Begin a round: `parameters` hold the global model; an absent role of `received` counts as zeros."""
 
     def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
-        """Return the references per sample that the loss needs, with the previous models at hand: 0 or 1 + previous."""
+        """Return the number of references per sample, given the previous models: 0 or 1 + previous."""
         return 0
 
     def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
@@ -73,7 +73,7 @@ class Objective(torch.nn.Module):
         parameters: list[torch.Tensor],
         coefficients: dict[str, float],
     ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
-        """Return the batch's loss and gradients with what depends on the parameters alone; None where there is none."""
+        """Return the loss and gradients with the terms of the parameters alone; None where there is no gradient."""
         return loss, gradients
 
     def after_step(
@@ -154,7 +154,7 @@ class Method(ABC):
         return {}
 
     def device_state(self, shapes: ExchangeShapes) -> Roles:
-        """Return the state that a device keeps of a round in which it was counted."""
+        """Return the state that a device keeps from a round that counted its update."""
         return {}
 
     @abstractmethod

@@ -44,7 +44,7 @@ class Prototypes(torch.nn.Module):
         return self.directions_PD.numel() > 0
 
     def forward(self, z_BD: torch.Tensor, labels_B: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
-        """l_glob, averaged over a batch, of which there must be a prototype at least."""
+        """l_glob, averaged over a batch; at least one class must have a prototype."""
         similarities_BP = F.normalize(z_BD, dim=1).matmul(self.directions_PD.t())  # noqa: N806
         # l_glob is a cross-entropy in which the sample's own prototype is the right answer
         summed = F.cross_entropy(similarities_BP / tau, self.places_C[labels_B], ignore_index=-1, reduction="sum")
@@ -52,7 +52,7 @@ class Prototypes(torch.nn.Module):
 
 
 class ClassMeans(torch.nn.Module):
-    """Adds up representations by class. In float64: the order of an accelerator's additions then does not show."""
+    """Sums of representations by class, in float64, so that an accelerator's order of additions has no effect."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""SOLO: every device trains alone on its own data and exchanges nothing; what federated learning is compared with.
+"""SOLO: every device trains alone on its own data and exchanges nothing; the baseline of federated learning.
 
     loss = CE(F_w(x), y)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """A reason why a device's update did not count as it was sent; `description` is one sentence."""
+    """A reason why a device's update did not count unchanged; `description` is one sentence."""
 
     device: str
     description: str

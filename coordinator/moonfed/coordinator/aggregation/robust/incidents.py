@@ -1,4 +1,4 @@
-"""Incidents: what robust aggregation found about devices' updates, in words, the most severe first to be kept.
+"""Incidents: robust aggregation's findings about devices' updates, in words; only the most severe are kept.
 
 An incident is a fact, not a verdict: Multi-Krum always leaves devices out, and a device with unusual data is far from
 the others. A weight cap is none: a device with much data has done nothing.
@@ -19,7 +19,7 @@ MAX_INCIDENTS = 100  # of a round's models, and of its class means: a tight clip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedIncident:
-    """An incident and its severity: how many times its figure is the one that would have been none."""
+    """An incident and its severity: the ratio of its figure to the threshold."""
 
     incident: Incident
     severity: float

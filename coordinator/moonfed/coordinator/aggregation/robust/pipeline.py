@@ -50,13 +50,13 @@ def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: i
 
 
 def _capped_weights(closed: ClosedRound, weighting: Weighting) -> Float64Array:
-    """Return what each update weighs after the cap, [N]."""
+    """Return the updates' weights after the cap, [N]."""
     weights, cap = closed.weights(weighting), closed.robust.weight_cap
     return np.array(cap_weights(weights, cap) if cap else weights, np.float64)
 
 
 def _norms(closed: ClosedRound, changes: ModelChanges, grams: PerKind, slice_elements: int) -> PerKind:
-    """Return the lengths of the changes, [N], if they have to be known."""
+    """Return the lengths of the changes, [N], if they are needed."""
     if not closed.robust.clips:
         return {}
     if grams:

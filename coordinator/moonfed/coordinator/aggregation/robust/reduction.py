@@ -1,4 +1,4 @@
-"""A closed round's updates as robust aggregation lets them count, reduced slice by slice.
+"""Reduction of a closed round's updates under robust aggregation, slice by slice.
 
 Without robust settings this is the weighted mean; server rules see no difference.
 Legend: N devices, S elements of a slice.
@@ -45,7 +45,7 @@ class RobustReduction:
         return ranges(self.changes.size, self.slice_elements)
 
     def reduce(self, start: int, stop: int) -> Float64Array:
-        """Return what takes the place of the models' weighted mean, [S]."""
+        """Return the reduction of the models, [S], in place of their weighted mean."""
         indices = list(indices_by_kind(self.changes.specs, start, stop))
         if isinstance(self.reducer, CoordinatewiseReducer):
             return self._reduce_by_coordinates(self.reducer, indices, start, stop)

@@ -26,7 +26,7 @@ class ReducedVectors:
 
 
 def length_bound(vectors_ND: Float64Array, clip_factor: float) -> float:  # noqa: N803
-    """Return the bound of such vectors' lengths, which has no units other than theirs."""
+    """Return the bound on the vectors' lengths, in their own units."""
     return norm_clip.bound(_norms(vectors_ND), clip_factor=clip_factor)
 
 

@@ -1,4 +1,4 @@
-"""Weight cap: bounds what one device weighs, however many samples it claims."""
+"""Weight cap: bounds one device's weight, however many samples it claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reducers: what takes the place of the weighted mean of a round's updates.
+"""Reducers: functions that replace the weighted mean of a round's updates.
 
 A reducer is one module of this package and one line of `REDUCERS`; `reducer` defines its interface.
 """

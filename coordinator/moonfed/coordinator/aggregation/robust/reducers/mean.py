@@ -1,4 +1,4 @@
-"""The weighted mean, which any one device can move as far as the norm clip lets it."""
+"""The weighted mean, which a single device can move as far as the norm clip allows."""
 
 from __future__ import annotations
 

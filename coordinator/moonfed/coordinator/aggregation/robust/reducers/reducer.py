@@ -32,7 +32,7 @@ class Reducer(ABC):
 
     @property
     def updates_needed(self) -> int:
-        """The fewest updates among which the reducer keeps its promise."""
+        """The minimum number of updates for the reducer's guarantee."""
         return 1
 
     @property
@@ -46,7 +46,7 @@ class Reducer(ABC):
 
     @abstractmethod
     def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
-        """Return what takes the place of the mean of vectors that fit in memory, [D], and the outliers among them."""
+        """Return the reduction of vectors that fit in memory, [D], and the outliers among them."""
 
     @property
     def requirement(self) -> str:
@@ -68,7 +68,7 @@ class CoordinatewiseReducer(Reducer):
 
     @abstractmethod
     def reduce(self, models_NS: Float64Array) -> Float64Array:  # noqa: N803
-        """Return what takes the place of the mean, [S]."""
+        """Return the reduction, [S], in place of the mean."""
 
     def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
         """Return the reduced vector, [D], and those far from it."""
@@ -101,5 +101,5 @@ def require_byzantine(value: int) -> None:
 
 
 def majority(byzantine: int) -> int:
-    """Return the fewest updates most of which are honest."""
+    """Return the minimum number of updates for an honest majority."""
     return 2 * byzantine + 1

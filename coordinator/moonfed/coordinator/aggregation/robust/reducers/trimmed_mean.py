@@ -38,7 +38,7 @@ class TrimmedMean(CoordinatewiseReducer):
 
     @property
     def updates_needed(self) -> int:
-        """A majority of honest devices, or as many that at least one value is left out at either end."""
+        """A majority of honest devices, and enough to drop at least one value at either end."""
         return math.ceil(round(1 / self.share, 9)) if self.share else majority(self.byzantine)
 
     def reduce(self, models_NS: Float64Array) -> Float64Array:  # noqa: N803
