@@ -336,7 +336,7 @@ def test_a_decompression_bomb_stops_at_the_size_that_a_model_has(name: str, decl
     limit = file_size(SPECS) + (1 << 16) + 1000
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidInput, match=r"the compressed file holds more than \d+ bytes"):
+        with pytest.raises(InvalidInput, match=r"the compressed file expands to more than \d+ bytes"):
             decode(bomb, name)
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -456,9 +456,9 @@ def peak_of_a_round(
         ({"reducer": "trimmed_mean", "byzantine": 1, "share": 0.2}, "byzantine is 1 and share is 0.2 with"),
         ({"reducer": "trimmed_mean", "share": 0.5}, "share is 0.5; it must be a number from 0, below 0.5"),
         ({"reducer": "geometric_median", "iterations": 0}, "iterations is 0; it must be a whole number from 1"),
-        ({"reducer": "multi_krum"}, "byzantine is 0 with reducer 'multi_krum'; it must say how many"),
+        ({"reducer": "multi_krum"}, "byzantine is 0 with reducer 'multi_krum'; it must be at least 1"),
         ({"reducer": "trimmed_mean"}, "byzantine is 0 and share is 0 with reducer 'trimmed_mean'"),
-        ({"reducer": "median", "weight_cap": 0.2}, "weight_cap is 0.2 with reducer 'median'.* count the same"),
+        ({"reducer": "median", "weight_cap": 0.2}, "weight_cap is 0.2 with reducer 'median'.* all devices equally"),
     ],
 )
 def test_an_invalid_setting_is_named(fields: dict[str, Any], told: str) -> None:
