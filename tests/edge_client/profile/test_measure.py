@@ -135,7 +135,7 @@ def test_a_device_without_cuda_cannot_participate(made: tuple[Path, Bundle]) -> 
     done = run(made[0], "--device", "cuda")
     assert done.returncode == 2
     assert "torch finds no CUDA device here" in done.stderr
-    assert done.stdout.splitlines()[-1].split() == ["can", "take", "part", "no"]
+    assert done.stdout.splitlines()[-1].split() == ["can", "participate", "no"]
 
 
 def test_a_bundle_for_a_newer_torch_cannot_be_run_here(made: tuple[Path, Bundle], tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def test_the_plan_sees_the_jobs_training_loop(
     [
         ("variate_change", [torch.tensor([1.0, NAN])], "tensor 'w' of 'variate_change' holds NaN"),
         ("device_variate", [torch.tensor([float("inf"), 1.0])], "tensor 'w' of 'device_variate' holds NaN or infinite"),
-        ("variate_change", [torch.ones(3)], "the plan's 'variate_change' has tensors of other shapes"),
-        ("device_variate", [], "the plan's 'device_variate' has tensors of other shapes"),
+        ("variate_change", [torch.ones(3)], "the plan's 'variate_change' has tensors whose shapes differ"),
+        ("device_variate", [], "the plan's 'device_variate' has tensors whose shapes differ"),
         ("class_means", [torch.ones(2)], r"left \['class_means', 'device_variate', 'model', 'variate_change'\]; its"),
     ],
 )
