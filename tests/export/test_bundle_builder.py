@@ -329,9 +329,9 @@ def test_the_check_returns_a_devices_control_variates_to_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("role", "value", "message"),
     [
-        ("variate_change", None, "ends a round with device_variate, model; it must be with device_variate, model, v"),
-        ("device_variate", [torch.zeros(1)], "ends a round with other tensors of 'device_variate'"),
-        ("surprise", [], "ends a round with device_variate, model, surprise, variate_change; it must"),
+        ("variate_change", None, "returns device_variate, model; it must return device_variate, model, v"),
+        ("device_variate", [torch.zeros(1)], "returns other tensors of 'device_variate'"),
+        ("surprise", [], "returns device_variate, model, surprise, variate_change; it must"),
     ],
 )
 def test_results_that_differ_from_the_manifest_are_rejected(

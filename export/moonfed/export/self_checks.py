@@ -120,12 +120,12 @@ def _require_results(results: Mapping[str, Model], manifest: Manifest) -> None:
     expected = {MODEL: manifest.tensors, **manifest.uplink, **manifest.device_state}
     if set(results) != set(expected):
         raise InvalidInput(
-            f"model is {manifest.model!r}, whose plan ends a round with {', '.join(sorted(results))}; "
-            f"it must be with {', '.join(sorted(expected))}"
+            f"model is {manifest.model!r}, whose plan returns {', '.join(sorted(results))}; "
+            f"it must return {', '.join(sorted(expected))}"
         )
     for role, specs in expected.items():
         if [tuple(tensor.shape) for tensor in results[role]] != [spec.shape for spec in specs]:
-            raise InvalidInput(f"model is {manifest.model!r}, whose plan ends a round with other tensors of {role!r}")
+            raise InvalidInput(f"model is {manifest.model!r}, whose plan returns other tensors of {role!r}")
         if not all(bool(tensor.isfinite().all()) for tensor in results[role]):
             raise InvalidInput(
                 f"model is {manifest.model!r}, whose {role!r} after steps on random inputs is not finite"

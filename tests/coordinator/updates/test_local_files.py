@@ -92,7 +92,7 @@ async def party(coordinator: Coordinator, name: str, directory: Path, rounds: in
 
 
 async def watched(coordinator: Coordinator, kind: str, round_: int = 0) -> RunEvent | RunView:
-    """The event once it comes; the snapshot if it shows that it has been."""
+    """Return the event when it arrives, or a snapshot that already includes it."""
     async for event in coordinator.operators.watch("run"):
         if isinstance(event, RunView):
             if round_ and event.committed >= round_:

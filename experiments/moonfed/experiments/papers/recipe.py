@@ -104,7 +104,7 @@ class Cell:
     size: QuickSize = field(default_factory=QuickSize)
 
     def reading_round(self, rounds: int) -> int:
-        """Return the round, of that many, whose model the cell's number is of."""
+        """Return the round, out of `rounds`, whose model gives the cell's number."""
         return max(1, round(self.at * rounds))
 
 
