@@ -14,17 +14,10 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.plan_builder import compile_plan, plan_bytes, save_plan
 from moonfed.manifest import InputSpec
-from moonfed.plan import TorchScriptPlan, load_plan
+from moonfed.plan import load_plan
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
-from tests.support.eager_reference import Batch, Model, contrastive, network_with, trained_eagerly, weights_of
-from tests.support.plan_rounds import NONE, TOLERANCE, largest_difference, no_draws, other_models, run_round
-
-
-def trained(
-    plan: TorchScriptPlan, model: Model, previous: list[Model], steps: list[Batch], settings: dict[str, float]
-) -> tuple[Model, list[float]]:
-    round_ = run_round(plan, model, steps, settings, previous=previous)
-    return round_.model, round_.losses
+from tests.support.eager_reference import network_with, trained_eagerly, weights_of
+from tests.support.plan_rounds import NONE, TOLERANCE, largest_difference, no_draws, other_models, trained
 
 
 @pytest.mark.parametrize(("method", "previous"), [("fedavg", 0), ("moon", 1), ("moon", 3)])
@@ -80,25 +73,6 @@ def test_a_parameter_without_gradient_does_not_change_even_with_weight_decay(new
     assert largest_difference(model, expected) < TOLERANCE
 
 
-def test_moon_without_a_previous_model_equals_fedavg(cnn: Network, new_plan: NewPlan) -> None:
-    steps = batches(IMAGE, 5, 8)
-    fedavg, _ = trained(new_plan(cnn, "fedavg"), weights_of(cnn), [], steps, hyperparameters())
-    plan = new_plan(cnn, "moon", previous_models=2)
-    moon, _ = trained(plan, weights_of(cnn), [], steps, hyperparameters(mu=5.0, tau=0.5))
-    assert plan.reference_count() == 0
-    assert largest_difference(moon, fedavg) == 0
-
-
-@pytest.mark.parametrize(("given", "used"), [(1, 1), (2, 2), (3, 2), (5, 2)])
-def test_moon_uses_up_to_k_available_previous_models(given: int, used: int, cnn: Network, new_plan: NewPlan) -> None:
-    plan, models = new_plan(cnn, "moon", previous_models=2), other_models(cnn, given)
-    steps, settings = batches(IMAGE, 3, 8), hyperparameters(mu=5.0, tau=0.5)
-    model, _ = trained(plan, weights_of(cnn), models, steps, settings)
-    assert plan.reference_count() == 1 + used
-    expected, _ = trained_eagerly(cnn, weights_of(cnn), models[:used], steps, settings)
-    assert largest_difference(model, expected) < TOLERANCE
-
-
 def away_from_global(representations: list[torch.Tensor], tau: float = 0.5) -> torch.Tensor:
     """Compute MOON's references from the representations of the global and the previous models."""
     units = [each.detach() / each.detach().norm(dim=1, keepdim=True) for each in representations]
@@ -146,19 +120,6 @@ def test_references_belong_to_the_current_round(cnn: Network, new_plan: NewPlan)
     plan.begin_round(second, [weights_of(cnn)], {}, settings)
     expected = [network_with(cnn, model).represent(inputs) for model in (second, weights_of(cnn))]
     assert (plan.references(inputs, no_draws(inputs)) - away_from_global(expected)).abs().max() < TOLERANCE
-
-
-def test_the_loss_distinguishes_the_global_from_the_previous_model(cnn: Network, new_plan: NewPlan) -> None:
-    plan, (inputs, labels) = new_plan(cnn, "moon"), batches(IMAGE, 1, 8)[0]
-    previous = weights_of(build_network("cnn", IMAGE, 10, seed=99))
-    plan.begin_round(weights_of(cnn), [previous], {}, hyperparameters(mu=5.0, tau=0.5))
-    loss = float(plan.step(inputs, labels, NONE, no_draws(inputs)))
-    z, z_previous = (network_with(cnn, model).represent(inputs).detach() for model in (weights_of(cnn), previous))
-    cross_entropy = torch.nn.functional.cross_entropy(cnn.classify(z), labels).detach()
-    right = float(cross_entropy + 5.0 * contrastive(z, [z, z_previous], 0.5))
-    swapped = float(cross_entropy + 5.0 * contrastive(z, [z_previous, z], 0.5))
-    assert loss == pytest.approx(right, abs=TOLERANCE)
-    assert abs(right - swapped) > 100 * TOLERANCE
 
 
 def test_momentum_persists_within_a_round_and_resets_with_the_next(cnn: Network, new_plan: NewPlan) -> None:
@@ -259,16 +220,6 @@ def test_the_exchanged_state_includes_statistics_but_no_counters(resnet: Network
     assert kinds["encoder.1.weight"] == "parameter"
     assert not [name for name in kinds if "num_batches_tracked" in name or name.startswith("preprocessing")]
     assert list(kinds) == sorted(kinds)
-
-
-def test_fedavg_has_no_frozen_copies_and_moon_has_k_plus_one(resnet: Network) -> None:
-    size = sum(tensor.numel() for tensor in exchanged_tensors(resnet).values())
-    head = sum(parameter.numel() for parameter in resnet.output_layer.parameters())
-    for method, copies in ((METHODS["fedavg"](), 0), (METHODS["moon"](), 2), (METHODS["moon"](previous_models=3), 4)):
-        module = compile_plan(resnet, method, hyperparameters(), model="tested")
-        held = {id(tensor): tensor.numel() for tensor in module.state_dict(keep_vars=True).values()}
-        counters = sum(1 for name, _ in module.named_buffers() if name.endswith("num_batches_tracked"))
-        assert sum(held.values()) - counters == size + copies * (size - head)
 
 
 def test_resnet50s_plan_contains_no_weights_and_no_path(tmp_path: Path) -> None:

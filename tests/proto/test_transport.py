@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from moonfed import errors
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.connection_diagnosis import explain_unavailable
-from moonfed.grpc_status import from_rpc_error, to_status
+from moonfed.grpc_status import to_status
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, subject_of
 from moonfed.join_token import JoinToken, parse_token
 from moonfed.transport import (
@@ -279,15 +279,6 @@ def test_a_foreign_error_reveals_nothing() -> None:
     assert metadata == ()
 
 
-# Parts may define errors of their own, which they translate themselves.
-KINDS = [kind for kind in errors.MoonfedError.__subclasses__() if kind.__module__ == errors.__name__]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_error_has_a_status(kind: type[errors.MoonfedError]) -> None:
-    assert to_status(kind("x"))[0] not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
-
-
 def test_a_fetch_resumes_after_a_broken_connection(served: Served, tmp_path: Path) -> None:
     identity, blobs, ref = served.identity(), BlobDirectory(tmp_path / "blobs"), ref_of_bytes(CONTENT)
     with open_channel(identity.address, identity) as channel:
@@ -382,20 +373,6 @@ def test_backoff_grows_is_capped_and_is_reset() -> None:
 
 def test_devices_that_lost_their_coordinator_together_do_not_come_back_together() -> None:
     assert len({Backoff(first=1, limit=8).next() for _ in range(20)}) > 10
-
-
-def test_a_status_without_our_metadata_is_still_translated() -> None:
-    class Failure(grpc.RpcError):
-        def code(self) -> grpc.StatusCode:
-            return grpc.StatusCode.NOT_FOUND
-
-        def details(self) -> str:
-            return "gone"
-
-        def trailing_metadata(self) -> tuple[()]:
-            return ()
-
-    assert isinstance(from_rpc_error(Failure()), errors.NotFound)
 
 
 def test_a_reason_of_the_coordinators_own_is_not_explained_away(served: Served) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.model_file import CheckedModel, check_model
+from moonfed.release.model_facts import ModelFacts
+from moonfed.release.publish import candidate_of_run, gather_facts
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained, train_digits
 
@@ -49,3 +51,8 @@ def checked(trained: Trained, trained_run: Control) -> CheckedModel:
     """The trained model as a checked ONNX graph."""
     with connect(NOWHERE, insecure=True, address=trained_run.address) as found:
         return check_model(found, "r", trained.test_file)
+
+
+@pytest.fixture
+def facts(runs: CoordinatorClient, checked: CheckedModel, trained: Trained) -> ModelFacts:
+    return gather_facts("digits", 1, candidate_of_run(runs, checked), trained.test_file)

@@ -29,6 +29,9 @@ SPECS = (
     TensorSpec("c", (), "parameter"),
 )
 SIZE = model_size(SPECS)
+PARAMETER_SPECS = (SPECS[0], SPECS[3])
+CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
+PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, 2), "statistic"))
 PARAMETERS = np.array([True] * 85 + [False] * 22 + [True])  # by hand: 17 * 5, 2 * 11, 1
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -54,6 +57,29 @@ def make_manifest(**fields: Any) -> Manifest:  # noqa: ANN401
     if rule := fields.get("server_rule"):
         fields["server_rule"] = selection_of(rule)
     return Manifest(**{**given, **fields})
+
+
+def scaffold(**fields: Any) -> Manifest:  # noqa: ANN401
+    return make_manifest(
+        **{
+            "method": "scaffold",
+            "downlink": {"variate": PARAMETER_SPECS},
+            "uplink": {"variate_change": PARAMETER_SPECS},
+            **fields,
+        }
+    )
+
+
+def fedssc(k: int, **fields: Any) -> Manifest:  # noqa: ANN401
+    return make_manifest(
+        **{
+            "method": "fedssc",
+            "prototype_devices": k,
+            "downlink": {"prototypes": PROTOTYPES},
+            "uplink": {"class_means": CLASS_MEANS},
+            **fields,
+        }
+    )
 
 
 def robust_settings(

@@ -51,6 +51,14 @@ def run_round(
     return Round(results["model"], results, losses, plan.metrics())
 
 
+def trained(
+    plan: TorchScriptPlan, model: Model, previous: list[Model], steps: list[Batch], settings: dict[str, float]
+) -> tuple[Model, list[float]]:
+    """Run a round; return its model and its losses."""
+    round_ = run_round(plan, model, steps, settings, previous=previous)
+    return round_.model, round_.losses
+
+
 def _survey(plan: TorchScriptPlan, data: Sequence[Batch], steps: int) -> None:
     if plan.wants_survey(steps > 0):
         for inputs, labels in data:

@@ -18,10 +18,6 @@ from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.resources.available_memory import (
     Available,
-    host_available,
-    peak_memory,
-    resident_memory,
-    total_memory,
 )
 from moonfed.edge_client.resources.memory_estimate import (
     PROGRAM_BYTES,
@@ -192,64 +188,6 @@ def test_the_estimate_places_data_as_a_round_does(memory_size: int) -> None:
 
 def test_sizes_are_readable() -> None:
     assert [human(size) for size in (12, 4_000, 48_400_000, 3_140_000_000)] == ["12 bytes", "4 KB", "48 MB", "3.1 GB"]
-
-
-def write_tree(root: Path, **files: str) -> Path:
-    for name, content in files.items():
-        path = root / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return root
-
-
-MEMINFO = "MemTotal:        8000 kB\nMemFree:          100 kB\nMemAvailable:    5000 kB\nHugePages_Total:       0\n"
-STATUS = "Name:\tpython\nVmHWM:\t   9000 kB\nVmRSS:\t   3000 kB\nRssAnon:\t    1000 kB\nThreads:\t7\n"
-
-
-def test_available_memory_includes_the_processs_own(tmp_path: Path) -> None:
-    root = write_tree(tmp_path, proc__meminfo=MEMINFO, proc__self__status=STATUS)
-    assert host_available(root) == (5000 + 1000) * 1024
-    assert (resident_memory(root), peak_memory(root), total_memory(root)) == (3000 * 1024, 9000 * 1024, 8000 * 1024)
-
-
-def test_the_tightest_control_group_decides(tmp_path: Path) -> None:
-    """The group's own limit leaves 2000 − 900 + 300, the one above it 1500 − 1200 + 100."""
-    root = write_tree(tmp_path, proc__meminfo=MEMINFO, proc__self__status=STATUS, proc__self__cgroup="0::/a.slice/b\n")
-    for group, limit, used, file in (("a.slice/b", 2000, 900, 300), ("a.slice", 1500, 1200, 100)):
-        directory = root / "sys/fs/cgroup" / group
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "memory.max").write_text(f"{limit * 1024}\n")
-        (directory / "memory.current").write_text(f"{used * 1024}\n")
-        (directory / "memory.stat").write_text(f"anon 5\ninactive_file {file * 1024}\nactive_file 0\n")
-    (root / "sys/fs/cgroup/memory.stat").write_text("anon 5\n")  # the root has no limit
-    assert host_available(root) == (400 + 1000) * 1024
-    (root / "sys/fs/cgroup/a.slice/memory.max").write_text("max\n")
-    assert host_available(root) == (1400 + 1000) * 1024
-
-
-def test_a_container_sees_its_own_limit_at_the_root(tmp_path: Path) -> None:
-    root = write_tree(
-        tmp_path,
-        proc__meminfo=MEMINFO,
-        proc__self__status=STATUS,
-        proc__self__cgroup="0::/\n",
-        **{"sys__fs__cgroup__memory.max": f"{2000 * 1024}", "sys__fs__cgroup__memory.current": f"{500 * 1024}"},
-    )
-    assert host_available(root) == (1500 + 1000) * 1024
-
-
-def test_a_system_without_proc_reports_nothing(tmp_path: Path) -> None:
-    assert host_available(tmp_path) is None
-    assert resident_memory(tmp_path) == 0
-    assert total_memory(tmp_path) is None
-
-
-def test_this_machine_reports_plausible_sizes() -> None:
-    available, total = host_available(), total_memory()
-    assert available is not None
-    assert total is not None
-    assert 0 < resident_memory() <= peak_memory()
-    assert 0 < available <= 1.1 * total
 
 
 # Trains a round as the training worker does; prints the peak above bare torch.

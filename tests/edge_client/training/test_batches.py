@@ -1,79 +1,18 @@
-"""Placement of a round's data by size; every batch holds its own samples' rows wherever they are."""
+"""Every batch holds its own samples' rows, labels, references and draws, wherever the data lie."""
 
 from __future__ import annotations
 
-import psutil
 import pytest
 import torch
 
 from moonfed.edge_client.training.batches import Batch, BatchFeed
-from moonfed.edge_client.training.data_placement import DataPlacement, Memory, Placement, Samples, free_memory
+from moonfed.edge_client.training.data_placement import Memory, Samples
 from moonfed.edge_client.training.rng import epoch_batches, sample_draws
-from moonfed.edge_client.training.row_gather import FetchedRows, ResidentRows
 from tests.support.recording import RecordingPlan, numbered, settings
 
 CPU = torch.device("cpu")
 PLENTY = Memory(host=10**12)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-@pytest.mark.parametrize(
-    ("size", "before", "host", "accelerator", "place"),
-    [
-        (50, 0, 0, 100, Placement.ACCELERATOR),  # half of it
-        (51, 0, 200, 100, Placement.HOST),
-        (20, 30, 0, 100, Placement.ACCELERATOR),  # half of it, together with what lies there
-        (21, 30, 200, 100, Placement.HOST),
-        (51, 0, 101, 100, Placement.STEP),
-        (50, 0, 100, None, Placement.HOST),  # without an accelerator
-        (51, 0, 101, None, Placement.STEP),
-        (10**18, 0, None, None, Placement.HOST),  # nobody knows better
-    ],
-)
-def test_a_place_follows_from_sizes(
-    size: int, before: int, host: int | None, accelerator: int | None, place: Placement
-) -> None:
-    assert Memory(host=host, accelerator=accelerator).place(size, before) is place
-
-
-def test_a_cpu_has_host_memory_only() -> None:
-    found = free_memory(CPU)
-    assert found.accelerator is None
-    assert found.host is not None
-    assert 0 < found.host < psutil.virtual_memory().total
-
-
-def test_on_a_cpu_samples_stay_the_same_object() -> None:
-    placement, data = DataPlacement(CPU), numbered(3)
-    assert placement.place(data) is data
-
-
-@pytest.mark.parametrize("rows", [ResidentRows, FetchedRows])
-def test_rows_come_in_the_order_of_the_batches_into_the_same_buffers(
-    rows: type[ResidentRows] | type[FetchedRows],
-) -> None:
-    """FetchedRows with streams that do nothing: that its two slots take turns."""
-    numbers, pictures = torch.arange(20), torch.randint(0, 256, (20, 2, 2, 3), dtype=torch.uint8)
-    buffers = torch.empty(4, dtype=torch.int64), torch.empty(4, 2, 2, 3, dtype=torch.uint8)
-    made, addresses = rows(CPU), [buffer.data_ptr() for buffer in buffers]
-    for _ in range(3):  # epochs
-        batches = torch.randperm(20).view(5, 4)
-        made.begin([(numbers, buffers[0]), (pictures, buffers[1])], batches)
-        for batch in batches:
-            made.fill()
-            assert torch.equal(buffers[0], batch)
-            assert torch.equal(buffers[1], pictures[batch])
-    assert [buffer.data_ptr() for buffer in buffers] == addresses
-
-
-def test_an_epoch_that_ends_early_leaves_nothing_to_the_next() -> None:
-    numbers, buffer = torch.arange(20), torch.empty(4, dtype=torch.int64)
-    made, batches = FetchedRows(CPU), torch.randperm(20).view(5, 4)
-    made.begin([(numbers, buffer)], batches)
-    made.fill()
-    made.begin([(numbers, buffer)], batches.flip(0))
-    made.fill()
-    assert torch.equal(buffer, batches[4])
 
 
 def feed(plan: RecordingPlan, data: Samples, memory: Memory = PLENTY, **fields: object) -> BatchFeed:
@@ -150,17 +89,6 @@ def test_references_are_precomputed_only_if_the_steps_use_more_of_them(
     batch = taken(made, 1, epoch_batches(10, settings(**fields), 1))[0]
     assert batch.references.numel() == (4 * 2 * 3 if cached else 0)
     assert plan.calls.count("references") == (3 if cached else 0)
-
-
-@needs_cuda
-def test_samples_move_to_the_accelerator_once_and_again_when_they_change() -> None:
-    placement, data = DataPlacement(torch.device("cuda")), numbered(1000)
-    moved = placement.place(data)
-    assert moved.device.type == "cuda"
-    assert placement.place(data) is moved
-    other = placement.place(numbered(500))
-    assert len(other) == 500
-    assert placement.place(data) is not moved
 
 
 @needs_cuda

@@ -1,16 +1,14 @@
-"""Manifests have one byte form and name errors; bundles are complete or rejected."""
+"""Manifests have one byte form and name what is wrong."""
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle, read_bundle, write_bundle
-from moonfed.errors import Corrupt, InvalidInput, NotFound
-from moonfed.manifest import FILES, MANIFEST_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.errors import InvalidInput
+from moonfed.manifest import FILES, InputSpec, Manifest, PlanSpec
 from moonfed.registry import selection_of
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.tensors import TensorSpec
@@ -168,55 +166,3 @@ def test_wrong_roles_schedules_and_rules_are_rejected_by_field(change: dict[str,
 def test_an_invalid_manifest_is_rejected(content: bytes) -> None:
     with pytest.raises(InvalidInput):
         Manifest.from_bytes(content)
-
-
-@pytest.mark.parametrize("name", ["bundle", "bundle.zip"])
-def test_a_bundle_survives_as_directory_and_as_zip(tmp_path: Path, name: str) -> None:
-    bundle = Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()})
-    write_bundle(tmp_path / name, bundle)
-    write_bundle(tmp_path / name, bundle)
-    assert read_bundle(tmp_path / name) == bundle
-    assert bundle.ref == ref_of_bytes(MANIFEST.to_bytes())
-
-
-def test_a_damaged_or_incomplete_bundle_is_rejected(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "b", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
-    (tmp_path / "b" / "plan.pt").write_bytes(b"other")
-    with pytest.raises(Corrupt, match=r"plan\.pt"):
-        read_bundle(tmp_path / "b")
-    write_bundle(tmp_path / "b.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
-    damaged = (tmp_path / "b.zip").read_bytes().replace(b"plan.ptplan.pt", b"plan.ptplam.pt")
-    (tmp_path / "b.zip").write_bytes(damaged)
-    with pytest.raises(Corrupt, match=r"plan\.pt in .* the bundle is damaged"):
-        read_bundle(tmp_path / "b.zip")
-    (tmp_path / "b" / "plan.pt").unlink()
-    with pytest.raises(NotFound, match=r"has no plan\.pt"):
-        read_bundle(tmp_path / "b")
-    with pytest.raises(NotFound, match="is not a bundle"):
-        read_bundle(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("name", ["bundle", "bundle.zip"])
-def test_a_bundle_with_a_truncated_manifest_is_named(tmp_path: Path, name: str) -> None:
-    whole = MANIFEST.to_bytes()
-    write_bundle(tmp_path / name, Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: whole[: len(whole) // 2]}))
-    with pytest.raises(InvalidInput) as rejected:
-        read_bundle(tmp_path / name)
-    assert str(rejected.value) == (
-        f"bundle is {str(tmp_path / name)!r}, which cannot be used: manifest.json is not JSON"
-    )
-
-
-def test_a_directory_without_a_bundle_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InvalidInput, match="exists and is not a bundle"):
-        write_bundle(tmp_path, Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
-
-
-@pytest.mark.parametrize("content", [b"years of work", b"PK\5\6" + bytes(18)])
-def test_a_zip_without_a_bundle_is_not_overwritten(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "thesis.zip").write_bytes(content)
-    with pytest.raises(InvalidInput, match="exists and is not a bundle"):
-        write_bundle(tmp_path / "thesis.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
-    assert (tmp_path / "thesis.zip").read_bytes() == content
