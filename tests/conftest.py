@@ -9,7 +9,10 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.forked_programs import forked_programs, fresh_programs
 from tests.support.session_cache import CACHE
+
+__all__ = ["forked_programs", "fresh_programs"]
 
 # `make quick` leaves these out. Every part keeps tests outside this list.
 SLOW = (

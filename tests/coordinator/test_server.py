@@ -104,7 +104,7 @@ class Programs:
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> Iterator[Programs]:
+def programs(tmp_path: Path, forked_programs: None) -> Iterator[Programs]:
     with ExitStack() as stack:
         yield Programs(tmp_path, stack)
 
@@ -270,6 +270,7 @@ def test_plaintext_is_for_this_machine_alone_and_needs_no_enrolment(programs: Pr
     assert "cam-1" in programs.command("device", "list", *there)
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_a_coordinator_imports_no_torch_no_runtime_and_no_export(programs: Programs) -> None:
     """A whole run is served under an import hook that forbids them."""
     hook = programs.tmp / "hook"

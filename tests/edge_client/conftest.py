@@ -33,7 +33,6 @@ from moonfed.v1 import fleet_pb2
 from tests.support.authority import DAY, Authority, certified_key
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE, Coordinator
-from tests.support.forked_programs import forked_programs, fresh_programs
 
 FEATURES = InputSpec(kind="features", shape=(6,))
 TASK = "0" * 64  # the digest of an assignment
@@ -294,16 +293,4 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
     assert not alive
 
 
-__all__ = [
-    "CLASSES",
-    "DAY",
-    "FEATURES",
-    "TASK",
-    "Bundle",
-    "Device",
-    "forked_programs",
-    "fresh_programs",
-    "job_maker",
-    "wait_until_gone",
-    "write_samples",
-]
+__all__ = ["CLASSES", "DAY", "FEATURES", "TASK", "Bundle", "Device", "job_maker", "wait_until_gone", "write_samples"]

@@ -23,6 +23,8 @@ from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, Bundle, write
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 PICTURES = InputSpec(kind="image", shape=(8, 8, 3))
 
 
@@ -86,6 +88,7 @@ def test_samples_with_labels_are_classified_and_scored(tmp_path: Path, bundle: B
     assert lines[-1] == f"accuracy {(probabilities.argmax(1) == labels).mean():.4f} on 150 samples"
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_inputs_alone_are_enough(tmp_path: Path, bundle: Bundle) -> None:
     finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
     np.savez(tmp_path / "inputs.npz", inputs=np.zeros((3, 6), np.float32))

@@ -19,6 +19,8 @@ from moonfed.export.methods import METHODS
 from moonfed.server_rules import SERVER_RULES, read_server_rule
 from moonfed.server_rules.fedavgm import FedAvgM
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 TABLE = ("bundle", "--model", "mlp", "--input", "features:4", "--classes", "no,yes")
 
 

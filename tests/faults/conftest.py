@@ -10,23 +10,20 @@ import pytest
 from moonfed.coordinator.storage.db.postgres import open_store
 from tests.coordinator.storage.conftest import bucket, postgresql_server, s3_server
 from tests.faults.fleet import SAMPLES, Coordinators, enrol_all
-from tests.support.forked_programs import forked_programs
 from tests.support.postgresql import Server
 
-__all__ = ["bucket", "forked_programs", "postgresql_server", "s3_server"]
+__all__ = ["bucket", "postgresql_server", "s3_server"]
 
 
 @pytest.fixture
-def coordinators(tmp_path: Path, forked_programs: None) -> Iterator[Coordinators]:
+def coordinators(tmp_path: Path) -> Iterator[Coordinators]:
     """A state directory with an enrolled fleet; nobody serves it yet."""
     with enrolled(Coordinators(tmp_path)) as made:
         yield made
 
 
 @pytest.fixture
-def shared_coordinators(
-    postgresql_server: Server, bucket: str, tmp_path: Path, forked_programs: None
-) -> Iterator[Coordinators]:
+def shared_coordinators(postgresql_server: Server, bucket: str, tmp_path: Path) -> Iterator[Coordinators]:
     """The same with its database on a PostgreSQL server and its blobs in an object store."""
     database = postgresql_server.new_database()
     aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}

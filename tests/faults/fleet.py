@@ -34,6 +34,7 @@ from moonfed.tensors import TensorSpec, Vector, model_size
 from moonfed.v1 import control_pb2
 from tests.faults.program import CLOCK, Clock, Fault, environment_of
 from tests.support import coordinator
+from tests.support.forked_programs import ForkedPopen
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
@@ -111,7 +112,7 @@ class Coordinators:
         environment = ENVIRONMENT | dict(self.environment) | environment_of(faults)
         environment |= {CLOCK: clock} if clock else {}
         with (self.tmp / "log").open("a") as log:
-            self.process = subprocess.Popen(
+            self.process = ForkedPopen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
             )
         return self.process

@@ -24,10 +24,9 @@ from moonfed.transport import fetch_blob, from_message, open_channel
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from tests.experiments.conftest import compile_once
-from tests.support.forked_programs import forked_programs, fresh_programs
 from tests.support.session_cache import cached
 
-__all__ = ["compile_once", "forked_programs", "fresh_programs"]
+__all__ = ["compile_once"]
 
 PATIENCE = 120.0  # seconds; nothing here should take more than a few
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ def ours(output: Path) -> list[list[str]]:
 
 def test_a_small_demo_leaves_a_correct_summary_and_no_process(tmp_path: Path) -> None:
     output = tmp_path / "demo"
-    run_demo(DemoSettings(output=output, devices=2, rounds=3, epochs=8))
+    run_demo(DemoSettings(output=output, devices=2, rounds=3, epochs=3))
     assert ours(output) == []
     summary = json.loads((output / "summary.json").read_text())
     assert summary["dataset"] == "digits"
@@ -50,14 +51,20 @@ def test_a_small_demo_leaves_a_correct_summary_and_no_process(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("moment", "number"), [("reported:", signal.SIGINT), ("alone", signal.SIGTERM)])
-def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, moment: str, number: signal.Signals) -> None:
-    output = tmp_path / "demo"
+def test_an_interrupted_demo_leaves_no_process(
+    tmp_path: Path, make_bundle: Callable[..., Path], moment: str, number: signal.Signals
+) -> None:
+    """With a bundle that is there already, and without the export of its model."""
+    output, bundle = tmp_path / "demo", make_bundle("moon", mu=5, epochs=3)
     settings = "rounds=1, devices=2, epochs=50" if moment == "alone" else "rounds=99, devices=2"
     code = (
-        "import pathlib, signal, typer\n"
+        "import pathlib, shutil, signal, typer\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "from moonfed.command_line import run_program\n"
+        "from moonfed.experiments import demo\n"
         "from moonfed.experiments.demo import DemoSettings, run_demo\n"
+        f"demo.build_bundle = lambda settings, _: shutil.copytree({str(bundle)!r}, settings.output / 'moon')\n"
+        "demo.export_onnx = lambda settings: 0.0\n"
         "app = typer.Typer()\n"
         f"app.command()(lambda: run_demo(DemoSettings(output=pathlib.Path({str(output)!r}), {settings})))\n"
         "run_program(app, 'demo')\n"
@@ -92,6 +99,7 @@ def _session(process: psutil.Process) -> int:
         return 0
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_demo_reports_the_death_of_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def start_and_spoil(fleet: ChildProcesses, settings: DemoSettings) -> None:
         start_devices(fleet, settings)

@@ -32,6 +32,8 @@ from tests.release.test_repository import graph, release
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 PATIENCE = 120.0
 
 

@@ -23,6 +23,8 @@ from tests.release.test_repository import graph
 from tests.support.control_service import Control
 from tests.support.trained_model import CLASSES, Trained
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 VERSION_FILES = {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
 
 

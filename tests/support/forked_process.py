@@ -17,11 +17,14 @@ from typing import Any, NoReturn, TypedDict
 
 PROGRAMS = {
     "moonfed-client": "moonfed.edge_client.cli",
+    "moonfed-experiments": "moonfed.experiments.cli",
     "moonfed-coordinator": "moonfed.coordinator.cli.program",
     "moonfed-export": "moonfed.export.cli.program",
 }
+READY = b"ready\n"  # says the fork server when it has imported everything
 WORKER = "moonfed.edge_client.worker.main"
 MODULES = (WORKER, "moonfed.edge_client.agent.main", "tests.faults.program", "tests.replicas.program")
+MAINS = {f"from {module} import main; main()": module for module in PROGRAMS.values()}
 BIN = Path(sys.executable).parent
 
 
@@ -42,8 +45,9 @@ def module_of(command: object) -> str:
     if not isinstance(command, (list, tuple)) or not command:
         return ""
     program, *words = map(os.fspath, command)
-    if program == sys.executable:
-        return words[1] if words[:1] == ["-m"] and words[1:2] and words[1] in MODULES else ""
+    if program == sys.executable and len(words) >= 2:
+        found = {"-m": {module: module for module in MODULES}, "-c": MAINS}.get(words[0], {})
+        return found.get(words[1], "")
     path = Path(program)
     return PROGRAMS.get(path.name, "") if path.parent == BIN else ""
 
@@ -78,9 +82,9 @@ def _reset(streams: Sequence[int]) -> None:
 def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a program's `main` as the interpreter would; return the exit code."""
     module = module_of(command)
-    words = command[3:] if command[1:2] == ["-m"] else command[1:]
-    sys.argv = [command[0], *words]
-    added = [os.getcwd()] if command[1:2] == ["-m"] else []  # noqa: PTH109 - as the interpreter does
+    interpreted = command[0] == sys.executable
+    sys.argv = [command[0], *(command[3:] if interpreted else command[1:])]
+    added = [os.getcwd()] if interpreted else []  # noqa: PTH109 - as the interpreter does
     added += [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [*added, *(path for path in sys.path if path not in added)]
     os.environ.clear()
@@ -122,7 +126,7 @@ class ChildPopen(AnyPopen):
     """A process that a forked program starts: a fork as well, if it is to become one of ours."""
 
     def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
-        if not module_of(args):
+        if not module_of(args) or details[1] is not None:  # with something to do before it
             super()._execute_child(args, *details)  # type: ignore[misc]
             return
         (_, _, _, _, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]

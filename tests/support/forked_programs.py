@@ -24,10 +24,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.forked_process import AnyPopen, Request, module_of, request_of, streams_of
+from tests.support.forked_process import READY, AnyPopen, Request, module_of, request_of, streams_of
 
 ROOT = Path(__file__).parents[2]
 REAL_POPEN = subprocess.Popen
+# Read as grpc is imported. Our programs are to report errors themselves; and a training worker is forked from an agent
+# that uses grpc, whose own handlers of forks would abort such a process: it never calls grpc.
+GRPC_SETTINGS = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 
 
 class ProgramServer:
@@ -42,9 +45,10 @@ class ProgramServer:
                 stdin=theirs.fileno(),
                 start_new_session=True,
                 cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "GRPC_ENABLE_FORK_SUPPORT": "0"},
+                env=os.environ | GRPC_SETTINGS | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
         self._answers = self._control.makefile("rb", buffering=0)
+        assert self._answers.readline() == READY
 
     def fork(self, request: Request, streams: Sequence[int]) -> tuple[int, socket.socket]:
         """Start a program with these standard streams; return its process id and the socket that gets its exit code."""
@@ -73,7 +77,7 @@ class ForkedPopen(AnyPopen):
     _exit_code: socket.socket | None = None
 
     def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
-        if not module_of(args):
+        if not module_of(args) or details[1] is not None:  # with something to do before it
             super()._execute_child(args, *details)  # type: ignore[misc]
             return
         (_, _, _, _, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
@@ -110,6 +114,7 @@ class ForkedPopen(AnyPopen):
 @pytest.fixture
 def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork whatever a test starts of our programs through `subprocess`."""
+    _server()  # which imports for some seconds
     monkeypatch.setattr(subprocess, "Popen", ForkedPopen)
 
 

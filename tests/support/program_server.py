@@ -17,7 +17,7 @@ import socket
 import warnings
 from contextlib import suppress
 
-from tests.support.forked_process import MODULES, PROGRAMS, WORKER, become, module_of
+from tests.support.forked_process import MODULES, PROGRAMS, READY, WORKER, become, module_of
 
 REQUEST_BYTES = 1 << 20
 # What the programs import when they need it.
@@ -30,6 +30,11 @@ LATER = (
     "moonfed.coordinator.server",
     "moonfed.coordinator.storage.db.postgres",
     "moonfed.coordinator.storage.blobs.object_store",
+    "moonfed.export.cli.serve",
+    "moonfed.serving.server",
+    "moonfed.export.evaluator",
+    "moonfed.export.bundle_builder",
+    "moonfed.experiments.fleet.run",
 )
 
 
@@ -46,6 +51,7 @@ def main() -> None:
     signal.set_wakeup_fd(waker.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
     gc.freeze()  # what programs share is not written to by their garbage collection
+    control.sendall(READY)
     reports: dict[int, int] = {}  # sockets for exit codes, by process id
     while True:
         ready, _, _ = select.select([control, awake], [], [])

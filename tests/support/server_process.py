@@ -14,6 +14,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from tests.support.forked_programs import ForkedPopen
+
 PROGRAM = [sys.executable, "-c", "from moonfed.export.cli.program import main; main()", "serve"]
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
@@ -68,7 +70,7 @@ class Server:
 def served(repository: Path, log_file: Path, *options: str) -> Iterator[Server]:
     command = [*PROGRAM, str(repository), *FREE_PORTS, "--poll-seconds", "0", "--json", *options]
     with log_file.open("a") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT)
+        process = ForkedPopen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT)
     assert process.stdout
     with process.stdout:
         try:

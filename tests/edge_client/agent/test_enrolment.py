@@ -20,6 +20,8 @@ from tests.edge_client.conftest import PROGRAM, Device
 from tests.support.authority import Authority, certified_key, public_bytes
 from tests.support.device_coordinator import PATIENCE, Coordinator
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 
 @pytest.fixture
 def token(coordinator: Coordinator) -> Iterator[JoinToken]:

@@ -18,6 +18,8 @@ from tests.support.authority import Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.http_proxy import ConnectProxy
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 PASSWORD = "me:s3cr3t"
 
 

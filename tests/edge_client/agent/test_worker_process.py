@@ -29,7 +29,7 @@ NewWorker = Callable[..., WorkerProcess]
 
 
 @pytest.fixture
-def new_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewWorker]:
+def new_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_programs: None) -> Iterator[NewWorker]:
     """Create workers that find the test's modules and end with the test."""
     monkeypatch.chdir(tmp_path)
     made: list[WorkerProcess] = []
@@ -64,6 +64,7 @@ def process_of(worker: WorkerProcess) -> psutil.Process:
     return psutil.Process(worker._process.pid)
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_a_round_is_trained_and_stored(
     new_worker: NewWorker, new_job: Callable[..., Job], bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,8 @@ from tests.edge_client.conftest import PROGRAM
 from tests.edge_client.conftest import Bundle as SmallBundle
 from tests.support.compiled import cached_bundle
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 TIMES = Times(step=0.010, step_with_references=0.016, references=0.005, evaluation=0.002)
 
 
@@ -50,6 +52,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> None:
     done = run(made[0], "--threads", 1, "--samples", 1000, "--max-memory", "8GB", "--json")
     assert done.returncode == 0, done.stderr
@@ -99,6 +102,7 @@ def test_the_memory_needed_is_printed_once(made: tuple[Path, Bundle]) -> None:
     assert needed in done.stdout
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_torch_needs_as_much_memory_as_in_the_worker(made: tuple[Path, Bundle], tmp_path: Path) -> None:
     """A worker's report to its parent about its measurements."""
     (tmp_path / "samples.npz").touch()
@@ -124,6 +128,7 @@ def test_torch_needs_as_much_memory_as_in_the_worker(made: tuple[Path, Bundle], 
     assert parts["torch and plan"] == pytest.approx(worker + 48_000_000 + 6 * model, abs=4_000_000)
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_the_environments_threads_are_reported(made: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     told = json.loads(run(made[0], "--max-memory", "50MB", "--json").stdout)

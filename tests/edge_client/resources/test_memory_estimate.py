@@ -246,7 +246,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
             manifest_file=files["manifest.json"],
             plan_file=files[PLAN_FILE],
             files={"model": files[WEIGHTS_FILE]},
-            max_steps=samples // batch_size + 1,  # as few as references are kept for
+            max_steps=samples // batch_size + 1 if number == rounds else 1,  # as few as references are kept for
         )
         for number in range(1, rounds + 1)
     ]
@@ -296,6 +296,7 @@ def test_a_real_worker_declines_before_it_trains(new_job: Callable[..., Job], sa
     assert not list((tmp_path / "state").glob("runs/*/*"))
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_the_coordinator_receives_the_reason_why_a_round_is_declined(
     device: Device, coordinator: Coordinator, samples: Path, bundle: Bundle
 ) -> None:
