@@ -93,7 +93,7 @@ def test_a_device_names_the_runs_it_keeps_and_learns_which_have_ended(
     device.stop()
     assert list(coordinator.connect_requests[1].runs) == ["tested"]
     device.start(samples)
-    device.wait_for_log("connected to the coordinator")
+    coordinator.wait_for(lambda: len(coordinator.connect_requests) > 2, "the device")
     device.stop()
     assert list(coordinator.connect_requests[2].runs) == []
 
