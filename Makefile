@@ -6,7 +6,7 @@ ARITHMETIC := tests/export/methods tests/export/test_plan_builder.py tests/edge_
 	tests/experiments/fleet/test_server_rules.py
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test quick processors soak search lint bench proto
+.PHONY: setup demo test quick processors soak search lint bench proto operators
 
 setup: $(INSTALLED) ## makes .venv with everything
 
@@ -48,3 +48,6 @@ bench: setup
 
 proto: setup ## regenerates the stubs beside the .proto files
 	$(BIN)/python tools/generate_stubs.py
+
+operators: setup ## regenerates the list of operators that moonfed's own plans use
+	$(BIN)/python -m tools.generate_operators

@@ -29,6 +29,7 @@ _EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
     (errors.ResourceExhausted, 8),
     (errors.TrainingFailed, 9),
     (errors.Unavailable, 10),
+    (errors.UnsafePlan, 11),
 )
 INTERRUPTED = 128 + signal.SIGINT
 

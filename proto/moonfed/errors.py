@@ -13,6 +13,7 @@ MoonfedError                 any error that moonfed can explain in one sentence
 ├── Corrupt                  bytes do not match their sha256
 ├── ResourceExhausted        a size, a disk or a quota is full
 ├── TrainingFailed           the plan or the training process failed on this device
+├── UnsafePlan               a plan has something that no plan may have; it was not run
 └── Unavailable              the other side cannot be reached
     └── Overloaded           the server is overloaded, or the caller exceeds its rate
 
@@ -77,6 +78,10 @@ class ResourceExhausted(MoonfedError):
 
 class TrainingFailed(MoonfedError):
     """The plan or the training process failed on this device."""
+
+
+class UnsafePlan(MoonfedError):
+    """A plan has something that no plan may have: code at loading, an operator that is not allowed, a false size."""
 
 
 class Unavailable(MoonfedError):

@@ -6,6 +6,7 @@ Legend: B samples, D width of a representation, C classes, k previous models, R 
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from typing import Protocol
 import torch
 
 from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.inspection.archive import read_plan
+from moonfed.inspection.operators import require_allowed_operators
 
 METHODS = (
     "begin_round",
@@ -212,8 +215,10 @@ def default_memory_format(device: str, precision: str) -> str:
 def load_plan(
     path: Path, device: str, *, precision: str = "float32", memory_format: str | None = None
 ) -> TorchScriptPlan:
-    """Load a plan onto `cpu` or `cuda` and allocate its tensors; TrainingFailed if it cannot be loaded.
+    """Inspect a plan, load it onto `cpu` or `cuda`, and allocate its tensors.
 
+    Raises UnsafePlan for one that no plan of moonfed looks like, before any of its code runs, and TrainingFailed if it
+    cannot be loaded.
     `precision`: one of PRECISIONS; the lower two are mixed precision, in which weights stay float32. `memory_format`:
     one of MEMORY_FORMATS, by default `default_memory_format`. InvalidInput for another one.
     """
@@ -225,7 +230,9 @@ def load_plan(
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: torch finds no CUDA device here")
     try:
         with quiet_torchscript():
-            module = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
+            archive = io.BytesIO(read_plan(path))
+            module = torch.jit.load(archive, map_location=device)  # type: ignore[no-untyped-call]
+            require_allowed_operators(module)
     except (RuntimeError, ValueError, OSError) as error:  # a damaged archive, no file, or no such device here
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_reason(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]

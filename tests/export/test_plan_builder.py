@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.errors import InvalidInput, TrainingFailed, UnsafePlan
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
@@ -16,6 +16,7 @@ from moonfed.export.plan_builder import compile_plan, plan_bytes, save_plan
 from moonfed.manifest import InputSpec
 from moonfed.plan import load_plan
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
+from tests.support.attack_plans import archive_of
 from tests.support.eager_reference import network_with, trained_eagerly, weights_of
 from tests.support.plan_rounds import NONE, TOLERANCE, largest_difference, no_draws, other_models, trained
 
@@ -262,13 +263,13 @@ def test_archives_that_are_not_plans_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match="cannot be loaded on 'cpu'"):
         load_plan(path, "cpu")
     path.write_bytes(b"no archive")
-    with pytest.raises(TrainingFailed, match="cannot be loaded on 'cpu'") as error:
+    with pytest.raises(UnsafePlan, match="the plan is not a readable archive") as error:
         load_plan(path, "cpu")
     assert "\n" not in str(error.value)
     if not torch.cuda.is_available():
         with pytest.raises(TrainingFailed, match="cannot be loaded on 'cuda': torch finds no CUDA device here"):
             load_plan(path, "cuda")
-    torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), str(path))
+    path.write_bytes(archive_of(torch.nn.Linear(1, 1)))
     with pytest.raises(TrainingFailed, match="no plan: it has no method 'begin_round'"):
         load_plan(path, "cpu")
 

@@ -1,0 +1,1 @@
+"""Inspection of plans before they are loaded: archive, code, and operators."""

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from moonfed.errors import UnsafePlan
+from moonfed.inspection.operators import allowed_operators, operators, require_allowed_operators
+from moonfed.plan import load_plan
+from tests.support.attack_plans import FORBIDDEN_OPERATORS, Harmless, archive_of
+from tools.generate_operators import FILE, IMAGE, compiled, generated
+
+
+@pytest.mark.parametrize("name", FORBIDDEN_OPERATORS)
+def test_operators_that_reach_beyond_their_tensors_are_rejected(tmp_path: Path, name: str) -> None:
+    (tmp_path / "plan.pt").write_bytes(archive_of(FORBIDDEN_OPERATORS[name]()))
+    with pytest.raises(UnsafePlan, match=f"the plan uses the operator '{name.split(' ')[0]}"):
+        load_plan(tmp_path / "plan.pt", "cpu")
+
+
+class Hidden(torch.nn.Module):
+    """Hides an operator in a submodule's method, below a condition and a loop, in a function that it calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Harmless()
+
+    @torch.jit.export
+    def unused(self, inputs: torch.Tensor, count: int) -> torch.Tensor:
+        for _ in range(count):
+            if count > 1:
+                inputs = _hide(inputs)
+        return inputs
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.inner(inputs)
+        return result
+
+
+def _hide(inputs: torch.Tensor) -> torch.Tensor:
+    return torch.as_strided(inputs, [1], [1], 7)
+
+
+def test_operators_are_found_in_functions_blocks_and_submodules() -> None:
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = Hidden()
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.hidden(inputs)
+            return result
+
+    scripted = torch.jit.script(Outer())
+    assert {"aten::as_strided", "aten::relu", "prim::Loop"} <= operators(scripted)
+    with pytest.raises(UnsafePlan, match="'aten::as_strided'"):
+        require_allowed_operators(scripted)
+
+
+def test_no_operator_on_the_list_reaches_files_memory_or_the_log() -> None:
+    words = ("file", "save", "load", "strided", "reinterpret", "set_.", "resize", "print", "data_ptr", "storage")
+    assert [name for name in allowed_operators() if any(word in name.lower() for word in words)] == []
+    assert {name.split("::")[0] for name in allowed_operators()} == {"aten", "prim"}
+
+
+def test_the_generated_list_is_up_to_date() -> None:
+    assert FILE.read_text() == generated()
+
+
+@pytest.mark.parametrize("network", ["mobilenet_v3_small"])
+def test_torchvisions_networks_use_allowed_operators(network: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.pt").write_bytes(compiled(f"torchvision:{network}", IMAGE, "fedavg", "none"))
+    load_plan(tmp_path / "plan.pt", "cpu")
