@@ -6,7 +6,6 @@ Legend: B samples, D width of a representation, C classes, k previous models, R 
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import torch
 
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.inspection.archive import read_plan
-from moonfed.inspection.operators import require_allowed_operators
+from moonfed.inspection.operators import load_module
 
 METHODS = (
     "begin_round",
@@ -230,9 +229,7 @@ def load_plan(
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: torch finds no CUDA device here")
     try:
         with quiet_torchscript():
-            archive = io.BytesIO(read_plan(path))
-            module = torch.jit.load(archive, map_location=device)  # type: ignore[no-untyped-call]
-            require_allowed_operators(module)
+            module = load_module(read_plan(path), device)
     except (RuntimeError, ValueError, OSError) as error:  # a damaged archive, no file, or no such device here
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_reason(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]

@@ -24,24 +24,43 @@ def allowed_operators() -> frozenset[str]:
     return frozenset(name for file in (GENERATED, REVIEWED) for name in _names(file))
 
 
-def require_allowed_operators(module: torch.jit.ScriptModule) -> None:
-    """Raise UnsafePlan naming the first operator of a loaded module that is not allowed. Nothing of it is run."""
+def load_module(archive: bytes, device: str) -> torch.jit.ScriptModule:
+    """Load an inspected archive; raise UnsafePlan naming an operator that is not allowed. None of it is run.
+
+    This is `torch.jit.load`, which does not return the unit with all functions of an archive.
+    """
+    unit, script = compile_archive(archive, device)
+    _require_allowed(operators(unit))
+    module: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(script)  # type: ignore[no-untyped-call]
+    return module
+
+
+def compile_archive(archive: bytes, device: str = "cpu") -> tuple[Any, Any]:
+    """Return the compilation unit of an archive, with all its functions, and its module; no function is run."""
+    torch_c: Any = torch._C
+    unit = torch_c.CompilationUnit()
+    return unit, torch_c.import_ir_module_from_buffer(unit, archive, torch.device(device), {}, False)
+
+
+def _require_allowed(found: set[str]) -> None:
     allowed = allowed_operators()
-    unknown = sorted(name for name in operators(module) if not ({name, f"{name.partition('.')[0]}.*"} & allowed))
+    unknown = sorted(name for name in found if not ({name, f"{name.partition('.')[0]}.*"} & allowed))
     if unknown:
         others = f", and {len(unknown) - 1} others" if len(unknown) > 1 else ""
         raise UnsafePlan(f"the plan uses the operator {unknown[0]!r}{others}, which no plan may use")
 
 
-def operators(module: torch.jit.ScriptModule) -> set[str]:
-    """Return the operators in all methods of a module and its submodules, with everything they call."""
+def operators(unit: Any) -> set[str]:  # noqa: ANN401 - torch's bindings are untyped
+    """Return the operators in all functions and methods of a compilation unit.
+
+    Torch compiles a function when its graph is asked for, which may define the ones that it calls.
+    """
     found: set[str] = set()
-    for part in module.modules():
-        script: Any = part._c
-        for name in script._method_names():
-            graph = script._get_method(name).graph.copy()
-            torch._C._jit_pass_inline(graph)
-            found.update(map(_operator, _nodes(graph)))
+    seen: set[str] = set()
+    while new := [function for function in unit.get_functions() if function.qualified_name not in seen]:
+        for function in new:
+            seen.add(function.qualified_name)
+            found.update(map(_operator, _nodes(function.graph)))
     return found
 
 
