@@ -1,0 +1,1 @@
+"""The sandbox of processes that run plans: files by Landlock, system calls by seccomp, resource limits."""

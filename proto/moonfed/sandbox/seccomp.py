@@ -1,0 +1,97 @@
+"""Seccomp: a process gives up system calls that training never needs, in all of its threads.
+
+The filter is a BPF program (linux/filter.h, linux/seccomp.h). A call on the list fails with EPERM; one of another
+architecture ends the process. It holds for everything that the process starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+
+_PR_SET_NO_NEW_PRIVS = 38
+_SECCOMP: Mapping[str, int] = {"x86_64": 317, "aarch64": 277}
+_AUDIT_ARCHITECTURE: Mapping[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_SET_MODE_FILTER, _FLAG_ALL_THREADS = 1, 1
+_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_EPERM = 1
+_X32_BIT = 0x40000000  # numbers above are the x32 calls of an x86-64 kernel
+
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
+
+# By name, the numbers on x86-64 and on 64-bit ARM; None where the call does not exist.
+DENIED: Mapping[str, tuple[int | None, int | None]] = {
+    # network
+    "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "accept": (43, 202), "accept4": (288, 242), "sendto": (44, 206), "sendmsg": (46, 211), "sendmmsg": (307, 269),
+    # other programs and processes
+    "execve": (59, 221), "execveat": (322, 281), "ptrace": (101, 117), "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271), "kcmp": (312, 272), "pidfd_open": (434, 434), "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424), "process_madvise": (440, 440), "kill": (62, 129), "tkill": (200, 130),
+    "setsid": (112, 157), "setpgid": (109, 154),
+    # the kernel, its modules, keys and namespaces
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
+    "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsmount": (432, 432), "mount_setattr": (442, 442), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427), "userfaultfd": (323, 282), "add_key": (248, 217), "request_key": (249, 218),
+    "keyctl": (250, 219), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "sethostname": (170, 161), "syslog": (103, 116),
+    "open_by_handle_at": (304, 265), "personality": (135, 92), "modify_ldt": (154, None), "iopl": (172, None),
+    "ioperm": (173, None), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    # files of others
+    "chmod": (90, None), "fchmodat": (268, 53), "chown": (92, None), "lchown": (94, None), "fchownat": (260, 54),
+    "setuid": (105, 146), "setgid": (106, 144), "setresuid": (117, 147), "setresgid": (119, 149),
+    "mknod": (133, None), "mknodat": (259, 33), "symlink": (88, None), "symlinkat": (266, 36),
+}  # fmt: skip
+
+
+def seccomp_available() -> bool:
+    """Return true if this kernel and architecture can filter system calls."""
+    if sys.platform != "linux" or platform.machine() not in _SECCOMP:
+        return False
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    kill = ctypes.c_uint32(_KILL_PROCESS)  # asks whether the action is known
+    return int(function(ctypes.c_long(_SECCOMP[platform.machine()]), 2, 0, ctypes.byref(kill))) == 0
+
+
+def deny_system_calls() -> None:
+    """Give up the calls in DENIED, in all threads; OSError if the kernel or the architecture cannot."""
+    machine = platform.machine()
+    if machine not in _SECCOMP:
+        raise OSError(f"seccomp: the architecture {machine!r} is not supported")
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
+    program = _program(machine)
+    buffer = ctypes.create_string_buffer(b"".join(program), 8 * len(program))
+    header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
+    number = ctypes.c_long(_SECCOMP[machine])
+    if library.syscall(number, _SET_MODE_FILTER, _FLAG_ALL_THREADS, ctypes.c_char_p(header)):
+        raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")
+
+
+def _program(machine: str) -> Sequence[bytes]:
+    column = 0 if machine == "x86_64" else 1
+    numbers = sorted(numbers[column] for numbers in DENIED.values() if numbers[column] is not None)  # type: ignore[type-var]
+    deny = len(numbers) + 1  # instructions after the first comparison, up to the denial
+    return [
+        _instruction(_LOAD_WORD, _ARCHITECTURE),
+        _instruction(_JUMP_EQUAL, _AUDIT_ARCHITECTURE[machine], 1, 0),
+        _instruction(_RETURN, _KILL_PROCESS),
+        _instruction(_LOAD_WORD, _NUMBER),
+        _instruction(_JUMP_GREATER_EQUAL, _X32_BIT, deny, 0),
+        *(_instruction(_JUMP_EQUAL, int(number or 0), deny - 1 - index, 0) for index, number in enumerate(numbers)),
+        _instruction(_RETURN, _ALLOW),
+        _instruction(_RETURN, _ERRNO | _EPERM),
+    ]
+
+
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, if_true, if_false, value)

@@ -1,0 +1,184 @@
+"""A process inside the sandbox, which tries what plans have tried."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moonfed.errors import InvalidInput, WrongState
+from moonfed.sandbox import policy
+from moonfed.sandbox.policy import available_level, require_level
+
+STRICT = pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
+FILTERED = pytest.mark.skipif(available_level() == "off", reason="this kernel has no seccomp")
+
+
+def attempt(code: str, directory: Path, level: str = "strict", limits: str = "") -> subprocess.CompletedProcess[str]:
+    """Run code in a sandbox that may read `directory`/in and write `directory`/out."""
+    for name in ("in", "out"):
+        (directory / name).mkdir(exist_ok=True)
+    (directory / "in" / "data").write_text("a sample")
+    (directory / "secret").write_text("a key")
+    program = (
+        "import ctypes, os, socket, subprocess, sys\n"
+        "from pathlib import Path\n"
+        "from moonfed.sandbox.policy import Policy, enter_sandbox\n"
+        f"here = Path({str(directory)!r})\n"
+        f"enter_sandbox({level!r}, Policy(read=(here / 'in', here / 'absent'), write=(here / 'out',), {limits}))\n"
+        f"{code}\n"
+        "print('done')\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False, cwd=directory
+    )
+
+
+@STRICT
+def test_work_that_training_needs_is_allowed(tmp_path: Path) -> None:
+    code = (
+        "assert (here / 'in' / 'data').read_text() == 'a sample'\n"
+        "(here / 'out' / 'new').mkdir()\n"
+        "(here / 'out' / 'new' / 'model').write_text('weights')\n"
+        "os.replace(here / 'out' / 'new', here / 'out' / '1-1')\n"
+        "import json, zipfile, threading\n"
+        "thread = threading.Thread(target=print, args=('threads',)); thread.start(); thread.join()\n"
+        "assert os.urandom(4) and Path('/proc/self/status').read_text()\n"
+        "import numpy; numpy.ones(9).sum()"
+    )
+    found = attempt(code, tmp_path)
+    assert found.stdout == "threads\ndone\n", found.stderr
+    assert (tmp_path / "out" / "1-1" / "model").read_text() == "weights"
+
+
+@STRICT
+@pytest.mark.parametrize(
+    "code",
+    [
+        "(here / 'secret').read_text()",
+        "(here / 'out' / '..' / 'secret').read_text()",
+        "os.listdir(here)",
+        "Path('/etc/passwd').read_text()",
+        "Path('/proc/self/root/etc/passwd').read_text()",
+        "Path('/proc/1/environ').read_bytes()",
+        "(here / 'queue.py').write_text('evil')",
+        "(here / 'in' / 'data').write_text('poison')",
+        "(here / 'in' / 'data').unlink()",
+        "os.truncate(here / 'in' / 'data', 0)",
+        "os.link(here / 'secret', here / 'out' / 'key')",
+        "os.rename(here / 'secret', here / 'out' / 'key')",
+        "os.symlink(here / 'secret', here / 'out' / 'key')",
+        "os.mkfifo(here / 'pipe')",
+        "Path(sys.executable).with_name('evil').write_text('x')",
+    ],
+)
+def test_other_files_are_out_of_reach(tmp_path: Path, code: str) -> None:
+    found = attempt(code, tmp_path)
+    assert "PermissionError" in found.stderr or "Invalid cross-device link" in found.stderr
+    assert found.stdout == ""
+    assert (tmp_path / "secret").read_text() == "a key"
+    assert (tmp_path / "in" / "data").read_text() == "a sample"
+
+
+@FILTERED
+@pytest.mark.parametrize("level", ["strict", "weak"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "socket.socket()",
+        "socket.socketpair()",
+        "subprocess.run(['/bin/true'])",
+        "os.execv('/bin/true', ['true'])",
+        "os.kill(os.getppid(), 0)",
+        "os.setsid()",
+        "os.chmod(here / 'out', 0o777)",
+        "os.memfd_create('x')",
+        "def call(n, *a):\n"
+        "    ctypes.set_errno(0); result = ctypes.CDLL(None, use_errno=True).syscall(n, *a)\n"
+        "    raise PermissionError if (result, ctypes.get_errno()) == (-1, 1) else AssertionError(result)\n"
+        "from moonfed.sandbox import seccomp\n"
+        "column = ('x86_64', 'aarch64').index(os.uname().machine)\n"
+        "call(seccomp.DENIED['ptrace'][column], 0, 0, 0, 0)",
+    ],
+)
+def test_network_programs_and_other_processes_are_out_of_reach(tmp_path: Path, level: str, code: str) -> None:
+    if level == "strict" and available_level() != "strict":
+        pytest.skip("this kernel has no Landlock")
+    found = attempt(code, tmp_path, level)
+    assert "PermissionError" in found.stderr
+    assert found.stdout == ""
+
+
+@FILTERED
+def test_every_denied_call_is_denied(tmp_path: Path) -> None:
+    code = (
+        "from moonfed.sandbox import seccomp\n"
+        "column = ('x86_64', 'aarch64').index(os.uname().machine)\n"
+        "library = ctypes.CDLL(None, use_errno=True)\n"
+        "for name, numbers in seccomp.DENIED.items():\n"
+        "    if numbers[column] is not None:\n"
+        "        ctypes.set_errno(0)\n"
+        "        assert (library.syscall(numbers[column], -1, 0, 0, 0, 0, 0), ctypes.get_errno()) == (-1, 1), name"
+    )
+    found = attempt(code, tmp_path, "weak")
+    assert found.stdout == "done\n", found.stderr
+
+
+@FILTERED
+def test_threads_that_run_already_lose_their_system_calls_too(tmp_path: Path) -> None:
+    code = (
+        "import threading\n"
+        "from moonfed.sandbox.seccomp import deny_system_calls\n"
+        "go, seen = threading.Event(), []\n"
+        "def work():\n"
+        "    go.wait()\n"
+        "    try: socket.socket()\n"
+        "    except PermissionError as error: seen.append(error)\n"
+        "thread = threading.Thread(target=work); thread.start()\n"
+        "deny_system_calls(); go.set(); thread.join()\n"
+        "assert seen"
+    )
+    found = attempt(code, tmp_path, "off")
+    assert found.stdout == "done\n", found.stderr
+
+
+@STRICT
+def test_a_process_with_threads_cannot_enter(tmp_path: Path) -> None:
+    code = (
+        "import threading\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "enter_sandbox('strict', Policy())"
+    )
+    found = attempt(code, tmp_path, "off")
+    assert "RuntimeError: the sandbox must start before other threads do, and there are 2" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "error"),
+    [
+        ("data=400 << 20", "bytearray(800 << 20)", "MemoryError"),
+        ("file_size=1 << 20", "(here / 'out' / 'big').write_bytes(bytes(2 << 20))", "OSError"),
+        ("", "[open(here / 'in' / 'data') for _ in range(2000)]", "OSError"),
+    ],
+)
+def test_resources_are_limited(tmp_path: Path, limits: str, code: str, error: str) -> None:
+    import_signal = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    found = attempt(import_signal + code, tmp_path, "off", limits)
+    assert error in found.stderr
+    assert found.stdout == ""
+
+
+def test_a_level_must_be_known_and_enforceable(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInput, match="sandbox is 'tight'; it must be one of strict, weak, off"):
+        require_level("tight")  # type: ignore[arg-type]
+    monkeypatch.setattr(policy, "landlock_version", lambda: 0)
+    monkeypatch.setattr(policy, "seccomp_available", lambda: True)
+    require_level("weak")
+    with pytest.raises(WrongState, match=r"only at level 'weak', not 'strict': its kernel has no Landlock"):
+        require_level("strict")
+    monkeypatch.setattr(policy, "seccomp_available", lambda: False)
+    require_level("off")
+    with pytest.raises(WrongState, match=r"only at level 'off', not 'weak': its kernel .* no seccomp"):
+        require_level("weak")
