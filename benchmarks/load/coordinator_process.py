@@ -56,7 +56,7 @@ class SyntheticModel:
         """Build a bundle of the model; its plan and graph are placeholders that no device could open."""
         weights = directory / WEIGHTS_FILE
         self.write(weights, seed=0)
-        contents = {"plan.pt": b"no plan", "model.onnx": b"no graph", WEIGHTS_FILE: weights.read_bytes()}
+        contents = {"plan.pt": b"no plan", "model.onnx": b"", WEIGHTS_FILE: weights.read_bytes()}
         manifest = Manifest(
             name="benchmark",
             model="mlp",

@@ -77,7 +77,7 @@ def make_bundle(
     """A bundle with a model of `start`, everywhere if it is a number; `fields` are its manifest's."""
     contents = {
         "plan.pt": b"a plan that no coordinator opens",
-        "model.onnx": b"a graph that no coordinator opens",
+        "model.onnx": b":\x08\x12\x06tested",  # an ONNX model whose graph has a name and no nodes
         "initial.safetensors": model_bytes(start),
     }
     given: dict[str, Any] = {

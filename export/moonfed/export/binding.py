@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from moonfed.errors import InvalidInput, SchemaMismatch
+from moonfed.errors import Corrupt, InvalidInput, SchemaMismatch
 from moonfed.export.resizing import resized
+from moonfed.inspection.graph import require_self_contained
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.tensors import Vector, open_model, split
 from moonfed.version import RELEASE
@@ -43,8 +44,9 @@ def bind(
     """Return the graph with a model's tensors as its initialisers, and optionally with `embeddings` as second output.
 
     `model`: the flat vector in the manifest's order. Raises SchemaMismatch if the graph lacks one of its tensors,
-    InvalidInput if it lacks the requested embeddings.
+    InvalidInput if it lacks the requested embeddings or refers to another file.
     """
+    require_self_contained(template)
     proto = onnx.ModelProto.FromString(template)
     initialisers = {initialiser.name: initialiser for initialiser in proto.graph.initializer}
     for name, tensor in split(model, manifest.tensors).items():
@@ -80,8 +82,9 @@ def metadata(manifest: Manifest, origin: ModelOrigin | None = None) -> dict[str,
 def read_metadata(graph: bytes, where: str = "the graph") -> Mapping[str, str]:
     """Read moonfed's metadata entries without their prefix; raise InvalidInput for bytes that are not ONNX."""
     try:
+        require_self_contained(graph, where)
         proto = onnx.ModelProto.FromString(graph)
-    except DecodeError as error:
+    except (Corrupt, DecodeError) as error:
         raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
     return {
         entry.key.removeprefix(PREFIX): entry.value for entry in proto.metadata_props if entry.key.startswith(PREFIX)
@@ -90,6 +93,7 @@ def read_metadata(graph: bytes, where: str = "the graph") -> Mapping[str, str]:
 
 def with_metadata(graph: bytes, entries: Mapping[str, str]) -> bytes:
     """Return the graph with exactly these metadata entries, sorted."""
+    require_self_contained(graph)
     proto = onnx.ModelProto.FromString(graph)
     _set_metadata(proto, entries)
     return proto.SerializeToString(deterministic=True)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from moonfed.inspection.graph import require_self_contained
 from moonfed.samples import Inputs, Labels
 
 BATCH = 256  # samples at once
@@ -27,7 +28,8 @@ class Score:
 
 
 def open_session(graph: bytes) -> onnxruntime.InferenceSession:
-    """Open an ONNX Runtime session on the CPU that logs only errors."""
+    """Open an ONNX Runtime session on the CPU that logs only errors; InvalidInput if the graph names other files."""
+    require_self_contained(graph)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

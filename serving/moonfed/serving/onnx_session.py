@@ -11,7 +11,8 @@ import numpy as np
 import onnxruntime
 from onnxruntime.datasets import get_example
 
-from moonfed.errors import InvalidInput, MoonfedError, Unavailable
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, Unavailable
+from moonfed.inspection.graph import require_self_contained
 from moonfed.serving.inference_request import Array, TensorMetadata
 from moonfed.serving.tensor_codec import bytes_array, from_onnx_type
 
@@ -82,14 +83,27 @@ def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
     for provider in (settings.provider, *_FALLBACKS[settings.provider]):
         on_device = {} if provider == CPU else {"device_id": str(settings.device)}
         providers.append((_PROVIDERS[provider], on_device))
+    damage = _damage(path)
     try:
         # Without enable_fallback=0 it would silently continue on the CPU, here and after a failed run.
-        return onnxruntime.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+        session = onnxruntime.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's errors share no base class
         message = f"onnx runtime error: {_one_line(error)}"
         if settings.provider == CPU:
             raise MoonfedError(message) from error
         raise Unavailable(f"provider is {settings.provider}, which fails: {message}") from error
+    if damage:  # which ONNX Runtime did not mind
+        raise damage
+    return session
+
+
+def _damage(path: Path) -> Corrupt | None:
+    """Return why a model cannot be inspected; raise InvalidInput for one that names other files."""
+    try:
+        require_self_contained(path.read_bytes(), path.name)
+    except Corrupt as error:
+        return error
+    return None
 
 
 def _spec(node: Any) -> TensorMetadata:  # noqa: ANN401

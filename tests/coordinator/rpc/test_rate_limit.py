@@ -10,10 +10,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from moonfed import transport
+from moonfed.coordinator.rpc.interceptor import host_of
 from moonfed.coordinator.rpc.rate_limit import RateLimiter, RateLimits
 from moonfed.errors import Overloaded, Unavailable
 from moonfed.grpc_status import from_rpc_error
-from moonfed.v1 import fleet_pb2
+from moonfed.join_token import parse_token
+from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc, fleet_pb2
+from moonfed.version import CONTRACT_VERSION
 from tests.support.coordinator import Device, coordinator_in_process, enrol, operator
 
 FLOOD = 5000  # calls; a burst of 500 and 50 a second are allowed
@@ -97,3 +100,38 @@ def test_a_flood_is_rejected_while_health_operators_and_other_devices_are_served
             assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
         assert calls.token()
         other.connect().leave()
+
+
+def test_a_guesser_is_limited_by_its_address_however_often_it_reconnects(tmp_path: Path) -> None:
+    with coordinator_in_process(tmp_path / "state") as ports:
+        calls = operator(tmp_path / "state", ports.fleet)
+        with calls.channel:
+            parsed = parse_token(calls.token())
+        request = enrolment_pb2.EnrolRequest(secret="guess", device="cam-1", contract_version=CONTRACT_VERSION)
+        codes: set[grpc.StatusCode] = set()
+        for _ in range(FLOOD // 50):
+            options = [("grpc.use_local_subchannel_pool", 1)]  # another connection each time
+            credentials = grpc.ssl_channel_credentials(parsed.ca)
+            with grpc.secure_channel(parsed.address, credentials, options) as channel:
+                stub = enrolment_pb2_grpc.EnrolmentStub(channel)
+                for _ in range(50):
+                    with pytest.raises(grpc.RpcError) as caught:
+                        stub.Enrol(request)
+                    codes.add(caught.value.code())
+            if grpc.StatusCode.RESOURCE_EXHAUSTED in codes:
+                break
+        error = from_rpc_error(caught.value)
+        assert isinstance(error, Overloaded)
+        assert "calls too often" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:10.0.0.7:51234", "ipv4:10.0.0.7"),
+        ("ipv6:%5B::1%5D:51234", "ipv6:%5B::1%5D"),
+        ("unix:/run/x", "unix:/run/x"),
+    ],
+)
+def test_a_peers_port_is_not_its_name(peer: str, host: str) -> None:
+    assert host_of(peer) == host

@@ -60,7 +60,12 @@ def _serialize(serialize: Callable[[Any], bytes], reply: object) -> bytes:
 
 def _admit(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
     certificates: Sequence[bytes] = context.auth_context().get("x509_pem_cert", ())
-    return limiter.call(subject_of(certificates[0])[1] if certificates else str(context.peer()))
+    return limiter.call(subject_of(certificates[0])[1] if certificates else host_of(context.peer()))
+
+
+def host_of(peer: str) -> str:
+    """Return the address of a gRPC peer without its port, which changes with every connection."""
+    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
 
 
 def _unlimited(_context: object) -> AbstractContextManager[None]:

@@ -18,7 +18,8 @@ from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.coordinator.updates.validation import check_model
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.files import sync_file
-from moonfed.manifest import WEIGHTS_FILE, Manifest
+from moonfed.inspection.graph import require_self_contained
+from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
 from moonfed.server_rules import SERVER_RULES
 
 
@@ -61,6 +62,7 @@ def _new_record(
     for file, blob in manifest.files.items():
         if not blobs.has(blob):
             raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
+    require_self_contained(blobs.read(manifest.files[GRAPH_FILE]), f"the bundle's {GRAPH_FILE}")
     initial = blobs.find(model_sha256) if model_sha256 else manifest.files[WEIGHTS_FILE]
     check_model(blobs.verified_path(initial), manifest.tensors)
     require_runnable(manifest, settings)
