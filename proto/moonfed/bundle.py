@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_bytes
-from moonfed.errors import Corrupt, InvalidInput, NotFound
-from moonfed.files import new_directory, write_durably
+from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted
+from moonfed.files import new_directory, read_regular, write_durably
 from moonfed.manifest import MANIFEST_FILE, Manifest
 
-_Reader = Callable[[str], bytes]
+MANIFEST_BYTES = 16 << 20  # at most
+_Reader = Callable[[str, int], bytes]  # reads a file by its name, or raises ResourceExhausted beyond a size
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ def read_bundle(path: Path) -> Bundle:
     Raises NotFound if there is none, InvalidInput for a manifest that makes no sense, Corrupt for a damaged file.
     """
     if path.is_dir():
-        return _checked(lambda name: (path / name).read_bytes(), path)
+        return _checked(lambda name, size: read_regular(path / name, size), path)
     if path.is_file() and zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return _checked(lambda name: archive.read(name), path)
+        with _opened(path) as archive:
+            return _checked(lambda name, size: _unzipped(archive, name, size), path)
     raise NotFound(f"{path} is not a bundle: neither a directory with a {MANIFEST_FILE} nor a .zip of one")
 
 
@@ -76,22 +76,40 @@ def _zipped(bundle: Bundle) -> bytes:
 
 
 def _checked(read: _Reader, path: Path) -> Bundle:
-    contents = {MANIFEST_FILE: _read(read, MANIFEST_FILE, path)}
+    contents = {MANIFEST_FILE: _read(read, MANIFEST_FILE, MANIFEST_BYTES, path)}
     try:
         manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
     except InvalidInput as error:  # it names the field, but not the file
         raise InvalidInput(f"bundle is {str(path)!r}, which cannot be used: {error}") from error
     for name, ref in manifest.files.items():
-        contents[name] = _read(read, name, path)
+        contents[name] = _read(read, name, ref.size, path)
         if ref_of_bytes(contents[name]) != ref:
             raise Corrupt(f"{name} in {path} is not the file that its manifest names: the bundle is damaged")
     return Bundle(manifest, contents)
 
 
-def _read(read: _Reader, name: str, path: Path) -> bytes:
+def _read(read: _Reader, name: str, size: int, path: Path) -> bytes:
     try:
-        return read(name)
+        return read(name, size)
     except (FileNotFoundError, KeyError) as error:
         raise NotFound(f"{path} has no {name}: it is not a bundle, or an incomplete one") from error
-    except (zipfile.BadZipFile, zlib.error) as error:
+    except ResourceExhausted as error:
+        raise Corrupt(f"{name} in {path} is larger than its manifest says: the bundle is damaged") from error
+    except Exception as error:  # zipfile raises a dozen kinds for damaged archives
         raise Corrupt(f"{name} in {path} cannot be read: the bundle is damaged") from error
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except Exception as error:  # zipfile raises a dozen kinds for damaged archives
+        raise Corrupt(f"{path} is a damaged archive: {error}") from error
+
+
+def _unzipped(archive: zipfile.ZipFile, name: str, size: int) -> bytes:
+    """Read a file of an archive; never more than `size` bytes, however large it claims to be."""
+    with archive.open(name) as file:
+        content = file.read(size + 1)
+    if len(content) > size:
+        raise ResourceExhausted(f"{name} has more than {size} bytes")
+    return content

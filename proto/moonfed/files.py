@@ -1,14 +1,15 @@
-"""Durable, atomic writes of files and directories, and checks that files exist."""
+"""Durable, atomic writes of files and directories; bounded reads; checks that files exist."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from moonfed.errors import NotFound
+from moonfed.errors import InvalidInput, NotFound, ResourceExhausted
 
 
 def require_file(name: str, path: Path) -> None:
@@ -73,3 +74,23 @@ def new_directory(path: Path) -> Iterator[Path]:
         sync_directory(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_regular(path: Path, size: int) -> bytes:
+    """Read a regular file of at most `size` bytes.
+
+    Raises ResourceExhausted for a larger one, InvalidInput for a device or a pipe, whose end would never come.
+    """
+    with open(path, "rb", opener=_open_regular) as file:
+        content = file.read(size + 1)
+    if len(content) > size:
+        raise ResourceExhausted(f"{path} has more than {size} bytes")
+    return content
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InvalidInput(f"{path} is not a regular file")
+    return descriptor

@@ -19,7 +19,7 @@ from moonfed.registry import Selection
 from moonfed.schema import FLOAT32, TensorSpec
 from moonfed.server_rules import DEFAULT_RULE, MEAN
 from moonfed.training_spec import TrainingSpec
-from moonfed.validate import require, require_whole
+from moonfed.validate import require, require_line, require_whole
 from moonfed.version import PLAN_INTERFACE
 
 FORMAT = "moonfed-bundle/3"
@@ -112,6 +112,10 @@ class Manifest:
         require(all(name.strip() for name in self.classes), "classes", self.classes, "names that are not empty")
         require(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
         require(bool(self.augmentation), "augmentation", self.augmentation, "a name; 'none' for none")
+        for key in ("name", "model", "method", "augmentation"):
+            require_line(key, getattr(self, key))
+        for class_ in self.classes:
+            require_line("name of a class", class_)
         require_whole("previous_models", self.previous_models, 0)
         require_whole("prototype_devices", self.prototype_devices, 0)
         _check_tensors("tensors", self.tensors)
@@ -261,6 +265,8 @@ def _shape(sides: Sequence[Any]) -> tuple[int, ...]:
 
 def _check_tensors(field_: str, specs: Sequence[TensorSpec]) -> None:
     names = [spec.name for spec in specs]
+    for name in names:
+        require_line(f"name of a tensor of {field_}", name)
     require(names == sorted(set(names)), field_, names, "tensors in order of their names, each once")
     for spec in specs:
         require(spec.dtype == FLOAT32, f"dtype of tensor {spec.name!r}", spec.dtype, repr(FLOAT32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable
 
 from moonfed.errors import InvalidInput
@@ -47,3 +48,9 @@ def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
 def require_port(name: str, value: int) -> None:
     """Require a TCP port to listen on, 0 for any free one."""
     require(0 <= value < 65536, name, value, "a port from 1 to 65535, or 0 for any free one")
+
+
+def require_line(name: str, value: str) -> None:
+    """Require text of one line without control characters, which could forge lines in a log or move a cursor."""
+    bad = any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in value)
+    require(not bad, name, value, "one line without control characters")

@@ -1,12 +1,16 @@
 """A bundle survives as a directory and as a zip; a damaged or incomplete one is rejected."""
 
+import os
+import tracemalloc
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle, read_bundle, write_bundle
-from moonfed.errors import Corrupt, InvalidInput, NotFound
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, NotFound
 from moonfed.manifest import MANIFEST_FILE
 from tests.proto.test_manifest import CONTENTS, MANIFEST
 
@@ -61,3 +65,42 @@ def test_a_zip_without_a_bundle_is_not_overwritten(tmp_path: Path, content: byte
     with pytest.raises(InvalidInput, match="exists and is not a bundle"):
         write_bundle(tmp_path / "thesis.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
     assert (tmp_path / "thesis.zip").read_bytes() == content
+
+
+@pytest.mark.parametrize("file", [MANIFEST_FILE, "plan.pt"])
+def test_a_small_zip_that_expands_to_gigabytes_is_rejected_unread(tmp_path: Path, file: str) -> None:
+    contents = CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in contents.items():
+            with archive.open(name, "w") as target:
+                for _ in range(1 if name != file else 200):
+                    target.write(content if name != file else bytes(1 << 20))
+    assert (tmp_path / "bomb.zip").stat().st_size < 1 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(Corrupt, match="is larger than its manifest says"):
+            read_bundle(tmp_path / "bomb.zip")
+        assert tracemalloc.get_traced_memory()[1] < 60 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_directory_with_a_device_or_a_pipe_for_a_file_is_rejected(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "b", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
+    (tmp_path / "b" / "plan.pt").unlink()
+    os.mkfifo(tmp_path / "b" / "plan.pt")
+    with pytest.raises(Corrupt, match=r"plan\.pt in .* cannot be read"):
+        read_bundle(tmp_path / "b")
+    (tmp_path / "b" / "plan.pt").unlink()
+    (tmp_path / "b" / "plan.pt").symlink_to("/dev/zero")
+    with pytest.raises(Corrupt, match=r"plan\.pt in .* cannot be read"):
+        read_bundle(tmp_path / "b")
+
+
+def test_damaged_zips_raise_nothing_else(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "b.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
+    whole = (tmp_path / "b.zip").read_bytes()
+    for position in range(0, len(whole), 11):
+        (tmp_path / "b.zip").write_bytes(whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :])
+        with suppress(MoonfedError):
+            read_bundle(tmp_path / "b.zip")

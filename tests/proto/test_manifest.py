@@ -120,6 +120,11 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
         ({"files.plan.pt.sha256": "x"}, "wrong type|sha256"),
         ({"surprise": 1}, "fields that this release does not know"),
         ({"previous_models": -1}, "previous_models is -1"),
+        ({"name": "digits\nrun x: submitted"}, "name is .* one line without control characters"),
+        ({"model": "cnn\x1b[2J"}, "model is .* one line without control characters"),
+        ({"augmentation": "\u202eenon"}, "augmentation is .* one line without control characters"),
+        ({"classes": ["cat", "dog\r"]}, "name of a class is .* one line"),
+        ({"tensors.0.name": "a\u2028"}, "name of a tensor of tensors is .* one line"),
     ],
 )
 def test_a_wrong_manifest_is_rejected_by_field(change: dict[str, Any], message: str) -> None:

@@ -12,17 +12,16 @@ write; tensors that reach beyond the bytes stored for them.
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import pickletools
 import re
-import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moonfed.errors import UnsafePlan
+from moonfed.errors import InvalidInput, ResourceExhausted, UnsafePlan
+from moonfed.files import read_regular
 from moonfed.inspection.source import require_safe_source
 
 MAXIMUM_BYTES = 256 << 20  # of an archive; its weights travel beside it
@@ -61,15 +60,14 @@ def read_plan(path: Path) -> bytes:
 
     Raises UnsafePlan naming what no plan has; OSError if there is no such file.
     """
-    with open(path, "rb", opener=_open_regular) as file:
-        content = file.read(MAXIMUM_BYTES + 1)
-    return inspect_archive(content)
+    try:
+        return inspect_archive(read_regular(path, MAXIMUM_BYTES))
+    except (InvalidInput, ResourceExhausted) as error:
+        raise UnsafePlan(str(error)) from error
 
 
 def inspect_archive(content: bytes) -> bytes:
     """Return an archive with the same records, written anew; UnsafePlan if it has anything that no plan has."""
-    if len(content) > MAXIMUM_BYTES:
-        raise UnsafePlan(f"the plan has more than {MAXIMUM_BYTES >> 20} MiB")
     records = _records(content)
     _require_sane_code(records)
     for name, folder in (("data.pkl", "data"), ("constants.pkl", "constants")):
@@ -79,15 +77,6 @@ def inspect_archive(content: bytes) -> bytes:
         for name, record in records.items():
             target.writestr(zipfile.ZipInfo(f"archive/{name}", _TIME), record)
     return output.getvalue()
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Open a regular file; a device or a pipe would never end."""
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UnsafePlan(f"{path} is not a regular file")
-    return descriptor
 
 
 def _records(content: bytes) -> dict[str, bytes]:

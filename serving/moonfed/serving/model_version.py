@@ -18,6 +18,7 @@ from moonfed.serving.instance_groups import complete_groups, open_sessions
 from moonfed.serving.model_config import MODEL_FILE, Config, complete_config
 from moonfed.serving.model_signature import ModelSignature
 from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run_session
+from moonfed.serving.repository import confined
 from moonfed.serving.statistics import ExecutedRequest, StatisticsRecorder, VersionStatistics
 from moonfed.serving.tensor_codec import request_prefix
 from moonfed.serving.warm_up import warm_up
@@ -145,13 +146,17 @@ def load_version(directory: Path, version: int, written: Config, settings: Sessi
     config = type(written)()
     config.CopyFrom(written)
     config.name = directory.name
-    path = directory / str(version) / (config.default_model_filename or MODEL_FILE)
+    path = confined(directory / str(version), config.default_model_filename or MODEL_FILE, "default_model_filename")
     if not path.is_file():
         raise InvalidInput(f"version {version} of model '{directory.name}' has no file {path.name}")
     complete_groups(config, settings)
     sessions = open_sessions(path, config, settings)
     config = complete_config(config, directory.name, sessions[0].inputs, sessions[0].outputs)
-    labels = {each.name: read_labels(directory / each.label_filename) for each in config.output if each.label_filename}
+    labels = {
+        each.name: read_labels(confined(directory, each.label_filename, "label_filename"))
+        for each in config.output
+        if each.label_filename
+    }
     for session in dict.fromkeys(sessions):
         warm_up(session, config, directory)
     return ModelVersion(version, config, sessions, labels)

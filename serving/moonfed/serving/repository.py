@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from moonfed.errors import NotFound
+from moonfed.errors import InvalidInput, NotFound
 
 WARM_UP_DIRECTORY = "warmup"  # in a model's directory; holds the files that its config names
 Fingerprint = frozenset[tuple[str, int, int, int]]  # path, modification time in ns, bytes, inode
@@ -79,3 +79,11 @@ def _stat(root: Path, path: Path) -> list[tuple[str, int, int, int]]:
     except OSError:  # removed during the scan
         return []
     return [(str(path.relative_to(root)), status.st_mtime_ns, status.st_size, status.st_ino)]
+
+
+def confined(directory: Path, name: str, field: str) -> Path:
+    """Return the path of a file that a config names; InvalidInput if it is not below the directory."""
+    parts = PurePosixPath(name).parts
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise InvalidInput(f"{field} is {name!r}; it must be a file below the model's directory")
+    return directory / name

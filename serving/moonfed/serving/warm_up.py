@@ -12,7 +12,7 @@ from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array
 from moonfed.serving.model_config import Config
 from moonfed.serving.onnx_session import OnnxSession, run_session
-from moonfed.serving.repository import WARM_UP_DIRECTORY
+from moonfed.serving.repository import WARM_UP_DIRECTORY, confined
 from moonfed.serving.tensor_codec import BYTES, DTYPES, bytes_array, decode, from_config_type
 
 
@@ -43,7 +43,8 @@ def _sample(written: Any, name: str, config: Config, directory: Path) -> Array: 
     if min(dims, default=0) < 0:
         raise InvalidInput(f"warmup setting expects all variable-size dimensions are specified for input '{name}'")
     if written.WhichOneof("input_data_type") == "input_data_file":
-        return _from_file(directory / WARM_UP_DIRECTORY / written.input_data_file, datatype, dims, name, config.name)
+        path = confined(directory / WARM_UP_DIRECTORY, written.input_data_file, "input_data_file")
+        return _from_file(path, datatype, dims, name, config.name)
     if datatype == BYTES:
         return bytes_array([b""] * int(np.prod(dims))).reshape(dims)
     dtype = DTYPES[datatype]
