@@ -45,6 +45,11 @@ class Identity:
         return subject_of(self.certificate)[1]
 
     @property
+    def begins(self) -> datetime:
+        """When the certificate starts being accepted (UTC)."""
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_before_utc
+
+    @property
     def expires(self) -> datetime:
         """When the certificate stops being accepted (UTC)."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc

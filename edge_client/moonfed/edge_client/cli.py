@@ -149,6 +149,36 @@ def run_command(
     os.execve(sys.executable, [sys.executable, "-m", "moonfed.edge_client.agent.main"], environment)  # noqa: S606
 
 
+@app.command("doctor")
+def doctor_command(
+    state: Path = STATE,
+    data: str = typer.Option("", metavar="FOLDER|FILE.npz|module:callable", help="As for `run`; checked if given."),
+    device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
+    proxy: str = PROXY,
+    json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
+) -> None:
+    """Check this machine as a device: sandbox, memory, disk, clock, torch, accelerator, certificate, coordinator.
+
+    The exit code is 0 if no check failed, and 1 otherwise.
+
+    \b
+    Examples:
+      moonfed-client doctor
+      moonfed-client doctor --data pictures/ --device cuda --json
+    """  # noqa: D301
+    from moonfed.edge_client.doctor.checks import DoctorSettings, checks
+    from moonfed.edge_client.doctor.report import document, healthy, line
+
+    found = []
+    for check in checks(DoctorSettings(state=state, data=data, accelerator=device, proxy=proxy)):
+        found.append(check)
+        if not json:
+            print(line(check), flush=True)
+    if json:
+        print_json(document(found))
+    raise typer.Exit(0 if healthy(found) else 1)
+
+
 @app.command("predict")
 def predict_command(
     paths: list[Path] = typer.Argument(

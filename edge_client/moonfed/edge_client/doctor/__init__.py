@@ -1,0 +1,1 @@
+"""`moonfed-client doctor`: checks of this machine as a device."""

@@ -1,0 +1,203 @@
+"""The checks of `moonfed-client doctor`. Each returns one `Check` and raises nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Literal
+
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.connection_diagnosis import explain_unavailable
+from moonfed.edge_client.agent.connection import FleetConnection
+from moonfed.edge_client.agent.enrolment import read_identity
+from moonfed.edge_client.data.source import open_source
+from moonfed.edge_client.resources.available_memory import host_available, total_memory
+from moonfed.errors import MoonfedError, NotFound, Unavailable
+from moonfed.identity import Identity
+from moonfed.sandbox.landlock import landlock_version
+from moonfed.sandbox.policy import available_level
+from moonfed.sandbox.seccomp import seccomp_available
+
+Status = Literal["ok", "warning", "failed", "skipped"]
+MINIMUM_TORCH = (2, 4)
+LOW_MEMORY, LOW_DISK = 1 << 30, 2 << 30  # bytes
+SOON = timedelta(days=7)
+CONNECT_SECONDS = 15.0
+# y = -x for one float32, as ONNX (opset 17)
+_GRAPH = (
+    b'\x08\x08:2\n\x0b\n\x01x\x12\x01y"\x03Neg\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check."""
+
+    name: str
+    status: Status
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorSettings:
+    """What is checked: the options of `run` that depend on the machine."""
+
+    state: Path
+    data: str = ""  # empty: not checked
+    accelerator: str = "cpu"
+    proxy: str = ""
+
+
+def checks(settings: DoctorSettings) -> Iterator[Check]:
+    """Run all checks, one after the other; each takes milliseconds, or seconds if it imports torch."""
+    identity = _identity(settings.state)
+    named: tuple[tuple[str, Callable[[], tuple[Status, str]]], ...] = (
+        ("sandbox", _sandbox),
+        ("memory", _memory),
+        ("disk", lambda: _disk(settings.state)),
+        ("clock", lambda: _clock(identity)),
+        ("torch", _torch),
+        ("accelerator", lambda: _accelerator(settings.accelerator)),
+        ("onnxruntime", _onnxruntime),
+        ("data", lambda: _data(settings.data)),
+        ("certificate", lambda: _certificate(identity, settings.state)),
+        ("coordinator", lambda: _coordinator(identity, settings.proxy)),
+    )
+    for name, check in named:
+        try:
+            status, detail = check()
+        except MoonfedError as error:
+            status, detail = "failed", str(error)
+        except Exception as error:
+            status, detail = "failed", f"{type(error).__name__}: {error}"
+        yield Check(name, status, detail)
+
+
+def _identity(state: Path) -> Identity | None:
+    try:
+        return read_identity(state)
+    except MoonfedError:
+        return None
+
+
+def _sandbox() -> tuple[Status, str]:
+    landlock = f"Landlock {landlock_version()}" if landlock_version() else "no Landlock"
+    seccomp = "seccomp" if seccomp_available() else "no seccomp"
+    level = available_level()
+    return ("ok" if level == "strict" else "warning"), f"level {level}: {landlock}, {seccomp}"
+
+
+def _memory() -> tuple[Status, str]:
+    free, total = host_available(), total_memory()
+    if free is None or total is None:
+        return "skipped", "this system does not tell"
+    status: Status = "warning" if free < LOW_MEMORY else "ok"
+    return status, f"{free / 1e9:.1f} GB of {total / 1e9:.1f} GB are available, by the machine and its control groups"
+
+
+def _disk(state: Path) -> tuple[Status, str]:
+    directory = next(path for path in (state.absolute(), *state.absolute().parents) if path.is_dir())
+    with TemporaryFile(dir=directory) as file:
+        file.write(b"moonfed")
+        os.fsync(file.fileno())
+    free = shutil.disk_usage(directory).free
+    return ("warning" if free < LOW_DISK else "ok"), f"{free / 1e9:.1f} GB are free below {directory}"
+
+
+def _clock(identity: Identity | None) -> tuple[Status, str]:
+    now = datetime.now(timezone.utc)
+    if identity is None:
+        return "skipped", f"{now:%Y-%m-%d %H:%M} UTC; a certificate is needed to compare it with"
+    begins = identity.begins
+    if now < begins:
+        return "failed", f"{now:%Y-%m-%d %H:%M} UTC is before the certificate's first moment, {begins:%Y-%m-%d %H:%M}"
+    return "ok", f"{now:%Y-%m-%d %H:%M} UTC"
+
+
+def _torch() -> tuple[Status, str]:
+    import torch
+
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < MINIMUM_TORCH:
+        return "failed", f"torch {torch.__version__}; moonfed needs {'.'.join(map(str, MINIMUM_TORCH))}"
+    return "ok", f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+
+
+def _accelerator(name: str) -> tuple[Status, str]:
+    """Multiply two matrices there, and compare the product with the CPU's."""
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        return "failed", "device is 'cuda', but torch finds no CUDA device here"
+    left, right = torch.arange(64.0).reshape(8, 8), torch.eye(8) * 2
+    product = (left.to(name) @ right.to(name)).cpu()
+    if not torch.equal(product, left * 2):
+        return "failed", f"{name} multiplies matrices wrongly"
+    there = f": {torch.cuda.get_device_name()}" if name == "cuda" else ""
+    return "ok", f"{name}{there} computes"
+
+
+def _onnxruntime() -> tuple[Status, str]:
+    """Run a model of one operator with each provider."""
+    if find_spec("onnxruntime") is None:
+        return "skipped", "not installed; only exported models need it"
+    import numpy as np
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)  # a provider whose libraries are missing is no error here
+    working = []
+    for provider in onnxruntime.get_available_providers():
+        try:
+            session = onnxruntime.InferenceSession(_GRAPH, providers=[provider], enable_fallback=0)
+            computed = session.run(None, {"x": np.array([2.0], np.float32)})[0]
+        except Exception:  # noqa: S112 - its errors share no base class
+            continue
+        if session.get_providers()[0] == provider and float(computed[0]) == -2.0:
+            working.append(provider.removesuffix("ExecutionProvider"))
+    status: Status = "ok" if working else "failed"
+    return status, f"onnxruntime {onnxruntime.__version__} runs a model with {', '.join(working) or 'no provider'}"
+
+
+def _data(source: str) -> tuple[Status, str]:
+    if not source:
+        return "skipped", "name it with --data"
+    open_source(source).check()
+    return "ok", source
+
+
+def _certificate(identity: Identity | None, state: Path) -> tuple[Status, str]:
+    if identity is None:
+        return "failed", f"{state} holds no identity; enrol this device: moonfed-client enrol TOKEN"
+    identity.require_valid()
+    left = identity.expires - datetime.now(timezone.utc)
+    status: Status = "warning" if left < SOON else "ok"
+    return status, f"{identity.name}, valid until {identity.expires:%Y-%m-%d %H:%M} UTC"
+
+
+def _coordinator(identity: Identity | None, proxy: str) -> tuple[Status, str]:
+    """Ask for a blob that cannot exist: an answer shows that the coordinator knows this device."""
+    if identity is None:
+        return "skipped", "this device is not enrolled"
+    connection = FleetConnection(identity.address, identity.name, identity, proxy=proxy)
+    expired = threading.Event()
+    timer = threading.Timer(CONNECT_SECONDS, expired.set)
+    timer.start()
+    try:
+        with TemporaryDirectory() as directory:
+            connection.fetch(BlobRef("0" * 64, 1), BlobDirectory(Path(directory)), lambda: not expired.is_set())
+    except NotFound:
+        return "ok", f"{identity.address} answers"
+    except Unavailable:
+        return "failed", str(explain_unavailable(identity.address, identity, proxy))
+    finally:
+        timer.cancel()
+        connection.close()
+    return "failed", f"{identity.address} answers, but not like a coordinator"
