@@ -115,9 +115,9 @@ def save_identity(directory: Path, *, address: str, ca: bytes, certificate: byte
     """Write an identity directory that only its owner can read; the certificate last, so that it is complete."""
     make_directories(directory, mode=0o700)
     write_durably(directory / KEY_FILE, key, mode=0o600)
-    write_durably(directory / CA_FILE, ca)
-    write_durably(directory / COORDINATOR_FILE, json.dumps({"address": address}).encode())
-    write_durably(directory / CERTIFICATE_FILE, certificate)
+    write_durably(directory / CA_FILE, ca, mode=0o600)
+    write_durably(directory / COORDINATOR_FILE, json.dumps({"address": address}).encode(), mode=0o600)
+    write_durably(directory / CERTIFICATE_FILE, certificate, mode=0o600)
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:

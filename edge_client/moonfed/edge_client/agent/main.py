@@ -36,6 +36,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, _stop)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are reported by us, once
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    os.umask(0o077)  # models and samples are for this user alone; the worker inherits it
     with errors_as_exit_codes(NAME):
         settings = DeviceSettings.from_environment()
         with _sole_user(Path(settings.state)):
@@ -87,6 +88,7 @@ def _sole_user(state: Path) -> Iterator[None]:
     """Hold STATE's lock; raise WrongState if another process runs with this directory."""
     with writing(state):
         state.mkdir(parents=True, exist_ok=True)
+        _make_private(state)
         lock = (state / "lock").open("w")
     with lock as file:
         try:
@@ -94,6 +96,14 @@ def _sole_user(state: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise WrongState(f"another {NAME} runs with the state directory {state}") from error
         yield
+
+
+def _make_private(state: Path) -> None:
+    """Take the directory away from other users, who could read models and copies of samples."""
+    mode = state.stat().st_mode & 0o777
+    if mode & 0o077:
+        state.chmod(0o700)
+        logging.warning("other users could read %s (mode %o); it is now private", state, mode)
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
