@@ -19,7 +19,7 @@ from moonfed.edge_client.agent import worker_process as child_module
 from moonfed.edge_client.agent.worker_process import Heartbeat, WorkerProcess
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
-from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed, UnsafePlan
 from tests.edge_client.conftest import TASK, Bundle, wait_until_gone
 
 GOOD = "x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32); return x, np.arange(40) % 3"
@@ -202,7 +202,7 @@ def test_a_plan_that_cannot_be_loaded_is_a_failure(
     new_worker: NewWorker, new_job: Callable[..., Job], samples: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "broken.pt").write_bytes(b"PK no plan")
-    with pytest.raises(TrainingFailed, match="cannot be loaded"):
+    with pytest.raises(UnsafePlan, match="the plan is not a readable archive"):
         new_worker(samples).train(new_job(plan_file=str(tmp_path / "broken.pt")), always)
 
 

@@ -125,7 +125,7 @@ def test_the_reason_is_the_first_error(
         return run
 
     assert StepCapture(capture, lambda _: "").captured(print) is print
-    assert caplog.messages[0].endswith(f"a CUDA graph cannot hold them: {reason}")
+    assert caplog.messages[0].endswith(f"a CUDA graph cannot capture them: {reason}")
 
 
 def test_a_failing_step_is_not_reported_as_a_failed_capture() -> None:
