@@ -84,6 +84,7 @@ def with_an_update_of_the_third_round(output: Path) -> bool:
 MOMENTS: tuple[Callable[[Path], bool], ...] = (in_first_round, in_second_round, with_an_update_of_the_third_round)
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize(("method", "moments"), [("scaffold", MOMENTS), ("moon", MOMENTS[-1:])])
 def test_a_simulation_that_is_killed_ends_with_the_very_same_model(
     tmp_path: Path, method: str, moments: Sequence[Callable[[Path], bool]]
@@ -91,7 +92,7 @@ def test_a_simulation_that_is_killed_ends_with_the_very_same_model(
     file = tmp_path / "recipe.toml"
     file.write_text(
         f'dataset = "digits"\nmethod = "{method}"\nserver_rule = "fedavgm"\nrounds = 4\nparties = 4\ncohort = "3"\n'
-        "[settings]\nepochs = 8\nbatch_size = 32\n"
+        "[settings]\nepochs = 5\nbatch_size = 32\n"
     )
 
     def start(output: Path) -> subprocess.Popen[bytes]:

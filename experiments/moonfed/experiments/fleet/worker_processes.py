@@ -95,8 +95,13 @@ def _ask(control: socket.socket, request: Mapping[str, Any], descriptors: Sequen
 @cache
 def _fork_server() -> ForkServer:
     server = ForkServer()
-    atexit.register(server.close)
+    atexit.register(_close_at_exit, server)
     return server
+
+
+def _close_at_exit(server: ForkServer) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave a traceback
+    server.close()
 
 
 class ProcessWorker:
