@@ -145,8 +145,8 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
 def test_every_documented_command_line_is_valid() -> None:
     commands: Any = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     found = list(command_lines())
-    assert {arguments[0] for _, arguments in found} == {"enrol", "profile", "run"}
-    assert len(found) == len(IMAGES) + 1 + 5  # the images, the service, and five in the documentation
+    assert {arguments[0] for _, arguments in found} == {"doctor", "enrol", "profile", "run"}
+    assert len(found) == len(IMAGES) + 1 + 6  # the images, the service, and six in the documentation
     for where, arguments in found:
         command = commands[arguments[0]]
         with command.make_context(arguments[0], arguments[1:]) as context:  # raises what it cannot parse

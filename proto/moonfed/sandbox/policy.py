@@ -1,4 +1,4 @@
-"""What a process that runs plans may do, and at which level this machine can enforce it."""
+"""Rules for a process that runs plans, and the level at which this machine can enforce them."""
 
 from __future__ import annotations
 

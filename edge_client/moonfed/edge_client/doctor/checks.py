@@ -48,7 +48,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorSettings:
-    """What is checked: the options of `run` that depend on the machine."""
+    """The options of `run` that depend on the machine."""
 
     state: Path
     data: str = ""  # empty: not checked
