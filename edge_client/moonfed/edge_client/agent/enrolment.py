@@ -81,7 +81,7 @@ def pending_key(state: Path) -> EllipticCurvePrivateKey:
     with suppress(FileNotFoundError, ValueError):  # none, or damaged
         return _private_key(file.read_bytes())
     key = new_key()
-    state.mkdir(parents=True, exist_ok=True)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_durably(file, key_bytes(key), mode=0o600)
     return key
 
@@ -92,7 +92,7 @@ def store_identity(state: Path, *, address: str, ca: bytes, certificate: bytes, 
     STATE/identity is a symlink to a versioned directory: key and certificate change in one step, so a matching pair
     survives a power failure at any moment.
     """
-    state.mkdir(parents=True, exist_ok=True)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = state / f"{IDENTITY}-{hashlib.sha256(certificate).hexdigest()[:16]}"
     save_identity(directory, address=address, ca=ca, certificate=certificate, key=key)
     link = state / f".{IDENTITY}.{os.getpid()}"

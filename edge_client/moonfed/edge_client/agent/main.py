@@ -87,7 +87,7 @@ def _open_connection(settings: DeviceSettings) -> FleetConnection:
 def _sole_user(state: Path) -> Iterator[None]:
     """Hold STATE's lock; raise WrongState if another process runs with this directory."""
     with writing(state):
-        state.mkdir(parents=True, exist_ok=True)
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_private(state)
         lock = (state / "lock").open("w")
     with lock as file:
