@@ -13,6 +13,7 @@ import pytest
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 
+pytestmark = pytest.mark.usefixtures("fresh_programs")  # forked programs have imported everything
 OTHER_PARTS = {f"moonfed.{part}" for part in ("export", "serving", "release", "coordinator", "experiments")}
 PARENT = "moonfed.edge_client.agent.main, moonfed.edge_client.agent.session, moonfed.edge_client.agent.worker_process"
 CHILD = (
