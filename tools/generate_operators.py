@@ -20,7 +20,6 @@ NETWORKS = (
     ("cnn", IMAGE),
     ("mlp", ROW),
     ("resnet18", IMAGE),
-    ("resnet50", IMAGE),
     ("torchvision:mobilenet_v3_small", IMAGE),
 )
 

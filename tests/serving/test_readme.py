@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A reader's working directory, with models and request.json."""
     root = tmp_path_factory.mktemp("reader")
     write_model(root / "models", "digits", 3, digits(), config="max_batch_size: 32")
-    (root / "request.json").write_text(blocks(README, "### 7. A server", "json")[0])
+    (root / "request.json").write_text(blocks(README, "### 7. Serve the model", "json")[0])
     (root / "parts").mkdir()
     images = (255 * np.eye(9, 64, dtype=np.uint8)).reshape(9, 8, 8, 1)  # each a point at a place of its own
     np.savez(root / "parts" / "test.npz", inputs=images, labels=np.zeros(9, np.int64))
@@ -83,7 +83,7 @@ def direct(folder: Path, images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 def test_the_readmes_commands_are_answered(server: Server, folder: Path) -> None:
     ready, metadata, answer = (
-        json.loads(run_curl(command, server, folder)) for command in curls(README, "### 7. A server")
+        json.loads(run_curl(command, server, folder)) for command in curls(README, "### 7. Serve the model")
     )
     assert ready == {"ready": True}
     assert metadata["inputs"] == [{"name": "inputs", "datatype": "UINT8", "shape": [-1, 8, 8, 1]}]
