@@ -52,6 +52,23 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.parametrize("method", ["scaffold", "fedssc"])
+def test_methods_that_exchange_more_than_the_model_can_be_profiled(method: str, tmp_path: Path) -> None:
+    recipe = BundleRecipe(
+        name="measured",
+        model="mlp",
+        input=InputSpec(kind="features", shape=(4,)),
+        classes=("one", "two"),
+        method=method,
+        settings={"batch_size": "8", "epochs": "2"},
+    )
+    write_bundle(tmp_path / "bundle", cached_bundle(recipe))
+    found = profile(ProfileSettings(bundle=tmp_path / "bundle", samples=16))
+    assert found.rejection is None
+    assert found.times
+    assert found.times.step > 0
+
+
 @pytest.mark.usefixtures("fresh_programs")
 def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> None:
     done = run(made[0], "--threads", 1, "--samples", 1000, "--max-memory", "8GB", "--json")

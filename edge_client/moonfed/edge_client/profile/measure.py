@@ -204,6 +204,11 @@ def _measure(
             report(f"measuring {quantity}")
             return _median_seconds(run, device)
 
+        def survey(trained: bool) -> None:
+            if plan.wants_survey(trained):
+                plan.survey(inputs, labels, int(trained))
+
+        survey(trained=False)
         reference_seconds = step_with_references = None
         if plan.reference_count() > 0:
             reference_seconds = median("references", lambda: plan.references(inputs, some_draws))
@@ -211,6 +216,7 @@ def _measure(
             step_with_references = median("steps that compute their references", launched(nothing))
         step = median("steps", launched(references))
         evaluation = median("evaluation", lambda: plan.evaluate(inputs, labels))
+        survey(trained=True)
         plan.end_round(1)  # its results are part of the round's memory
     return Times(
         step=step, step_with_references=step_with_references, references=reference_seconds, evaluation=evaluation
