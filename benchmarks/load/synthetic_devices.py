@@ -26,6 +26,7 @@ from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 SubmitCall: TypeAlias = "grpc.aio.StreamStreamCall[fleet_pb2.SubmitRequest, fleet_pb2.SubmitReply]"
 OPTIONS = (*CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 CONCURRENCY = 50  # enrolments and connections in flight
+RETRY_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +160,21 @@ async def _enrol(joined: JoinToken, name: str) -> tuple[str, str]:
         secret=joined.secret, device=name, signing_request=signing_request(key, name), contract_version=CONTRACT_VERSION
     )
     async with grpc.aio.secure_channel(joined.address, grpc.ssl_channel_credentials(joined.ca), OPTIONS) as channel:
-        reply = await enrolment_pb2_grpc.EnrolmentStub(channel).Enrol(request)
+        reply = await _admitted(enrolment_pb2_grpc.EnrolmentStub(channel), request)
     return key_bytes(key).decode(), reply.certificate.decode()
+
+
+async def _admitted(
+    stub: enrolment_pb2_grpc.EnrolmentAsyncStub, request: enrolment_pb2.EnrolRequest
+) -> enrolment_pb2.EnrolReply:
+    """Enrol as soon as the rate limit of this machine's address allows it."""
+    while True:
+        try:
+            return await stub.Enrol(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _bounded_gather(work: Iterable[Awaitable[tuple[str, str]]]) -> list[tuple[str, str]]:
