@@ -168,13 +168,21 @@ async def _admitted(
     stub: enrolment_pb2_grpc.EnrolmentAsyncStub, request: enrolment_pb2.EnrolRequest
 ) -> enrolment_pb2.EnrolReply:
     """Enrol as soon as the rate limit of this machine's address allows it."""
-    while True:
-        try:
-            return await stub.Enrol(request)
-        except grpc.aio.AioRpcError as error:
-            if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
-                raise
-            await asyncio.sleep(RETRY_SECONDS)
+    while not (reply := await _enrolled(stub, request)):
+        await asyncio.sleep(RETRY_SECONDS)
+    return reply
+
+
+async def _enrolled(
+    stub: enrolment_pb2_grpc.EnrolmentAsyncStub, request: enrolment_pb2.EnrolRequest
+) -> enrolment_pb2.EnrolReply | None:
+    """Enrol; return None if the coordinator asks to retry later."""
+    try:
+        return await stub.Enrol(request)
+    except grpc.aio.AioRpcError as error:
+        if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return None
+        raise
 
 
 async def _bounded_gather(work: Iterable[Awaitable[tuple[str, str]]]) -> list[tuple[str, str]]:
