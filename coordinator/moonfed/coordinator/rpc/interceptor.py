@@ -18,7 +18,8 @@ from moonfed.identity import subject_of
 
 Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]
-RATE_LIMITED = ("/moonfed.v1.Fleet/", "/moonfed.v1.Enrolment/")
+ENROLMENT = "/moonfed.v1.Enrolment/"
+RATE_LIMITED = ("/moonfed.v1.Fleet/", ENROLMENT)
 MAX_DETAILS = 2000  # characters; a device's own tensor names may be long
 _FACTORIES = (
     ("unary_unary", grpc.unary_unary_rpc_method_handler),
@@ -41,7 +42,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         """Wrap the method's handler."""
         handler = await continuation(handler_call_details)
         limited = handler_call_details.method.startswith(RATE_LIMITED)
-        admit = partial(_admit, self._limiter) if limited else _unlimited
+        admit_one = _admit_enrolment if handler_call_details.method.startswith(ENROLMENT) else _admit
+        admit = partial(admit_one, self._limiter) if limited else _unlimited
         for kind, factory in _FACTORIES:
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
@@ -60,7 +62,12 @@ def _serialize(serialize: Callable[[Any], bytes], reply: object) -> bytes:
 
 def _admit(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
     certificates: Sequence[bytes] = context.auth_context().get("x509_pem_cert", ())
-    return limiter.call(subject_of(certificates[0])[1] if certificates else host_of(context.peer()))
+    return limiter.call(subject_of(certificates[0])[1] if certificates else str(context.peer()))
+
+
+def _admit_enrolment(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
+    """Admit a caller that has no certificate yet: by address, since a guesser of tokens would reconnect."""
+    return limiter.call(host_of(context.peer()))
 
 
 def host_of(peer: str) -> str:

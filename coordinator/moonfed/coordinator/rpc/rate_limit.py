@@ -30,7 +30,7 @@ class _Caller:
 
 
 class RateLimiter:
-    """Admits calls; a caller is a certificate's name, or an address where there are no certificates."""
+    """Admits calls; a caller is a certificate's name, or an address that enrols."""
 
     def __init__(self, limits: RateLimits = RateLimits(), clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
