@@ -107,6 +107,10 @@ class RunDriver:
     async def refresh(self, device: str) -> None:
         """Update the run's knowledge of whether a device is online; the order of such calls does not matter."""
         async with self._lock:
+            await self._refresh(device)
+
+    async def _refresh(self, device: str) -> None:
+        with suppress(LeaseLost):  # its new driver knows the device, too
             if session := self._devices.find(device):
                 await self._advance(DeviceOnline(device=device, samples=session.info.samples))
             else:
@@ -257,7 +261,8 @@ class RunDriver:
     async def _deliver(self, event: Event) -> None:
         async with self._lock:
             if not self._recorder.closed:
-                await self._advance(event)
+                with suppress(LeaseLost):  # the event is for the run's new driver
+                    await self._advance(event)
 
     async def _advance(self, event: Event) -> None:
         """Make one step: record the commands, then publish the new state, then execute the commands.

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from moonfed.coordinator.records import DeviceReport, attempt_id
 from moonfed.coordinator.rounds.events import Abandon, Command, Discard, End, Join, Open, Reduce
+from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.error_log import log_error
 
@@ -25,7 +26,11 @@ class CommandRecorder:
         self._closed = asyncio.Event()
 
     async def record(self, commands: Sequence[Command]) -> None:
-        """Retry until all commands are durable, since a timer's event is not repeated; once closed, raise the error."""
+        """Retry until all commands are durable, since a timer's event is not repeated; once closed, raise the error.
+
+        Raises LeaseLost at once if another coordinator holds the run's lease. The caller holds the run's lock, for
+        which the replica monitor may wait before it could close this recorder.
+        """
         while commands and not await asyncio.to_thread(self._try, commands):
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), RETRY_SECONDS)
@@ -44,11 +49,14 @@ class CommandRecorder:
             for command in commands:
                 record(self._store, self._run, command)
         except Exception as error:
-            if self._closed.is_set():
+            if self._closed.is_set() or self._lost(error):
                 raise
             log_error(_log, f"run {self._run!r} cannot continue; retrying in {RETRY_SECONDS:g} s", error)
             return False
         return True
+
+    def _lost(self, error: Exception) -> bool:
+        return isinstance(error, LeaseLost) and self._store.leases.held_elsewhere(self._run)
 
 
 def record(store: Store, run: str, command: Command) -> None:
