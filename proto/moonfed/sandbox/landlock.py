@@ -64,7 +64,7 @@ def restrict_files(read: Iterable[Path], write: Iterable[Path]) -> None:
         for paths, rights in ((read, _READ), (write, _WRITE)):
             for path in paths:
                 _allow(descriptor, path, rights & handled)
-        _no_new_privileges()
+        no_new_privileges()
         _checked(_RESTRICT_SELF, descriptor, 0)
     finally:
         os.close(descriptor)
@@ -82,7 +82,8 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
         os.close(parent)
 
 
-def _no_new_privileges() -> None:
+def no_new_privileges() -> None:
+    """Give up gaining privileges by execution, without which the kernel accepts neither rules nor filters."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
 

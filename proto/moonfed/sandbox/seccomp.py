@@ -13,7 +13,8 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 
-_PR_SET_NO_NEW_PRIVS = 38
+from moonfed.sandbox.landlock import no_new_privileges
+
 _SECCOMP: Mapping[str, int] = {"x86_64": 317, "aarch64": 277}
 _AUDIT_ARCHITECTURE: Mapping[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SET_MODE_FILTER, _FLAG_ALL_THREADS = 1, 1
@@ -66,9 +67,8 @@ def deny_system_calls() -> None:
     machine = platform.machine()
     if machine not in _SECCOMP:
         raise OSError(f"seccomp: the architecture {machine!r} is not supported")
+    no_new_privileges()
     library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
     program = _program(machine)
     buffer = ctypes.create_string_buffer(b"".join(program), 8 * len(program))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
