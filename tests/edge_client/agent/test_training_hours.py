@@ -45,10 +45,13 @@ def window(opens: float, closes: float) -> TrainingWindow:
 def until(*steps: Callable[[], object]) -> Iterator[None]:
     """Ends the body, which would run for ever, by a signal once the steps were done in another thread."""
 
-    def stop(*_: object) -> None:
-        raise Over
-
     troubles: list[BaseException] = []
+    over = threading.Event()
+
+    def stop(*_: object) -> None:
+        if not over.is_set():
+            over.set()
+            raise Over
 
     def take() -> None:
         try:
@@ -56,14 +59,19 @@ def until(*steps: Callable[[], object]) -> Iterator[None]:
                 step()
         except BaseException as error:
             troubles.append(error)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        while not over.is_set():  # a signal that comes just before a sleep begins does not end it
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            over.wait(0.5)
 
     before = signal.signal(signal.SIGUSR1, stop)
+    thread = threading.Thread(target=take, daemon=True)
     try:
-        threading.Thread(target=take, daemon=True).start()
+        thread.start()
         with pytest.raises(Over):
             yield
     finally:
+        over.set()
+        thread.join(5.0)
         signal.signal(signal.SIGUSR1, before)
     assert not troubles, troubles
 
