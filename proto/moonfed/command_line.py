@@ -30,6 +30,7 @@ _EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
     (errors.TrainingFailed, 9),
     (errors.Unavailable, 10),
     (errors.UnsafePlan, 11),
+    (errors.UntrustedBundle, 12),
 )
 INTERRUPTED = 128 + signal.SIGINT
 

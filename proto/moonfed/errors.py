@@ -14,6 +14,7 @@ MoonfedError                 any error that moonfed can explain in one sentence
 ├── ResourceExhausted        a size, a disk or a quota is full
 ├── TrainingFailed           the plan or the training process failed on this device
 ├── UnsafePlan               a plan has something that no plan may have; it was not run
+├── UntrustedBundle          a bundle's signature is missing, invalid, expired or not trusted; it was not opened
 └── Unavailable              the other side cannot be reached
     └── Overloaded           the server is overloaded, or the caller exceeds its rate
 
@@ -82,6 +83,10 @@ class TrainingFailed(MoonfedError):
 
 class UnsafePlan(MoonfedError):
     """A plan has something that no plan may have: code at loading, an operator that is not allowed, a false size."""
+
+
+class UntrustedBundle(MoonfedError):
+    """A bundle's signature is missing, invalid, expired, outdated, or made by nobody whom this machine trusts."""
 
 
 class Unavailable(MoonfedError):

@@ -1,0 +1,1 @@
+"""Signatures of bundles, and the chain of trust files that says which keys may sign them."""

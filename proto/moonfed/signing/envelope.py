@@ -1,0 +1,125 @@
+"""Signed envelopes: DSSE (Dead Simple Signing Envelope, protocol version 1) with Ed25519.
+
+https://github.com/secure-systems-lab/dsse. The signature covers the payload's type, too, so that no signed document can
+be passed off as one of another kind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from moonfed.errors import InvalidInput
+from moonfed.signing import canonical
+
+KEY_BYTES, SIGNATURE_BYTES, MAX_SIGNATURES = 32, 64, 16
+KEY_ID = re.compile(r"[0-9a-f]{64}")
+ID_SHOWN = 12  # characters of a key's id in messages
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PublicKey:
+    """An Ed25519 public key: its 32 raw bytes."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != KEY_BYTES:
+            raise InvalidInput(f"a public key has {len(self.raw)} bytes; it must have {KEY_BYTES}")
+
+    @classmethod
+    def of(cls, key: Ed25519PrivateKey) -> PublicKey:
+        """Return the public half of a private key."""
+        return cls(key.public_key().public_bytes_raw())
+
+    @property
+    def id(self) -> str:
+        """The sha256 of the raw key, in hexadecimal."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+    def __str__(self) -> str:
+        return self.id[:ID_SHOWN]
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """Return whether this key made the signature."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except (InvalidSignature, ValueError):  # ValueError: these bytes are no point of the curve
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A signature, with the id of the key that claims to have made it."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A payload with its type and its signatures, none of which has been verified."""
+
+    kind: str  # the payload's media type
+    payload: bytes
+    signatures: tuple[Signature, ...] = ()
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """The bytes that are signed: DSSE's pre-authentication encoding of type and payload."""
+        kind = self.kind.encode()
+        return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(self.payload), self.payload)
+
+    def sign(self, key: Ed25519PrivateKey) -> Envelope:
+        """Return the envelope with a signature of this key, in place of an earlier one."""
+        own = Signature(PublicKey.of(key).id, key.sign(self.signed_bytes))
+        return replace(self, signatures=(*(other for other in self.signatures if other.key != own.key), own))
+
+    def signers(self, keys: Iterable[PublicKey]) -> frozenset[PublicKey]:
+        """Return which of these keys have signed; InvalidInput if a signature in the name of one is not its own."""
+        values = {signature.key: signature.value for signature in self.signatures}
+        signed = frozenset(key for key in keys if key.id in values)
+        for key in signed:
+            if not key.verifies(values[key.id], self.signed_bytes):
+                raise InvalidInput(f"the signature of key {key} does not match: something was altered")
+        return signed
+
+    def to_document(self) -> dict[str, Any]:
+        """Return JSON values, as DSSE names them."""
+        return {
+            "payload": canonical.encode_bytes(self.payload),
+            "payloadType": self.kind,
+            "signatures": [
+                {"keyid": signature.key, "sig": canonical.encode_bytes(signature.value)}
+                for signature in self.signatures
+            ],
+        }
+
+    @classmethod
+    def from_document(cls, document: object, kind: str, subject: str) -> Envelope:
+        """Read an envelope with a payload of that type; InvalidInput names the subject."""
+        read = canonical.fields(document, subject, {"payload": str, "payloadType": str, "signatures": list})
+        if read["payloadType"] != kind:
+            raise InvalidInput(f"{subject} has a payload of another type; it must be {kind!r}")
+        listed = canonical.items(read["signatures"], f"the signatures of {subject}", MAX_SIGNATURES)
+        signatures = tuple(_signature(entry, subject) for entry in listed)
+        if len({signature.key for signature in signatures}) < len(signatures):
+            raise InvalidInput(f"{subject} has two signatures of one key")
+        return cls(kind=kind, payload=canonical.decode_bytes(read["payload"], subject), signatures=signatures)
+
+
+def _signature(document: object, subject: str) -> Signature:
+    read = canonical.fields(document, f"a signature of {subject}", {"keyid": str, "sig": str})
+    value = canonical.decode_bytes(read["sig"], f"a signature of {subject}")
+    if len(value) != SIGNATURE_BYTES:
+        raise InvalidInput(f"a signature of {subject} has {len(value)} bytes; it must have {SIGNATURE_BYTES}")
+    if not KEY_ID.fullmatch(read["keyid"]):
+        raise InvalidInput(f"a signature of {subject} has a keyid that is not a sha256 in hexadecimal")
+    return Signature(read["keyid"], value)

@@ -1,0 +1,152 @@
+"""A person's signing keys and trust file: a private directory, made when something is first signed.
+
+trust.json        the trust file, with all its versions
+key-ID.pem        a private key (PKCS #8), which only its owner may read
+key-ID.pub        its public half, for the owners of other keys
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from moonfed.errors import AlreadyExists, InvalidInput, NotFound
+from moonfed.files import make_directories, read_regular, write_durably
+from moonfed.signing.canonical import MAX_BYTES
+from moonfed.signing.envelope import PublicKey
+from moonfed.signing.trust import Trust, TrustChain
+
+KEYS_VARIABLE = "MOONFED_KEYS"
+TRUST_FILE = "trust.json"
+MAX_KEY_BYTES = 1 << 14
+
+
+def default_directory() -> Path:
+    """Return the directory of this user's keys: $MOONFED_KEYS, or moonfed in the user's configuration directory."""
+    if given := os.environ.get(KEYS_VARIABLE):
+        return Path(given)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "moonfed"
+
+
+def ensure_keys(directory: Path, say: Callable[[str], None]) -> TrustChain:
+    """Return the directory's trust file; create a key and a trust file, and say so once, if it has none."""
+    if not (directory / TRUST_FILE).exists():
+        with _locked(directory):
+            if not (directory / TRUST_FILE).exists():  # another process has just made it
+                path = _create(directory)
+                say(f"created the signing key {path}; keep a copy of {directory} in a safe place")
+    return read_trust(directory / TRUST_FILE)
+
+
+def create_keys(directory: Path) -> Path:
+    """Create a key, and a trust file with this key alone; return the key's file. AlreadyExists if there is one."""
+    with _locked(directory):
+        if (directory / TRUST_FILE).exists():
+            raise AlreadyExists(
+                f"{directory} already holds keys and a trust file; `moonfed-export keys rotate` changes them"
+            )
+        return _create(directory)
+
+
+def new_key_file(directory: Path) -> tuple[Path, Ed25519PrivateKey]:
+    """Create a key; no trust file names it yet."""
+    key = Ed25519PrivateKey.generate()
+    public = PublicKey.of(key)
+    path = directory / f"key-{public}.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_durably(path, private, mode=0o600)
+    shared = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    write_durably(path.with_suffix(".pub"), shared)
+    return path, key
+
+
+def read_key(path: Path) -> Ed25519PrivateKey:
+    """Read a private key; InvalidInput if other users may read it, or if it is not an Ed25519 key."""
+    content = _read(path, "key")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise InvalidInput(f"key is {str(path)!r}, which has mode {mode:o}; it must be private: chmod 600 {path}")
+    try:
+        key = serialization.load_pem_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InvalidInput(f"key is {str(path)!r}; it must be an unencrypted private key in PEM") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InvalidInput(f"key is {str(path)!r}; it must be an Ed25519 key, as `moonfed-export keys create` makes")
+    return key
+
+
+def read_public_key(path: Path) -> PublicKey:
+    """Read a public key; InvalidInput if it is not an Ed25519 key."""
+    try:
+        key = serialization.load_pem_public_key(_read(path, "key"))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InvalidInput(f"key is {str(path)!r}; it must be a public key in PEM, key-….pub") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise InvalidInput(f"key is {str(path)!r}; it must be an Ed25519 key, as `moonfed-export keys create` makes")
+    return PublicKey(key.public_bytes_raw())
+
+
+def read_trust(path: Path) -> TrustChain:
+    """Read a trust file; InvalidInput if it is none."""
+    try:
+        return TrustChain.from_bytes(_read(path, "trust"))
+    except InvalidInput as error:
+        raise InvalidInput(f"trust is {str(path)!r}, which cannot be used: {error}") from error
+
+
+def write_trust(path: Path, chain: TrustChain) -> None:
+    """Replace a trust file."""
+    write_durably(path, chain.to_bytes())
+
+
+def signing_keys(directory: Path, trust: Trust) -> list[Ed25519PrivateKey]:
+    """Return the directory's private keys that a trust file lists; NotFound if there are none."""
+    names = [directory / f"key-{key}.pem" for key in trust.keys]
+    found = [read_key(path) for path in names if path.exists()]
+    if not found:
+        raise NotFound(f"{directory} holds no private key of its {TRUST_FILE}; name one with --sign")
+    return found
+
+
+def user_trust(given: Path | None) -> Trust:
+    """Return the newest version of a trust file, by default of this user's; NotFound if there is none."""
+    path = given or default_directory() / TRUST_FILE
+    if given is None and not path.exists():
+        raise NotFound(f"there is no trust file {path}; name that of the bundle's engineer with --trust")
+    return read_trust(path).verify()
+
+
+def signers(paths: Sequence[Path]) -> tuple[list[Ed25519PrivateKey], Path]:
+    """Read the keys named with --sign; return them with the trust file next to the first."""
+    return [read_key(path) for path in paths], paths[0].parent / TRUST_FILE
+
+
+def _create(directory: Path) -> Path:
+    path, key = new_key_file(directory)
+    trust = Trust(version=1, keys=(PublicKey.of(key),))
+    write_trust(directory / TRUST_FILE, TrustChain((trust.unsigned().sign(key),)))
+    return path
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    make_directories(directory, mode=0o700)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _read(path: Path, name: str) -> bytes:
+    if not path.is_file():
+        raise NotFound(f"{name} is {str(path)!r}; there is no such file")
+    return read_regular(path, MAX_BYTES if name == "trust" else MAX_KEY_BYTES)

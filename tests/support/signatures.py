@@ -1,0 +1,59 @@
+"""Keys, trust files and signatures for tests."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from moonfed.signing.bundle_signature import BundleSignature, sign
+from moonfed.signing.envelope import Envelope, PublicKey
+from moonfed.signing.statement import Statement
+from moonfed.signing.trust import Trust, TrustChain
+
+YEAR = 365 * 24 * 3600
+
+
+def key(number: int) -> Ed25519PrivateKey:
+    """Return one of any number of private keys; the same number is the same key."""
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"test key %d" % number).digest())
+
+
+def trust(*numbers: int, version: int = 1, threshold: int = 1, expires: int | None = None) -> Trust:
+    """Return a version of a trust file with the keys of these numbers."""
+    keys = sorted(PublicKey.of(key(number)) for number in numbers)
+    return Trust(version=version, keys=tuple(keys), threshold=threshold, expires=expires)
+
+
+def issued(given: Trust, *numbers: int) -> Envelope:
+    """Return a version of a trust file signed with the keys of these numbers."""
+    envelope = given.unsigned()
+    for number in numbers:
+        envelope = envelope.sign(key(number))
+    return envelope
+
+
+TRUST = trust(1)
+CHAIN = TrustChain((issued(TRUST, 1),))
+ROTATED = TrustChain((*CHAIN.envelopes, issued(trust(2, version=2), 1, 2)))  # key 2 in place of key 1
+
+
+def signature(
+    manifest: bytes,
+    *,
+    name: str = "tested",
+    version: int = 1,
+    expires: float | None = None,
+    keys: Sequence[int] = (1,),
+    chain: TrustChain = CHAIN,
+) -> BundleSignature:
+    """Sign a manifest; by default with key 1, for a year from now."""
+    statement = Statement(
+        name=name,
+        version=version,
+        manifest=hashlib.sha256(manifest).hexdigest(),
+        expires=int(time.time() + YEAR if expires is None else expires),
+    )
+    return sign(statement, [key(number) for number in keys], chain)
