@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
@@ -206,9 +207,14 @@ def test_float16_scales_losses_and_resets_every_round(cnn: Network, tmp_path: Pa
         assert largest_difference(plan.end_round(41)["model"], weights_of(cnn)) > 0
 
 
+def narrow(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:
+    """An MLP with few hidden units: float16 is slow on a CPU."""
+    return nn.Sequential(nn.Linear(shape[0], 32), nn.ReLU()), nn.Linear(32, 16), nn.Linear(16, classes)
+
+
 def test_scaling_preserves_gradients_too_small_for_float16(new_plan: NewPlan, tmp_path: Path) -> None:
     """With 4,096 classes a probability is about 2^-12; in a batch of 4,096 its gradient is about 2^-24."""
-    network = build_network("mlp", FEATURES, 4096)
+    network = build_network("tests.export.test_plan_precision:narrow", FEATURES, 4096)
     steps = batches(FEATURES, 1, 4096, classes=4096)
 
     def update(plan: TorchScriptPlan) -> torch.Tensor:
