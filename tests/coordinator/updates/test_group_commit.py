@@ -12,10 +12,10 @@ import pytest
 from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.settings import RunSettings
-from moonfed.coordinator.runs.admission import Admissions
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.storage.spool import Spool
+from moonfed.coordinator.updates.admission import Admissions
 from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
 from moonfed.coordinator.updates.quota import ByteQuota
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState

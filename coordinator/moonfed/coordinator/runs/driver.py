@@ -36,7 +36,7 @@ from moonfed.coordinator.rounds.events import (
 )
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
-from moonfed.coordinator.runs.admission import Admission, Admissions, needed_attempts, phase, rejection_reason
+from moonfed.coordinator.runs.acceptance import needed_attempts, phase, rejection_reason
 from moonfed.coordinator.runs.assignments import build_assignment, devices_keep_state
 from moonfed.coordinator.runs.close_round import RoundResult, close_round
 from moonfed.coordinator.runs.events import EventPublisher
@@ -50,6 +50,7 @@ from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
+from moonfed.coordinator.updates.admission import Admission, Admissions
 from moonfed.coordinator.updates.group_commit import GroupCommit, PendingUpdate
 from moonfed.coordinator.updates.quota import ByteQuota
 from moonfed.coordinator.updates.receipts import event_of, is_news

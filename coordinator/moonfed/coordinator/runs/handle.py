@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
-from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord, RunView
+from moonfed.coordinator.records import AttemptId, DeviceReport, RunView
 from moonfed.coordinator.rounds.state import State
-from moonfed.coordinator.runs.admission import Admission
 from moonfed.coordinator.runs.subscribers import Subscriber
+from moonfed.coordinator.updates.receiving_run import ReceivingRun
 from moonfed.errors import MoonfedError, WrongState
-from moonfed.manifest import Manifest
 
 
-class RunHandle(Protocol):
-    """A running run, driven by `runs.driver` or followed by `replicas.follower`."""
+class RunHandle(ReceivingRun, Protocol):
+    """A running run, driven by `runs.driver` or followed by `runs.follower`."""
 
-    record: RunRecord
-    manifest: Manifest
     state: State
 
     async def start(self) -> None:
@@ -30,15 +25,6 @@ class RunHandle(Protocol):
 
     async def catch_up(self) -> None:
         """Apply what other replicas have recorded."""
-
-    def admit(self, attempt: AttemptId, device: str) -> Admission:
-        """Admit a device's update; the admission may be rejected at once, and is withdrawn when the round closes."""
-
-    async def count(self, admission: Admission, receipt: DeviceReport, files: Mapping[str, Path]) -> None:
-        """Count a checked update, whose files, by role, are durable; counting it again changes nothing."""
-
-    async def reject(self, report: DeviceReport) -> None:
-        """Record that a device's update failed its checks."""
 
     async def decline(self, report: DeviceReport) -> None:
         """Record that a device will deliver no update; repeating it changes nothing."""
@@ -51,12 +37,6 @@ class RunHandle(Protocol):
 
     def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics of a global model."""
-
-    def base_model(self, attempt: AttemptId) -> BlobRef:
-        """Return the global model that the attempt started from; raises WrongState if that round has ended."""
-
-    def needs(self, attempt: AttemptId) -> bool:
-        """Return True if updates of that attempt may still arrive, or wait to be reduced."""
 
     async def view(self) -> RunView:
         """Return the run as operators see it."""

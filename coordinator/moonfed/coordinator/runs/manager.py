@@ -12,12 +12,12 @@ from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunRecord, RunView
-from moonfed.coordinator.replicas.follower import RunFollower
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
-from moonfed.coordinator.runs.admission import needed_attempts
+from moonfed.coordinator.runs.acceptance import needed_attempts
 from moonfed.coordinator.runs.create import add_run
 from moonfed.coordinator.runs.driver import RunDriver
+from moonfed.coordinator.runs.follower import RunFollower
 from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.runs.resume import RunContext, new_run_context, resumed_run_context
 from moonfed.coordinator.runs.suspended import SuspendedRuns

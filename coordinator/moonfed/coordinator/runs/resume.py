@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
-from moonfed.coordinator.runs.admission import needed_attempts
+from moonfed.coordinator.runs.acceptance import needed_attempts
 from moonfed.coordinator.runs.global_state import GlobalStates, load_global_states
 from moonfed.coordinator.runs.rollback import roll_back
 from moonfed.coordinator.storage.opening import Storage

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from moonfed.coordinator.records import AttemptId, DeviceReport
-from moonfed.coordinator.runs.admission import Admission
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.spool import Spool
+from moonfed.coordinator.updates.admission import Admission
 
 Outcome = bool | Exception  # True: the update counts from now on; False: it did before
 

@@ -12,16 +12,16 @@ from typing import Protocol
 
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport
-from moonfed.coordinator.runs.admission import Admission
-from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.disk_budget import DiskBudget
 from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
+from moonfed.coordinator.updates.admission import Admission
 from moonfed.coordinator.updates.codec import decode_update, decoded_bytes
 from moonfed.coordinator.updates.local_files import link_files
+from moonfed.coordinator.updates.receiving_run import ReceivingRun
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
@@ -51,7 +51,7 @@ class UpdateSession(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Admitted:
     header: UpdateHeader
-    run: RunHandle
+    run: ReceivingRun
     admission: Admission
 
 
@@ -64,7 +64,7 @@ class Updates:
     def __init__(
         self,
         *,
-        find_run: Callable[[str, AttemptId], Awaitable[RunHandle | None]],
+        find_run: Callable[[str, AttemptId], Awaitable[ReceivingRun | None]],
         reports: DeviceReports,
         spool: Spool,
         blobs: BlobStore,

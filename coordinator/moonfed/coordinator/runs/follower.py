@@ -17,18 +17,19 @@ from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunEvent, RunRecord, RunView, attempt_id
-from moonfed.coordinator.replicas.snapshot import RunSnapshot, events_between, read_snapshot
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import OpenRound, State
-from moonfed.coordinator.runs.admission import Admission, Admissions, needed_attempts, rejection_reason
+from moonfed.coordinator.runs.acceptance import needed_attempts, rejection_reason
 from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, load_global_state
 from moonfed.coordinator.runs.round_eta import RoundEta
+from moonfed.coordinator.runs.snapshot import RunSnapshot, events_between, read_snapshot
 from moonfed.coordinator.runs.subscribers import Subscriber, Subscribers
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
+from moonfed.coordinator.updates.admission import Admission, Admissions
 from moonfed.coordinator.updates.quota import ByteQuota
 from moonfed.coordinator.updates.validation import largest_files
 from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
