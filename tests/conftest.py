@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from moonfed.signing.key_files import KEYS_VARIABLE
 from tests.support.forked_programs import forked_programs, fresh_programs
 from tests.support.session_cache import CACHE
+from tests.support.signatures import write_keys
 
 __all__ = ["forked_programs", "fresh_programs"]
 
@@ -84,10 +87,12 @@ settings.load_profile("moonfed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the directory of compiled plans and bundles that both test processes share."""
+    """Make the directory of keys, compiled plans and bundles that both test processes share."""
     if CACHE not in os.environ:
         os.environ[CACHE] = tempfile.mkdtemp(prefix="moonfed-tests-")
+        write_keys(Path(os.environ[CACHE]) / "keys")
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(CACHE)))
+    os.environ[KEYS_VARIABLE] = str(Path(os.environ[CACHE]) / "keys")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

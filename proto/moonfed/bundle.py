@@ -1,17 +1,24 @@
-"""Bundles on disk: a directory, or the same files in a .zip, with every file checked against the manifest."""
+"""Bundles on disk: a directory, or the same files in a .zip, with every file checked against the manifest.
+
+The signature is a file next to the manifest; it can be verified before anything else of the bundle is read.
+"""
 
 from __future__ import annotations
 
 import io
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted
 from moonfed.files import new_directory, read_regular, write_durably
 from moonfed.manifest import MANIFEST_FILE, Manifest
+from moonfed.signing import bundle_signature
+from moonfed.signing.bundle_signature import SIGNATURE_FILE, Check, require_name
+from moonfed.signing.key_files import Signer
+from moonfed.signing.statement import Statement
 
 MANIFEST_BYTES = 16 << 20  # at most
 _Reader = Callable[[str, int], bytes]  # reads a file by its name, or raises ResourceExhausted beyond a size
@@ -23,6 +30,7 @@ class Bundle:
 
     manifest: Manifest
     contents: Mapping[str, bytes]  # the manifest's bytes included
+    signature: bytes = b""  # the signature file; empty: the bundle is not signed
 
     @property
     def ref(self) -> BlobRef:
@@ -30,17 +38,24 @@ class Bundle:
         return ref_of_bytes(self.contents[MANIFEST_FILE])
 
 
-def read_bundle(path: Path) -> Bundle:
-    """Read and check a bundle.
+def read_bundle(path: Path, check: Check | None = None) -> Bundle:
+    """Read and check a bundle; `check` verifies its signature before anything else of it is read.
 
-    Raises NotFound if there is none, InvalidInput for a manifest that makes no sense, Corrupt for a damaged file.
+    Raises NotFound if there is none, InvalidInput for a manifest that makes no sense, Corrupt for a damaged file, and
+    what `check` raises.
     """
     if path.is_dir():
-        return _checked(lambda name, size: read_regular(path / name, size), path)
+        return _checked(lambda name, size: read_regular(path / name, size), path, check)
     if path.is_file() and zipfile.is_zipfile(path):
         with _opened(path) as archive:
-            return _checked(lambda name, size: _unzipped(archive, name, size), path)
+            return _checked(lambda name, size: _unzipped(archive, name, size), path, check)
     raise NotFound(f"{path} is not a bundle: neither a directory with a {MANIFEST_FILE} nor a .zip of one")
+
+
+def sign_bundle(bundle: Bundle, signer: Signer, *, version: int, expires: float) -> Bundle:
+    """Return the bundle with a signature; `version` and `expires`: see Statement."""
+    statement = Statement(name=bundle.manifest.name, version=version, manifest=bundle.ref.sha256, expires=int(expires))
+    return replace(bundle, signature=bundle_signature.sign(statement, signer.keys, signer.chain).to_bytes())
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
@@ -51,8 +66,12 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
         write_durably(path, _zipped(bundle))
         return
     with new_directory(path) as directory:
-        for name, content in bundle.contents.items():
+        for name, content in _files(bundle).items():
             (directory / name).write_bytes(content)
+
+
+def _files(bundle: Bundle) -> dict[str, bytes]:
+    return {**bundle.contents, **({SIGNATURE_FILE: bundle.signature} if bundle.signature else {})}
 
 
 def _may_be_replaced(path: Path) -> bool:
@@ -69,23 +88,34 @@ def _may_be_replaced(path: Path) -> bool:
 def _zipped(bundle: Bundle) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(bundle.contents.items()):
+        for name, content in sorted(_files(bundle).items()):
             # a fixed time stamp: the same bundle is the same bytes
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
     return buffer.getvalue()
 
 
-def _checked(read: _Reader, path: Path) -> Bundle:
+def _checked(read: _Reader, path: Path, check: Check | None) -> Bundle:
     contents = {MANIFEST_FILE: _read(read, MANIFEST_FILE, MANIFEST_BYTES, path)}
+    signature = _signature(read, path)
+    statement = check(signature, ref_of_bytes(contents[MANIFEST_FILE]).sha256) if check else None
     try:
         manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
     except InvalidInput as error:  # it names the field, but not the file
         raise InvalidInput(f"bundle is {str(path)!r}, which cannot be used: {error}") from error
+    if statement:
+        require_name(statement, manifest.name)
     for name, ref in manifest.files.items():
         contents[name] = _read(read, name, ref.size, path)
         if ref_of_bytes(contents[name]) != ref:
             raise Corrupt(f"{name} in {path} is not the file that its manifest names: the bundle is damaged")
-    return Bundle(manifest, contents)
+    return Bundle(manifest, contents, signature)
+
+
+def _signature(read: _Reader, path: Path) -> bytes:
+    try:
+        return _read(read, SIGNATURE_FILE, bundle_signature.MAX_BYTES, path)
+    except NotFound:
+        return b""
 
 
 def _read(read: _Reader, name: str, size: int, path: Path) -> bytes:

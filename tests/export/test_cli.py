@@ -18,6 +18,8 @@ from moonfed.export.cli.program import app
 from moonfed.export.methods import METHODS
 from moonfed.server_rules import SERVER_RULES, read_server_rule
 from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.signing.bundle_signature import signed_by
+from moonfed.signing.key_files import read_trust
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -82,10 +84,69 @@ def test_program_help_has_examples() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["bundle", "methods", "inspect", "evaluate", "onnx", "repository", "follow", "roll-back", "serve", "classify"],
+    [
+        "bundle",
+        "methods",
+        "inspect",
+        "sign",
+        "evaluate",
+        "onnx",
+        "repository",
+        "follow",
+        "roll-back",
+        "serve",
+        "classify",
+    ],
 )
 def test_every_command_help_has_an_example(command: str) -> None:
     assert f"moonfed-export {command} " in " ".join(CliRunner().invoke(app, [command, "--help"]).output.split())
+
+
+def test_a_first_bundle_is_signed_with_a_key_made_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, path = tmp_path / "keys", str(tmp_path / "b")
+    monkeypatch.setenv("MOONFED_KEYS", str(keys))
+    first = program(*TABLE, "--output", path)
+    (key,) = keys.glob("key-*.pem")
+    assert first.stderr == f"moonfed-export: created the signing key {key}; keep a copy of {keys} in a safe place\n"
+    assert program(*TABLE, "--output", path).stderr == ""
+    trust = read_trust(keys / "trust.json").verify()
+    assert read_bundle(Path(path), signed_by(trust)).manifest.name == "b"
+    shown = json.loads(program("inspect", path, "--json").stdout)["signature"]
+    assert shown["keys"] == [key.id for key in trust.keys]
+    key.chmod(0o644)
+    exposed = program(*TABLE, "--output", path)
+    assert (exposed.returncode, "it must be private: chmod 600" in exposed.stderr) == (2, True)
+
+
+def test_keys_are_created_shown_rotated_and_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, path = CliRunner(), str(tmp_path / "b")
+
+    def call(*words: str) -> str:
+        return runner.invoke(app, [*words], catch_exceptions=False).output
+
+    call(*TABLE, "--output", path, "--bundle-version", "3")
+    assert "signature version 3 by " in " ".join(call("inspect", path).split())
+    monkeypatch.setenv("MOONFED_KEYS", str(tmp_path / "keys"))
+    made = json.loads(call("keys", "create", "--json"))
+    assert Path(made["key"]).parent == tmp_path / "keys"
+    assert "version 1, threshold 1" in call("keys", "show")
+    assert call("sign", path, "--bundle-version", "4") == f"{path} is signed as version 4\n"
+    before = read_trust(Path(made["trust"])).verify()
+    assert read_bundle(Path(path), signed_by(before))
+    assert "is version 2 of the trust file; devices learn of it with the next bundle" in call("keys", "rotate")
+    shown = json.loads(call("keys", "show", "--json"))
+    assert (shown["version"], [key["private"] for key in shown["keys"]]) == (2, [True])
+    assert json.loads(call("sign", path, "--renew", "--json", "--bundle-version", "5"))["version"] == 5
+    after = read_trust(Path(made["trust"])).verify()
+    assert read_bundle(Path(path), signed_by(before))
+    assert read_bundle(Path(path), signed_by(after))
+    joint = call("keys", "rotate", "--add", made["key"].replace(".pem", ".pub"), "--threshold", "2")
+    assert "is version 3" in joint  # both private keys are here
+    other = str(tmp_path / "other")
+    stranger = json.loads(call("keys", "create", "--keys", other, "--json"))
+    pending = call("keys", "rotate", "--add", stranger["key"].replace(".pem", ".pub"), "--threshold", "3")
+    assert "trust-4.json needs more signatures (version 4 of the trust file is not signed by 3 of its" in pending
+    assert "is version 4" in call("sign", str(tmp_path / "keys" / "trust-4.json"), "--sign", stranger["key"])
 
 
 def test_inspect_describes_a_bundle(tmp_path: Path) -> None:

@@ -4,15 +4,21 @@ import os
 import tracemalloc
 import zipfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle, read_bundle, write_bundle
-from moonfed.errors import Corrupt, InvalidInput, MoonfedError, NotFound
+from moonfed.bundle import Bundle, read_bundle, sign_bundle, write_bundle
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, NotFound, UntrustedBundle
 from moonfed.manifest import MANIFEST_FILE
+from moonfed.signing.bundle_signature import SIGNATURE_FILE, BundleSignature, signed_by
+from moonfed.signing.key_files import Signer
 from tests.proto.test_manifest import CONTENTS, MANIFEST
+from tests.support.signatures import CHAIN, TRUST, key
+
+SIGNER = Signer((key(1),), CHAIN)
 
 
 @pytest.mark.parametrize("name", ["bundle", "bundle.zip"])
@@ -22,6 +28,45 @@ def test_a_bundle_survives_as_directory_and_as_zip(tmp_path: Path, name: str) ->
     write_bundle(tmp_path / name, bundle)
     assert read_bundle(tmp_path / name) == bundle
     assert bundle.ref == ref_of_bytes(MANIFEST.to_bytes())
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle.zip"])
+def test_a_signature_is_written_and_verified_before_anything_else_is_read(tmp_path: Path, name: str) -> None:
+    unsigned = Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()})
+    signed = sign_bundle(unsigned, SIGNER, version=1, expires=1000.9)
+    write_bundle(tmp_path / name, signed)
+    assert read_bundle(tmp_path / name, signed_by(TRUST, lambda: 999.0)) == read_bundle(tmp_path / name) == signed
+    hollow = Bundle(MANIFEST, {MANIFEST_FILE: b"not even JSON"}, signed.signature)
+    for given, now, problem in (
+        (signed, 1000.0, "signature expired on 1970-01-01 00:16 UTC"),
+        (unsigned, 999.0, "the bundle is not signed"),
+        (hollow, 999.0, "is for another manifest"),
+        (replace(hollow, signature=b"{}"), 999.0, "exactly the fields signature, trust"),
+        (replace(hollow, signature=b"{" * 65536), 999.0, "not JSON"),
+    ):
+        check = signed_by(TRUST, lambda now=now: now)  # type: ignore[misc]
+        write_bundle(tmp_path / name, given)
+        with pytest.raises(UntrustedBundle, match=problem):
+            read_bundle(tmp_path / name, check)
+
+
+def test_a_bundle_that_was_signed_under_another_name_is_rejected(tmp_path: Path) -> None:
+    unsigned = Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()})
+    renamed = replace(unsigned, manifest=replace(MANIFEST, name="other"))
+    signed = replace(unsigned, signature=sign_bundle(renamed, SIGNER, version=1, expires=1000).signature)
+    statement = BundleSignature.from_bytes(signed.signature).statement
+    write_bundle(tmp_path / "bundle", signed)
+    assert (statement.name, statement.manifest) == ("other", unsigned.ref.sha256)
+    with pytest.raises(UntrustedBundle, match=f"the bundle is named '{MANIFEST.name}', but signed as 'other'"):
+        read_bundle(tmp_path / "bundle", signed_by(TRUST, lambda: 0.0))
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle.zip"])
+def test_a_signature_that_is_too_large_is_not_read(tmp_path: Path, name: str) -> None:
+    unsigned = Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()})
+    write_bundle(tmp_path / name, replace(unsigned, signature=b" " * 65537))
+    with pytest.raises(Corrupt, match=f"{SIGNATURE_FILE} in .* is larger"):
+        read_bundle(tmp_path / name)
 
 
 def test_a_damaged_or_incomplete_bundle_is_rejected(tmp_path: Path) -> None:

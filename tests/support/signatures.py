@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from moonfed.files import write_durably
 from moonfed.signing.bundle_signature import BundleSignature, sign
 from moonfed.signing.envelope import Envelope, PublicKey
+from moonfed.signing.key_files import TRUST_FILE, write_trust
 from moonfed.signing.statement import Statement
 from moonfed.signing.trust import Trust, TrustChain
 
@@ -33,6 +37,17 @@ def issued(given: Trust, *numbers: int) -> Envelope:
     for number in numbers:
         envelope = envelope.sign(key(number))
     return envelope
+
+
+def write_keys(directory: Path, *numbers: int, chain: TrustChain | None = None) -> None:
+    """Write a person's directory with the private keys of these numbers; by default, key 1 and its trust file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for number in numbers or (1,):
+        private = key(number).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        write_durably(directory / f"key-{PublicKey.of(key(number))}.pem", private, mode=0o600)
+    write_trust(directory / TRUST_FILE, chain or CHAIN)
 
 
 TRUST = trust(1)

@@ -7,6 +7,8 @@ from typing import Any
 
 from moonfed.bundle import Bundle
 from moonfed.manifest import PROTOTYPES, Manifest
+from moonfed.signing.bundle_signature import BundleSignature, moment
+from moonfed.signing.envelope import ID_SHOWN
 from moonfed.tensors import TensorSpec, model_size
 
 SHOWN_CLASSES = 10
@@ -15,7 +17,8 @@ SHOWN_CLASSES = 10
 def describe(bundle: Bundle) -> dict[str, Any]:
     """Return the manifest as a document, with the bundle's sha256 and the number of parameters."""
     document: dict[str, Any] = json.loads(bundle.manifest.to_bytes())
-    return {"sha256": bundle.ref.sha256, "parameters": model_size(_of_kind(bundle.manifest, "parameter")), **document}
+    facts = {"sha256": bundle.ref.sha256, "parameters": model_size(_of_kind(bundle.manifest, "parameter"))}
+    return {**facts, "signature": _signature_document(bundle), **document}
 
 
 def table(bundle: Bundle) -> str:
@@ -25,6 +28,7 @@ def table(bundle: Bundle) -> str:
     rows = [
         ("name", manifest.name),
         ("sha256", bundle.ref.sha256),
+        ("signature", _signature(bundle)),
         ("model", f"{manifest.model}, {model_size(parameters):,} parameters in {len(parameters)} tensors"),
         ("statistics", f"{model_size(statistics):,} in {len(statistics)} tensors" if statistics else "none"),
         *method_rows(manifest),
@@ -49,6 +53,24 @@ def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("augmentation", _augmentation(manifest)),
         ("server rule", _server_rule(manifest)),
     ]
+
+
+def _signature_document(bundle: Bundle) -> dict[str, Any] | None:
+    """Return the claims of the signature, which nobody has verified; None without one."""
+    if not bundle.signature:
+        return None
+    signature = BundleSignature.from_bytes(bundle.signature)
+    statement = signature.statement
+    keys = [entry.key for entry in signature.envelope.signatures]
+    return {"version": statement.version, "expires": statement.expires, "keys": keys}
+
+
+def _signature(bundle: Bundle) -> str:
+    document = _signature_document(bundle)
+    if document is None:
+        return "none"
+    keys = ", ".join(key[:ID_SHOWN] for key in document["keys"])
+    return f"version {document['version']} by {keys}, expires {moment(document['expires'])}"
 
 
 def _method(manifest: Manifest) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -17,6 +18,7 @@ from moonfed.signing.trust import Trust, TrustChain
 SIGNATURE_FILE = "signature.json"  # next to the manifest, which does not name it
 MAX_BYTES = canonical.MAX_BYTES
 NO_VERSIONS: Mapping[str, int] = {}
+Check = Callable[[bytes, str], Statement]  # verifies a signature file for a manifest's sha256
 _SUBJECT = "the bundle's signature"
 
 
@@ -92,6 +94,11 @@ def verify(
             f"{accepted[statement.name]}, which was accepted here"
         )
     return Verified(statement=statement, trust=newest)
+
+
+def signed_by(trust: Trust | None, clock: Callable[[], float] = time.time) -> Check:
+    """Return a check that a signature is valid now; `trust`: see `verify`."""
+    return lambda content, manifest: verify(content, manifest, now=clock(), trust=trust).statement
 
 
 def require_name(statement: Statement, name: str) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -109,9 +110,38 @@ def write_trust(path: Path, chain: TrustChain) -> None:
     write_durably(path, chain.to_bytes())
 
 
-def signing_keys(directory: Path, trust: Trust) -> list[Ed25519PrivateKey]:
-    """Return the directory's private keys that a trust file lists; NotFound if there are none."""
-    names = [directory / f"key-{key}.pem" for key in trust.keys]
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Private keys, and the trust file that lists them."""
+
+    keys: tuple[Ed25519PrivateKey, ...]
+    chain: TrustChain
+
+
+def open_signer(paths: Sequence[Path], say: Callable[[str], None]) -> Signer:
+    """Return the signer with these private keys and the trust file next to the first; by default, this user's.
+
+    The user's keys are created if there are none, which `say` is told. Raises InvalidInput for a key that the trust
+    file does not list, UntrustedBundle for a trust file that lacks signatures.
+    """
+    if not paths:
+        directory = default_directory()
+        chain = ensure_keys(directory, say)
+        return Signer(tuple(signing_keys(directory, chain.verify().keys)), chain)
+    file = paths[0].parent / TRUST_FILE
+    chain, keys = read_trust(file), tuple(read_key(path) for path in paths)
+    listed = chain.verify().keys
+    for path, key in zip(paths, keys, strict=True):
+        if PublicKey.of(key) not in listed:
+            raise InvalidInput(
+                f"sign is {str(path)!r}, which {file} does not list; add it with: moonfed-export keys rotate --add"
+            )
+    return Signer(keys, chain)
+
+
+def signing_keys(directory: Path, keys: Iterable[PublicKey]) -> list[Ed25519PrivateKey]:
+    """Return the private halves of these keys that the directory holds; NotFound if it holds none."""
+    names = [directory / f"key-{key}.pem" for key in sorted(keys)]
     found = [read_key(path) for path in names if path.exists()]
     if not found:
         raise NotFound(f"{directory} holds no private key of its {TRUST_FILE}; name one with --sign")
@@ -124,11 +154,6 @@ def user_trust(given: Path | None) -> Trust:
     if given is None and not path.exists():
         raise NotFound(f"there is no trust file {path}; name that of the bundle's engineer with --trust")
     return read_trust(path).verify()
-
-
-def signers(paths: Sequence[Path]) -> tuple[list[Ed25519PrivateKey], Path]:
-    """Read the keys named with --sign; return them with the trust file next to the first."""
-    return [read_key(path) for path in paths], paths[0].parent / TRUST_FILE
 
 
 def _create(directory: Path) -> Path:

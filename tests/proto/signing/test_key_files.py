@@ -16,10 +16,10 @@ from moonfed.signing.key_files import (
     default_directory,
     ensure_keys,
     new_key_file,
+    open_signer,
     read_key,
     read_public_key,
     read_trust,
-    signers,
     signing_keys,
     user_trust,
 )
@@ -34,7 +34,7 @@ def test_keys_are_made_once_and_the_first_use_says_where(tmp_path: Path) -> None
     assert str(path) in sentence
     (public,) = made.verify().keys
     assert PublicKey.of(read_key(path)) == public == read_public_key(path.with_suffix(".pub"))
-    assert [PublicKey.of(key) for key in signing_keys(tmp_path / "keys", made.newest)] == [public]
+    assert [PublicKey.of(key) for key in signing_keys(tmp_path / "keys", made.newest.keys)] == [public]
 
 
 def test_only_the_owner_may_read_a_key(tmp_path: Path) -> None:
@@ -92,14 +92,18 @@ def test_keys_of_nobody_else_sign(tmp_path: Path) -> None:
     create_keys(tmp_path)
     other, _ = new_key_file(tmp_path)
     trust = read_trust(tmp_path / "trust.json").newest
-    assert len(signing_keys(tmp_path, trust)) == 1
-    keys, trust_file = signers([other])
-    assert ([PublicKey.of(key) for key in keys], trust_file) == (
-        [read_public_key(other.with_suffix(".pub"))],
-        tmp_path / "trust.json",
-    )
+    assert len(signing_keys(tmp_path, trust.keys)) == 1
+    with pytest.raises(InvalidInput, match=r"sign is '.*', which .*trust\.json does not list; add it with: moonfed"):
+        open_signer([other], print)
     with pytest.raises(NotFound, match=r"holds no private key of its trust\.json"):
-        signing_keys(tmp_path / "elsewhere", trust)
+        signing_keys(tmp_path / "elsewhere", trust.keys)
+
+
+def test_a_named_key_signs_with_the_trust_file_next_to_it(tmp_path: Path) -> None:
+    path = create_keys(tmp_path)
+    signer = open_signer([path], print)
+    assert [PublicKey.of(key) for key in signer.keys] == [read_public_key(path.with_suffix(".pub"))]
+    assert signer.chain == read_trust(tmp_path / "trust.json")
 
 
 def test_the_directory_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line import print_json
+from moonfed.export.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
 from moonfed.export.methods import METHODS
 from moonfed.operator import JsonOption
 from moonfed.registry import read_pairs
@@ -15,6 +16,7 @@ from moonfed.server_rules import SERVER_RULES, read_server_rule
 
 if TYPE_CHECKING:
     from moonfed.export.bundle_recipe import BundleRecipe
+    from moonfed.export.bundle_signing import SigningOptions
 
 
 def bundle(
@@ -48,9 +50,12 @@ def bundle(
     std: Annotated[str | None, typer.Option(help="Divisor per channel or feature.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights.", min=0)] = 0,
     name: Annotated[str | None, typer.Option(help="The bundle's name; by default, the output's.")] = None,
+    signers: SignersOption = None,
+    expires_days: ExpiresOption = 365.0,
+    version: BundleVersionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Build a bundle: a training plan, an ONNX graph, initial weights and a manifest.
+    """Build and sign a bundle: a training plan, an ONNX graph, initial weights and a manifest.
 
     A MODULE:CALLABLE is called with a raw sample's shape, such as (32, 32, 3), and the number of classes; it returns
     three torch modules: encoder, projection head, output layer. Images reach the encoder as float [B, C, H, W], with
@@ -59,7 +64,9 @@ def bundle(
     Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
     """
     from moonfed.export import bundle_recipe as recipes
+    from moonfed.export.bundle_signing import SigningOptions
 
+    options = SigningOptions(version=version, expires_days=expires_days)
     recipe = recipes.BundleRecipe(
         name=name or output.stem,
         model=model,
@@ -74,7 +81,7 @@ def bundle(
         deviation=recipes.read_numbers("std", std),
         seed=seed,
     )
-    _write_bundle(recipe, output, as_json=as_json)
+    _write_bundle(recipe, output, signers or [], options, as_json=as_json)
 
 
 def methods(as_json: JsonOption = False) -> None:
@@ -108,13 +115,21 @@ def inspect(
         print(table(contents))
 
 
-def _write_bundle(recipe: BundleRecipe, output: Path, *, as_json: bool) -> None:
+def _write_bundle(
+    recipe: BundleRecipe, output: Path, signers: list[Path], options: SigningOptions, *, as_json: bool
+) -> None:
     from moonfed.bundle import write_bundle
     from moonfed.export.bundle_builder import build_bundle
+    from moonfed.export.bundle_signing import sign_new
+    from moonfed.signing.key_files import open_signer
 
+    signer = open_signer(signers, print_step)  # before a minute of compiling
     built = build_bundle(recipe)
-    write_bundle(output, built)
+    signed = sign_new(built, signer, options)
+    write_bundle(output, signed.bundle)
     if as_json:
-        print_json({"output": str(output), "sha256": built.ref.sha256, "name": recipe.name})
+        document = {"output": str(output), "sha256": built.ref.sha256, "name": recipe.name, "version": signed.version}
+        print_json(document)
     else:
-        print(f"{output} holds bundle {recipe.name!r}, sha256 {built.ref.sha256[:12]}; `inspect` describes it")
+        print(f"{output} holds bundle {recipe.name!r}, sha256 {built.ref.sha256[:12]}, "
+              f"signed as version {signed.version}{signed.missing}; `inspect` describes it")  # fmt: skip

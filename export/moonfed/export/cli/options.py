@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,26 @@ if TYPE_CHECKING:
 
 PROGRAM = "moonfed-export"
 
+SignersOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--sign",
+        metavar="KEY",
+        help="Sign with this private key; repeatable. Default: your own key, created if there is none.",
+    ),
+]
+ExpiresOption = Annotated[
+    float, typer.Option("--expires-days", metavar="DAYS", help="Lifetime of the signature, after which it is rejected.")
+]
+BundleVersionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--bundle-version",
+        metavar="N",
+        help="The signed version; devices reject versions older than one they have accepted. Default: the time.",
+        show_default=False,
+    ),
+]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 
 

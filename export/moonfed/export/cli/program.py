@@ -11,6 +11,7 @@ from moonfed.command_line import new_app, run_program
 from moonfed.export.cli.bundle import bundle, inspect, methods
 from moonfed.export.cli.classify import classify
 from moonfed.export.cli.evaluate import evaluate
+from moonfed.export.cli.keys import keys_app, sign
 from moonfed.export.cli.onnx import onnx
 from moonfed.export.cli.options import PROGRAM
 from moonfed.export.cli.release import follow, repository, roll_back
@@ -28,8 +29,9 @@ Example:
 """
 
 app = new_app(HELP)
-for command in (bundle, methods, inspect, evaluate, onnx, repository, follow, roll_back, serve, classify):
+for command in (bundle, methods, inspect, sign, evaluate, onnx, repository, follow, roll_back, serve, classify):
     app.command()(command)
+app.add_typer(keys_app, name="keys")
 
 
 def main() -> None:
