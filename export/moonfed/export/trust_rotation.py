@@ -34,7 +34,7 @@ class Change:
 
     @property
     def replaces_own(self) -> bool:
-        """Whether one's own keys are replaced."""
+        """True if one's own keys are replaced."""
         return not (self.add or self.remove) and self.threshold is None
 
 
