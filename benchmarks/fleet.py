@@ -1,15 +1,21 @@
-"""Overhead of the virtual fleet: a simulated round against its optimiser steps alone.
+"""Overhead of the virtual fleet: a simulated round against its optimiser steps alone, and next to Flower's engine.
 
-Ten parties hold 50,000 random images of CIFAR-10's shape, unevenly distributed; a round is ten epochs of the CNN. The
-baseline takes the same number of steps with the same plan, in two single-threaded processes.
+Ten parties hold 50,000 random images of CIFAR-10's shape, unevenly distributed, and train the CNN. The baseline takes
+the same number of steps with the same plan, in two single-threaded processes. Flower is measured if the environment
+variable FLOWER_PYTHON names a Python with flwr[simulation] and torch, whose dependencies conflict with moonfed's.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
 import statistics
+import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -17,9 +23,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.report import Figure, Tables
+from benchmarks.report import Figure, Tables, progress
 from moonfed.bundle import read_bundle
-from moonfed.experiments.datasets import LOADERS, DataSet
+from moonfed.experiments.datasets import AUGMENTATIONS, LOADERS, DataSet
 from moonfed.experiments.fleet.data import read_counts
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import Layout
@@ -30,25 +36,85 @@ from moonfed.plan import load_plan
 from moonfed.tensors import open_model, split
 
 NAME = "random-32x32x3"
-SAMPLES, PARTIES, EPOCHS, BATCH, WORKERS = 50_000, 10, 10, 64, 2
-WARM_UP = 5
+PARTIES, BATCH, WORKERS, WARM_UP = 10, 64, 2, 5
+FLOWER_PYTHON = os.environ.get("FLOWER_PYTHON", "")
+FLOWER_ROUNDS = 4  # the first of them starts the workers
 
 
-def measure_fleet(repetitions: int = 3, samples: int = SAMPLES) -> Tables:
-    LOADERS[NAME] = lambda _root, _download: _random_images(samples)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetScale:
+    """Size of the benchmark."""
+
+    repetitions: int = 3
+    samples: int = 50_000
+    epochs: int = 10
+    flower_epochs: int = 2
+
+
+def measure_fleet(scale: FleetScale = FleetScale()) -> Tables:
+    LOADERS[NAME] = lambda _root, _download: _random_images(scale.samples)
+    AUGMENTATIONS[NAME] = AUGMENTATIONS["cifar10"]
+    yield _overhead("FedAvg", _simulation("fedavg", scale.epochs, augmentation=False), scale.repetitions, 1.15)
+    yield _overhead("MOON, fresh augmentation", _simulation("moon", scale.epochs), scale.repetitions, None)
+    yield _next_to_flower(_simulation("fedavg", scale.flower_epochs, augmentation=False), scale.repetitions)
+
+
+def _simulation(method: str, epochs: int, *, augmentation: bool = True) -> Simulation:
+    """Describe two rounds: TorchScript optimises in the first, whose model is scored during the second."""
+    settings = {"epochs": epochs, "batch_size": BATCH}
+    return Simulation(
+        dataset=NAME, method=method, parties=PARTIES, rounds=2, settings=settings, augmentation=augmentation
+    )
+
+
+def _overhead(name: str, simulation: Simulation, repetitions: int, at_most: float | None) -> list[Figure]:
+    progress(f"fleet: {name}, {repetitions} simulations, alternating with their steps alone")
     rounds, steps = [], []
-    for repetition in range(repetitions):  # alternating, to spread interference evenly
+    for _ in range(repetitions):  # alternating, to spread interference evenly
         with tempfile.TemporaryDirectory() as directory:
             output = Path(directory) / "simulation"
-            rounds.append(_round_seconds(output, seed=repetition))
-            steps.append(_bare_seconds(output))
-    fleet, bare = statistics.median(rounds), statistics.median(steps)
-    yield [
-        Figure(name="a round of 10 parties on the virtual fleet", value=fleet, unit="s"),
-        Figure(name="its optimiser steps alone, two processes", value=bare, unit="s"),
-        Figure(name="round / steps", value=statistics.median(np.divide(rounds, steps).tolist()), unit="times",
-               at_most=1.15),
+            rounds.append(_round_seconds(simulation, output))
+            steps.append(_bare_seconds(simulation, output))
+    ratio = statistics.median(np.divide(rounds, steps).tolist())
+    return [
+        Figure(name=f"{name}: a round of {PARTIES} parties on the virtual fleet", value=statistics.median(rounds),
+               unit="s"),
+        Figure(name=f"{name}: its optimiser steps alone, two processes", value=statistics.median(steps), unit="s"),
+        Figure(name=f"{name}: round / steps", value=ratio, unit="times", at_most=at_most),
     ]  # fmt: skip
+
+
+def _next_to_flower(simulation: Simulation, repetitions: int) -> list[Figure]:
+    """Alternate simulations with the same ones on Flower's engine."""
+    epochs = simulation.settings["epochs"]
+    names = [f"FedAvg, E = {epochs}: a round on {engine}" for engine in ("the virtual fleet", "Flower's engine")]
+    if not FLOWER_PYTHON:
+        return [Figure(name=name, unit="s", reason="FLOWER_PYTHON is not set") for name in names]
+    progress(f"fleet: {repetitions} simulations, alternating with Flower's engine")
+    ours, flowers = [], []
+    for _ in range(repetitions):
+        with tempfile.TemporaryDirectory() as directory:
+            output = Path(directory) / "simulation"
+            ours.append(_round_seconds(simulation, output))
+            flowers.append(_flower_seconds(_sizes(output), int(epochs)))
+    return [
+        *(Figure(name=name, value=statistics.median(each), unit="s")
+          for name, each in zip(names, (ours, flowers), strict=True)),
+        Figure(name="Flower's round / ours", value=statistics.median(np.divide(flowers, ours).tolist()), unit="times"),
+    ]  # fmt: skip
+
+
+def _flower_seconds(sizes: Sequence[int], epochs: int) -> float:
+    """Time a round of the same federation on Flower's engine: the median of those after the first."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parent / "load"),
+        "FLOWER_SIMULATION": json.dumps([sizes, epochs, FLOWER_ROUNDS]),
+    }
+    program = [FLOWER_PYTHON, "-m", "flower_simulation"]
+    done = subprocess.run(program, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    seconds: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return statistics.median(seconds[1:])
 
 
 def _random_images(samples: int) -> DataSet:
@@ -64,18 +130,19 @@ def _random_images(samples: int) -> DataSet:
     )
 
 
-def _round_seconds(output: Path, seed: int) -> float:
-    """Time the second of two rounds: TorchScript optimises in the first, whose model is scored during the second."""
-    settings = {"epochs": EPOCHS, "batch_size": BATCH}
-    simulation = Simulation(dataset=NAME, parties=PARTIES, rounds=2, settings=settings, seed=seed)
-    result = run_simulation(simulation, output, data=output, engine=EngineSettings(workers=WORKERS))
-    return result.rounds[-1].seconds
+def _round_seconds(simulation: Simulation, output: Path) -> float:
+    """Time the last round of a simulation."""
+    return run_simulation(simulation, output, data=output, engine=EngineSettings(workers=WORKERS)).rounds[-1].seconds
 
 
-def _bare_seconds(output: Path) -> float:
+def _sizes(output: Path) -> list[int]:
+    sizes: list[int] = read_counts(Layout(output).data).sum(axis=1).tolist()
+    return sizes
+
+
+def _bare_seconds(simulation: Simulation, output: Path) -> float:
     """Time the same number of steps, split evenly between the processes."""
-    sizes = read_counts(Layout(output).data).sum(axis=1).tolist()
-    total = sum(EPOCHS * max(1, size // BATCH) for size in sizes)
+    total = sum(simulation.method_settings.training.epochs * max(1, size // BATCH) for size in _sizes(output))
     context = multiprocessing.get_context("spawn")
     start, durations = context.Barrier(WORKERS), context.Queue()
     processes = [
@@ -96,9 +163,11 @@ def _run_steps(bundle: Path, steps: int, start: Barrier, durations: Queue[float]
     weights = split(np.array(open_model(bundle / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
     plan = load_plan(bundle / PLAN_FILE, "cpu")
     model = [torch.from_numpy(weights[spec.name]) for spec in manifest.tensors]
-    plan.begin_round(model, [], {}, manifest.training.hyperparameters)
+    previous = [model] * manifest.previous_models
+    plan.begin_round(model, previous, {}, manifest.training.hyperparameters)
     inputs = torch.randint(0, 256, (BATCH, *manifest.input.shape), dtype=torch.uint8)
-    labels, empty, draws = torch.randint(0, 10, (BATCH,)), torch.empty(0), torch.empty(BATCH, 0)
+    labels, empty = torch.randint(0, 10, (BATCH,)), torch.empty(0)
+    draws = torch.rand(BATCH, plan.draws_per_sample())
     for _ in range(WARM_UP):
         plan.step(inputs, labels, empty, draws)
     start.wait()

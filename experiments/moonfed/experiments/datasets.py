@@ -60,7 +60,7 @@ _PREPROCESSING = {
     "mnist": Preprocessing(mean=(0.1307,), deviation=(0.3081,)),
     "tiny-imagenet": Preprocessing(mean=(0.5,), deviation=(0.5,)),
 }
-_AUGMENTATION = {"cifar10": "crop-flip", "cifar100": "crop-flip-rotate"}
+AUGMENTATIONS = {"cifar10": "crop-flip", "cifar100": "crop-flip-rotate"}
 
 
 def preprocessing(data: DataSet) -> Preprocessing:
@@ -77,7 +77,7 @@ def preprocessing(data: DataSet) -> Preprocessing:
 
 def augmentation(name: str) -> str:
     """Return the augmentation that the papers use on a data set, by `moonfed.export.augmentation`'s names."""
-    return _AUGMENTATION.get(name, "none")
+    return AUGMENTATIONS.get(name, "none")
 
 
 def load_dataset(name: str, root: Path | None, *, download: bool = False) -> DataSet:
