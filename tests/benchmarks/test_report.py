@@ -91,10 +91,13 @@ def test_the_cpu_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         comparison, "peak_megabytes", lambda side, work: 12.5
     )  # would start a process each; tested below
-    threads = torch.get_num_threads()
+    torch.set_num_threads(threads := 2)
     smallest = CpuScale(model="cnn", samples=64, turns=1, gain=1.75)
-    rows = report(flat(measure_cpu(smallest, (), epochs=1, views=(1, 3))), tmp_path)
-    assert torch.get_num_threads() == threads
+    try:
+        rows = report(flat(measure_cpu(smallest, (), epochs=1, views=(1, 3))), tmp_path)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(1)
     targets = {name: row["target"] for name, row in rows.items() if row["target"]}
     assert targets == {
         "CNN: plan MOON / plan FedAvg": "at most 1.1",

@@ -71,7 +71,7 @@ def test_methods_that_exchange_more_than_the_model_can_be_profiled(method: str, 
 
 @pytest.mark.usefixtures("fresh_programs")
 def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> None:
-    done = run(made[0], "--threads", 1, "--samples", 1000, "--max-memory", "8GB", "--json")
+    done = run(made[0], "--threads", 2, "--samples", 1000, "--max-memory", "8GB", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["can_participate"], found["reason"]) == (True, "")
@@ -83,7 +83,7 @@ def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> N
     assert seconds["round"] == pytest.approx(expected)
     measured = found["memory"]["measured"]
     assert measured["peak"] <= measured["estimated"] <= 2 * measured["peak"]
-    assert found["platform"]["threads"] == "1"
+    assert found["platform"]["threads"] == "2"
     assert "measuring steps …" in done.stderr
 
 
@@ -147,9 +147,9 @@ def test_torch_needs_as_much_memory_as_in_the_worker(made: tuple[Path, Bundle], 
 
 @pytest.mark.usefixtures("fresh_programs")
 def test_the_environments_threads_are_reported(made: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     told = json.loads(run(made[0], "--max-memory", "50MB", "--json").stdout)
-    assert told["platform"]["threads"] == "1"
+    assert told["platform"]["threads"] == "2"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

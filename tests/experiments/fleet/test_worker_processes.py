@@ -57,7 +57,9 @@ def test_a_worker_inherits_nothing_but_its_streams(output: Path) -> None:
     assert not {name for name in first & second if name.startswith("socket:")}
 
 
-def test_a_worker_runs_one_thread_of_arithmetic(output: Path) -> None:
+def test_a_worker_runs_one_thread_of_arithmetic(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")  # so that nothing else sets the number
+
     async def threads(opened: Sequence[ProcessWorker]) -> list[int]:
         await opened[0].do("evaluate", {"model_file": str(Layout(output).bundle / "initial.safetensors")})
         return [process.num_threads() for process in workers()]
