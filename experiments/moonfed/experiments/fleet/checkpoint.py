@@ -106,6 +106,7 @@ def _copy(layout: Layout, target: Layout) -> int:
     shutil.copytree(layout.bundle, target.bundle)
     if json.loads(layout.recipe.read_bytes())["method"] == SOLO:
         rounds = 0
+        _copy_results(layout, target)  # first: a party that ends now is in none, or only in its own files
         _copy_parties(layout, target, newest=1)
     else:
         rounds = _copy_coordinator(layout, target)
@@ -113,11 +114,15 @@ def _copy(layout: Layout, target: Layout) -> int:
         with TemporaryDirectory(dir=target.root) as temporary, _snapshot(layout, Path(temporary)) as store:
             if _committed(store) != rounds:
                 raise _RoundEnded
-    if layout.results.is_file():
-        shutil.copyfile(layout.results, target.results)
+        _copy_results(layout, target)
     facts = {"format": FORMAT, "rounds": rounds, "data_sha256": digest_of(layout.data)}
     target.checkpoint.write_text(json.dumps(facts, indent=1) + "\n")
     return rounds
+
+
+def _copy_results(layout: Layout, target: Layout) -> None:
+    if layout.results.is_file():
+        shutil.copyfile(layout.results, target.results)
 
 
 def _copy_coordinator(layout: Layout, target: Layout) -> int:
