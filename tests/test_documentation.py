@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
-)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -68,3 +66,10 @@ def test_modules_exist(document: Path) -> None:
     quoted = CODE.findall(FENCE.sub("", document.read_text()))
     modules = [text for text in quoted if re.fullmatch(r"[\w/]+\.(py|proto)", text)]
     assert [name for name in modules if not any(source.endswith(f"/{name}") for source in SOURCES)] == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/security.md"])
+def test_whoever_reads_the_readme_knows_what_an_author_of_plans_can_read(document: str) -> None:
+    """No check of operators prevents it, so the documents must say it."""
+    text = " ".join((ROOT / document).read_text().replace("*", "").split())
+    assert re.search(r"[Aa]uthor(?: of a plan)? can read the data that it trains on", text)

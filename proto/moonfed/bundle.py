@@ -46,7 +46,7 @@ def read_bundle(path: Path, check: Check | None = None) -> Bundle:
     """
     if path.is_dir():
         return _checked(lambda name, size: read_regular(path / name, size), path, check)
-    if path.is_file() and zipfile.is_zipfile(path):
+    if path.is_file() and _is_archive(path):
         with _opened(path) as archive:
             return _checked(lambda name, size: _unzipped(archive, name, size), path, check)
     raise NotFound(f"{path} is not a bundle: neither a directory with a {MANIFEST_FILE} nor a .zip of one")
@@ -79,10 +79,13 @@ def _may_be_replaced(path: Path) -> bool:
         return path.suffix != ".zip" and ((path / MANIFEST_FILE).is_file() or not any(path.iterdir()))
     if not path.exists():
         return True
-    if path.suffix != ".zip" or not zipfile.is_zipfile(path):
+    if path.suffix != ".zip" or not _is_archive(path):
         return False
-    with zipfile.ZipFile(path) as archive:
-        return MANIFEST_FILE in archive.namelist()
+    try:
+        with _opened(path) as archive:
+            return MANIFEST_FILE in archive.namelist()
+    except Corrupt:
+        return False
 
 
 def _zipped(bundle: Bundle) -> bytes:
@@ -127,6 +130,14 @@ def _read(read: _Reader, name: str, size: int, path: Path) -> bytes:
         raise Corrupt(f"{name} in {path} is larger than its manifest says: the bundle is damaged") from error
     except Exception as error:  # zipfile raises a dozen kinds for damaged archives
         raise Corrupt(f"{name} in {path} cannot be read: the bundle is damaged") from error
+
+
+def _is_archive(path: Path) -> bool:
+    """Return whether a file is a zip archive, even a damaged one."""
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # such as one that claims to be on several disks
+        return True
 
 
 def _opened(path: Path) -> zipfile.ZipFile:

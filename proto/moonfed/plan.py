@@ -16,7 +16,7 @@ from typing import Protocol
 
 import torch
 
-from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.errors import InvalidInput, MoonfedError, TrainingFailed
 from moonfed.inspection.archive import read_plan
 from moonfed.inspection.operators import load_module
 
@@ -230,7 +230,9 @@ def load_plan(
     try:
         with quiet_torchscript():
             module = load_module(read_plan(path), device)
-    except (RuntimeError, ValueError, OSError) as error:  # a damaged archive, no file, or no such device here
+    except MoonfedError:
+        raise
+    except Exception as error:  # a damaged archive, for which torch has several kinds, no file, or no such device here
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_reason(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:

@@ -146,6 +146,25 @@ TESTS: dict[int, list[str]] = {
         "faults.test_clock::test_a_round_waits_for_its_configured_time",
         "faults.test_clock::test_rounds_complete_and_none_has_a_negative_duration",
     ],
+    25: [
+        "edge_client.agent.test_enrolment::test_an_expired_identity_is_enrolled_again_with_its_name_and_key",
+        "edge_client.agent.test_session::test_an_expired_certificate_is_detected_locally",
+        "proto.test_transport::test_an_expired_certificate_is_final_and_noticed_locally",
+    ],
+    26: [
+        "coordinator.rpc.test_authentication::test_another_authoritys_certificate_and_none_are_rejected",
+        "edge_client.agent.test_enrolment::test_a_server_not_signed_by_the_tokens_authority_is_rejected",
+    ],
+    27: ["coordinator.rpc.test_authentication::test_no_call_can_be_made_in_another_devices_name"],
+    29: [
+        "coordinator.pki.test_authority::test_a_used_token_an_expired_one_and_a_forged_one_are_rejected",
+        "coordinator.rpc.test_authentication::test_an_expired_token_is_rejected",
+    ],
+    30: [
+        "coordinator.aggregation.test_robust_runs::test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples",
+        "coordinator.rpc.test_authentication::test_a_token_enrols_its_number_of_devices",
+        "coordinator.storage.test_store::test_concurrent_enrolments_never_exceed_a_tokens_uses",
+    ],
     31: [
         "coordinator.aggregation.test_robust_runs::test_robust_aggregation_keeps_the_model_and_names_the_poisoned_devices",
         "coordinator.aggregation.test_robust_prototypes::"
@@ -188,6 +207,35 @@ TESTS: dict[int, list[str]] = {
         "proto.test_transport::test_a_connection_broken_right_after_the_handshake_is_retried",
         "proto.test_transport::test_backoff_grows_is_capped_and_is_reset",
         "proto.test_transport::test_devices_that_lost_their_coordinator_together_do_not_come_back_together",
+    ],
+    43: ["test_documentation::test_whoever_reads_the_readme_knows_what_an_author_of_plans_can_read"],
+    47: [
+        "coordinator.runs.test_create::test_a_graph_that_names_another_file_starts_no_run",
+        "proto.inspection.test_graph::test_a_tensor_in_another_file_is_rejected_wherever_it_is",
+        "serving.test_repository::test_a_model_whose_tensors_are_elsewhere_is_not_loaded",
+    ],
+    49: [
+        "serving.test_repository::test_a_config_names_only_files_of_its_model",
+        "serving.test_repository::test_a_model_whose_config_names_a_file_elsewhere_is_not_loaded",
+    ],
+    54: [
+        "coordinator.rpc.test_rate_limit::test_a_guesser_is_limited_by_its_address_however_often_it_reconnects",
+        "coordinator.rpc.test_rate_limit::test_a_peers_port_is_not_its_name",
+    ],
+    57: ["edge_client.agent.test_main::test_other_users_cannot_read_what_a_device_stores"],
+    58: [
+        "proto.test_bundle::test_a_directory_with_a_device_or_a_pipe_for_a_file_is_rejected",
+        "proto.test_bundle::test_a_small_zip_that_expands_to_gigabytes_is_rejected_unread",
+    ],
+    59: [
+        "proto.inspection.test_operators::test_operators_that_reach_beyond_their_tensors_are_rejected",
+        "proto.test_manifest::test_a_wrong_manifest_is_rejected_by_field",
+    ],
+    60: [
+        "faults.test_decoders::test_a_hostile_manifest_is_rejected",
+        "fuzzing.test_campaign::test_an_exception_is_found_once_with_its_input",
+        "fuzzing.test_decoders::test_only_our_own_errors_escape",
+        "proto.inspection.test_archive::test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected",
     ],
 }
 

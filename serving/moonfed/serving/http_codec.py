@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,7 +11,17 @@ from typing import Any, cast
 import numpy as np
 
 from moonfed.errors import InvalidInput
-from moonfed.serving.http_json import Json, flag, objects, parameters, parse_object, shape, text, whole_number
+from moonfed.serving.http_json import (
+    Json,
+    encode_text,
+    flag,
+    objects,
+    parameters,
+    parse_object,
+    shape,
+    text,
+    whole_number,
+)
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, RequestedOutput
 from moonfed.serving.tensor_codec import (
     BYTES,
@@ -21,6 +32,7 @@ from moonfed.serving.tensor_codec import (
     encode,
     format_shape,
     request_prefix,
+    reshaped,
 )
 
 _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}  # numpy kinds of JSON values that each datatype kind accepts
@@ -127,12 +139,12 @@ def _input(tensor: Json, name: str, raw: _BinaryData, model: str, request_id: st
     if not isinstance(tensor.get("data"), list):
         raise InvalidInput(f"Unable to parse 'data' of input '{name}': it must be an array")
     array = _strings(tensor["data"], name) if datatype == BYTES else _numbers(tensor["data"], datatype, name)
-    if array.size != np.prod(dims, dtype=np.int64):
+    if array.size != math.prod(dims):
         raise InvalidInput(
             f"Unable to parse 'data': Shape does not match true shape of 'data' field: input '{name}' is "
             f"{format_shape(dims)}, with {array.size} values"
         )
-    return array.reshape(dims)
+    return reshaped(array, dims, name=name, model=model)
 
 
 def _require_one_source(tensor: Json, options: Json) -> None:
@@ -157,7 +169,7 @@ def _strings(data: list[Any], name: str) -> Array:
                 raise InvalidInput(
                     f"Unable to parse JSON bytes array: input '{name}' has an element that is not a string"
                 )
-            elements.append(each.encode())
+            elements.append(encode_text(each, f"data of input {name}"))
         else:
             pending.pop()
     return bytes_array(elements)
@@ -169,7 +181,7 @@ def _numbers(data: list[Any], datatype: str, name: str) -> Array:
     rejection = f"Unable to parse 'data' of input '{name}': it must be an array of {datatype}"
     try:
         found = np.array(data)
-    except ValueError as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{rejection}: {error}") from error
     if not found.size:
         return found.astype(dtype)

@@ -14,7 +14,7 @@ def parse_object(content: bytes) -> Json:
     """Parse a JSON object."""
     try:
         document = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"failed to parse the request JSON buffer: {error}") from error
     if not isinstance(document, dict):
         raise InvalidInput("failed to parse the request JSON buffer: it must be an object")
@@ -34,7 +34,16 @@ def text(document: Json, key: str, default: str | None = None) -> str:
     value = document.get(key, default)
     if not isinstance(value, str):
         raise InvalidInput(f"Unable to parse '{key}': it must be a string")
+    encode_text(value, key)
     return value
+
+
+def encode_text(value: str, key: str) -> bytes:
+    """Return a string as UTF-8; InvalidInput for half a character, which JSON's escapes can express."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"Unable to parse '{key}': it has a lone surrogate, which is no character") from error
 
 
 def shape(tensor: Json) -> list[int]:

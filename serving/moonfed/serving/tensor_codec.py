@@ -94,13 +94,23 @@ def decode(
         elements = _elements(memoryview(raw), context, request_id)
         if len(elements) != count:
             raise InvalidInput(request_prefix(request_id) + _wrong_count(len(elements), count, context))
-        return bytes_array(elements).reshape(shape)
+        return reshaped(bytes_array(elements), shape, name=name, model=model)
     if len(raw) != count * dtype.itemsize:
         raise InvalidInput(
             f"{request_prefix(request_id)}input byte size mismatch for input '{name}' for model '{model}'. "
             f"Expected {count * dtype.itemsize}, got {len(raw)}"
         )
-    return np.frombuffer(raw, dtype).reshape(shape)
+    return reshaped(np.frombuffer(raw, dtype), shape, name=name, model=model)
+
+
+def reshaped(array: Array, shape: Sequence[int], *, name: str, model: str) -> Array:
+    """Return an input with the shape that its request states; raise InvalidInput for one that no tensor can have."""
+    try:
+        return array.reshape(tuple(shape))
+    except (ValueError, OverflowError) as error:  # more dimensions or elements than numpy has
+        raise InvalidInput(
+            f"shape of input '{name}' for model '{model}' has {len(shape)} dimensions; a tensor cannot be that large"
+        ) from error
 
 
 def encode(array: Array) -> bytes:

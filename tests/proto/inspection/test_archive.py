@@ -182,3 +182,12 @@ def test_code_must_be_text(harmless: bytes) -> None:
 def test_too_much_code_is_rejected(harmless: bytes) -> None:
     with pytest.raises(UnsafePlan, match="bytes of code; it may have 8388608"):
         inspect_archive(with_code(harmless, lambda text: text + "\n" * (9 << 20)))
+
+
+def test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected(harmless: bytes) -> None:
+    def with_large_memo(found: dict[str, bytes]) -> dict[str, bytes]:
+        name = next(name for name in found if name.endswith("/data.pkl"))
+        return found | {name: found[name][:2] + b"}r\xff\xff\xff\x7f" + found[name][2:]}
+
+    with pytest.raises(UnsafePlan, match="an object of number 2147483647, more than it has instructions"):
+        inspect_archive(rewritten(harmless, with_large_memo))

@@ -1,0 +1,85 @@
+"""requirements/*.txt: what images install, pinned with hashes, agrees with pyproject.toml and constraints.txt."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+
+from tools.lock_requirements import CONSTRAINTS, DIRECTORY, Pinned, name_of, normalised, read_pinned, roots
+
+FILES = sorted(path.stem for path in DIRECTORY.glob("*.txt"))
+# Chosen by torch itself, which constraints.txt pins; CPU builds have none of them. pip's own build tool.
+NOT_CONSTRAINED = re.compile(r"nvidia-.*|cuda-.*|triton|setuptools")
+ACCELERATED = re.compile(r"nvidia-.*|cuda-.*|triton|torch")
+ENVIRONMENTS = [
+    {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": "linux",
+        "platform_machine": machine,
+    }
+    for python in ("3.11", "3.12", "3.13")
+    for machine in ("x86_64", "aarch64")
+]
+
+
+def pinned(file: str) -> list[Pinned]:
+    return read_pinned((DIRECTORY / f"{file}.txt").read_text())
+
+
+def versions(found: list[Pinned], environment: dict[str, str]) -> dict[str, str]:
+    """The version of each distribution in an environment; there must be one."""
+    chosen: dict[str, list[str]] = defaultdict(list)
+    for each in found:
+        if not each.marker or Marker(each.marker).evaluate(environment):
+            chosen[each.name].append(each.version)
+    assert all(len(several) == 1 for several in chosen.values()), chosen
+    return {name: several[0] for name, several in chosen.items()}
+
+
+def test_each_root_has_its_file() -> None:
+    assert sorted(roots()) == FILES
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_version_is_that_of_the_constraints(file: str) -> None:
+    constraints = read_pinned(CONSTRAINTS.read_text())
+    for environment in ENVIRONMENTS:
+        expected = versions(constraints, environment)
+        for name, version in versions(pinned(file), environment).items():
+            assert expected.get(name, version) == version, name
+            assert name in expected or NOT_CONSTRAINED.fullmatch(name), f"{name} is missing in constraints.txt"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_has_what_pyproject_asks_for(file: str) -> None:
+    for environment in ENVIRONMENTS:
+        found = versions(pinned(file), environment)
+        for text in roots()[file]:
+            requirement = Requirement(text)
+            applies = requirement.marker is None or requirement.marker.evaluate(environment)
+            if applies and (requirement.name, file) != ("torch", "torch-dependencies"):
+                assert requirement.specifier.contains(found[normalised(requirement.name)]), text
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_requirement_has_hashes_and_no_address(file: str) -> None:
+    text = (DIRECTORY / f"{file}.txt").read_text()
+    assert all(each.hashes for each in pinned(file))
+    assert not re.search(r"https?:|--(extra-)?index-url|--find-links|@", text)
+
+
+def test_other_builds_of_torch_bring_their_own_accelerator() -> None:
+    names = {each.name for each in pinned("torch-dependencies")}
+    assert names == {name for name in (each.name for each in pinned("torch")) if not ACCELERATED.fullmatch(name)}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "name"), [("psycopg[binary]>=3.2", "psycopg"), ("Typing_Extensions==1", "typing-extensions")]
+)
+def test_names_are_normalised(requirement: str, name: str) -> None:
+    assert name_of(requirement) == name

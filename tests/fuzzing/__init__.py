@@ -1,0 +1,1 @@
+"""Fuzzing of every decoder and of the inspection of plans: `make fuzz`."""

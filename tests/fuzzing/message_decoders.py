@@ -1,0 +1,144 @@
+"""Decoders of messages, settings and options of the coordinator and the device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from moonfed.coordinator.aggregation.robust.config import read_robust_settings
+from moonfed.coordinator.rounds.settings import parse_amount, parse_fraction
+from moonfed.coordinator.rpc import convert_control, convert_fleet
+from moonfed.coordinator.rpc.convert_settings import run_settings
+from moonfed.coordinator.updates.validation import check_header
+from moonfed.edge_client.agent.training_window import TrainingWindow
+from moonfed.errors import MoonfedError
+from moonfed.fleet_messages import read_assignment, read_run_ended
+from moonfed.labels import parse_labels
+from moonfed.proxy import parse_proxy
+from moonfed.registry import read_pairs
+from moonfed.server_rules import read_server_rule
+from moonfed.sizes import parse_size
+from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
+from tests.fuzzing.decoder import Decoder
+from tests.support import coordinator
+
+M = TypeVar("M", bound=Message)
+BLOB = blob_pb2.Blob(sha256="0" * 64, size=80)
+TRAINING = fleet_pb2.TrainingSpec(epochs=1, batch_size=8, hyperparameters={"learning_rate": 0.1})
+HEADER = fleet_pb2.SubmitHeader(
+    run="r", round=1, attempt=1, blobs={"model": BLOB}, samples=3, steps=2, metrics={"loss": 1.0}
+)
+
+
+def _message(kind: type[M], read: Callable[[M], object]) -> Callable[[bytes], object]:
+    """Parse as gRPC does, which rejects what is no message of that kind."""
+
+    def decode(content: bytes) -> object:
+        return read(kind.FromString(content))
+
+    return decode
+
+
+def _decoder(name: str, message: M, read: Callable[[M], object]) -> Decoder:
+    return Decoder(
+        name=name,
+        read=_message(type(message), read),
+        seeds=lambda: [message.SerializeToString(deterministic=True)],
+        rejections=(MoonfedError, DecodeError),
+    )
+
+
+def _check_header(message: fleet_pb2.SubmitHeader) -> None:
+    header = convert_fleet.update_header("cam-1", message)
+    check_header(header, coordinator.make_bundle().manifest, header.encoding)
+
+
+_OPTIONS: Mapping[str, Callable[[str], object]] = {
+    "amount": lambda text: parse_amount("cohort", text),
+    "fraction": lambda text: parse_fraction("over_selection", text),
+    "labels": lambda text: parse_labels(text.split("\n")),
+    "pairs": lambda text: read_pairs("--server-rule", text.split("\n")),
+    "proxy": parse_proxy,
+    "size": lambda text: parse_size("max-memory", text, "4GB"),
+    "window": TrainingWindow.parse,
+}
+
+
+def _read_option(content: bytes) -> None:
+    """Parse the text after the first line, which names the option, or all of it as every option."""
+    name, _, text = content.decode("utf-8", "surrogateescape").partition("\n")
+    for each in [_OPTIONS[name]] if name in _OPTIONS else _OPTIONS.values():
+        each(text)
+
+
+def _options() -> list[bytes]:
+    examples = {
+        "amount": "20%",
+        "fraction": "0.3",
+        "labels": "site=berlin\nkind=camera",
+        "pairs": "learning_rate=0.1",
+        "proxy": "http://user:word@host:3128",
+        "size": "1.5GiB",
+        "window": "22:00-06:00",
+    }
+    return [f"{name}\n{text}".encode() for name, text in examples.items()]
+
+
+def _read_document(content: bytes) -> None:
+    """Read the server rule of a manifest, or the robust aggregation of a recipe."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(document, dict):
+        if "reducer" in document:
+            read_robust_settings(document).build_reducer()
+        else:
+            read_server_rule(document)
+
+
+def _documents() -> list[bytes]:
+    rules = [{"name": "fedadam", "server_learning_rate": 0.1}, {"name": "mean", "weighting": "samples"}]
+    robust = [{"weight_cap": 0.2, "reducer": "mean"}, {"clip_norm": 1.0, "reducer": "trimmed_mean", "share": 0.1}]
+    return [json.dumps(document).encode() for document in (*rules, *robust)]
+
+
+MESSAGE_DECODERS = (
+    _decoder("submit_header", HEADER, _check_header),
+    _decoder(
+        "connect_request",
+        fleet_pb2.ConnectRequest(
+            contract_version="1.3", plan_interfaces=["torchscript/3"], samples=5, labels={"a": "b"}
+        ),
+        lambda message: convert_fleet.device_info("cam-1", message),
+    ),
+    _decoder(
+        "assignment",
+        fleet_pb2.Assignment(run="r", round=2, attempt=1, manifest=BLOB, blobs={"model": BLOB}, training=TRAINING),
+        read_assignment,
+    ),
+    _decoder("run_ended", fleet_pb2.RunEnded(run="r", manifest=BLOB, model=BLOB, rounds=3), read_run_ended),
+    _decoder(
+        "run_settings",
+        control_pb2.RunSettings(
+            rounds=3,
+            cohort=control_pb2.Amount(fraction=1.0),
+            minimum_devices=1,
+            quorum=control_pb2.Amount(count=1),
+            deadline_seconds=60.0,
+            heartbeat_timeout_seconds=10.0,
+            sampling=control_pb2.SAMPLING_UNIFORM,
+        ),
+        run_settings,
+    ),
+    _decoder(
+        "upload_request",
+        control_pb2.UploadRequest(header=control_pb2.UploadHeader(blobs=[BLOB])),
+        convert_control.upload_header,
+    ),
+    Decoder(name="options", read=_read_option, seeds=_options),
+    Decoder(name="documents", read=_read_document, seeds=_documents),
+)

@@ -1,0 +1,172 @@
+"""Build moonfed's wheel, its bill of materials in CycloneDX, and SHA256SUMS of both: `make wheel`.
+
+The bill names the wheel by its sha256, and every distribution that it needs, in the version that constraints.txt pins:
+required ones, and those of extras as optional. Equal input gives equal bytes of the bill: it has no time stamp.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from email.parser import Parser
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+from zipfile import ZipFile
+
+import tomllib
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from packageurl import PackageURL
+from packaging.requirements import Requirement
+
+from tools.lock_requirements import CONSTRAINTS, ROOT, normalised, read_pinned
+
+DEVELOPMENT = "dev"  # the extra that no installation needs
+
+
+def build_wheel(directory: Path) -> Path:
+    """Build the wheel offline, from a copy: the working tree's build folders would leave their files in it."""
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    with tempfile.TemporaryDirectory() as temporary:
+        source = Path(temporary)
+        for part in {Path(folder).parts[0] for folder in described["package-dir"].values()}:
+            shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, source)
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+        subprocess.run([*pip, "--wheel-dir", str(directory), str(source)], cwd=source, check=True)
+    (built,) = directory.glob("moonfed-*.whl")
+    return built
+
+
+def bill_of_materials(wheel: Path) -> bytes:
+    """Return the wheel's bill of materials, CycloneDX JSON 1.6 as UTF-8."""
+    metadata = Parser().parsestr(_metadata(wheel))
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    product = Component(
+        type=ComponentType.LIBRARY,
+        bom_ref="moonfed",
+        name="moonfed",
+        version=metadata["Version"],
+        purl=PackageURL(type="pypi", name="moonfed", version=metadata["Version"]),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)],
+        licenses=[DisjunctiveLicense(id=metadata["License-Expression"])],
+    )
+    requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+    graph = _graph(requirements)
+    required = _reachable((name_ for name_, extra in _roots(requirements) if not extra), graph)
+    components = {name: _component(name, version, name in required) for name, version in _versions(graph)}
+    bill = Bom(serial_number=uuid5(NAMESPACE_OID, sha256), components=components.values())
+    bill.metadata.component = product
+    bill.register_dependency(product, [components[name] for name, _ in _roots(requirements) if name in components])
+    for name, component in components.items():
+        bill.register_dependency(component, [components[each] for each in graph[name] if each in components])
+    document: dict[str, Any] = json.loads(
+        make_outputter(bill, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()
+    )
+    del document["metadata"]["timestamp"]
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _metadata(wheel: Path) -> str:
+    with ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return archive.read(name).decode()
+
+
+def _roots(requirements: Iterable[Requirement]) -> Iterator[tuple[str, bool]]:
+    """Yield the distributions that the wheel names, with whether an extra asks for them; development's are left out."""
+    for requirement in requirements:
+        marker = str(requirement.marker or "")
+        if requirement.name != "moonfed" and f'extra == "{DEVELOPMENT}"' not in marker:
+            yield normalised(requirement.name), "extra ==" in marker
+
+
+def _graph(requirements: Iterable[Requirement]) -> dict[str, list[str]]:
+    """Return what each distribution needs here, from the wheel's own on, as its installed metadata say."""
+    graph: dict[str, list[str]] = {}
+    pending = [(normalised(each.name), each.extras) for each in requirements if _is_ours(each)]
+    while pending:
+        name, extras = pending.pop()
+        needed = [] if name == "moonfed" else list(_needed(name, extras))
+        known = graph.setdefault(name, [])
+        fresh = [each for each in needed if normalised(each.name) not in known]
+        known.extend(dict.fromkeys(normalised(each.name) for each in fresh))
+        pending.extend((normalised(each.name), each.extras) for each in fresh)
+    graph.pop("moonfed", None)
+    return graph
+
+
+def _is_ours(requirement: Requirement) -> bool:
+    return f'extra == "{DEVELOPMENT}"' not in str(requirement.marker or "")
+
+
+def _needed(name: str, extras: Iterable[str]) -> Iterator[Requirement]:
+    """Yield what an installed distribution requires in this environment."""
+    try:
+        texts = requires(name) or []
+    except PackageNotFoundError:  # for another platform
+        return
+    for text in texts:
+        requirement = Requirement(text)
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield requirement
+
+
+def _reachable(roots: Iterable[str], graph: Mapping[str, list[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = list(roots)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending.extend(graph.get(name, ()))
+    return found
+
+
+def _versions(graph: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Yield each distribution with its pinned version, of this Python."""
+    environment = {(each.name): each.version for each in read_pinned(CONSTRAINTS.read_text()) if _applies(each.marker)}
+    for name in sorted(graph):
+        if name in environment:
+            yield name, environment[name]
+
+
+def _applies(marker: str) -> bool:
+    return not marker or bool(Requirement(f"x; {marker}").marker.evaluate())  # type: ignore[union-attr]
+
+
+def _component(name: str, version: str, required: bool) -> Component:
+    url = PackageURL(type="pypi", name=name, version=version)
+    scope = ComponentScope.REQUIRED if required else ComponentScope.OPTIONAL
+    return Component(
+        type=ComponentType.LIBRARY, bom_ref=url.to_string(), name=name, version=version, purl=url, scope=scope
+    )
+
+
+def main() -> None:
+    """Write dist/: the wheel, the bill next to it, and their sums."""
+    directory = ROOT / "dist"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    wheel = build_wheel(directory)
+    bill = wheel.with_name(f"{'-'.join(wheel.name.split('-')[:2])}.cdx.json")
+    bill.write_bytes(bill_of_materials(wheel))
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in (wheel, bill)]
+    (directory / "SHA256SUMS").write_text("".join(sums))
+    print("".join(sums), end="")
+
+
+if __name__ == "__main__":
+    main()
