@@ -2,7 +2,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses 2 --dist worksteal
-ARITHMETIC := tests/export/methods tests/export/test_plan_builder.py tests/edge_client/training \
+ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge_client/training \
 	tests/experiments/fleet/test_server_rules.py
 INSTALLED := $(VENV)/installed
 

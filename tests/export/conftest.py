@@ -1,28 +1,45 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from moonfed.bundle import Bundle
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
 from moonfed.export.optimiser import Sgd
-from moonfed.manifest import InputSpec, Manifest
+from moonfed.export.self_checks import random_samples
+from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.plan import TorchScriptPlan, load_plan
-from moonfed.tensors import TensorSpec, Vector
-from tests.support.compiled import cached_plan
+from moonfed.samples import RawSamples
+from moonfed.tensors import TensorSpec, Vector, open_model
+from tests.support.compiled import cached_bundle, cached_plan
+from tests.support.control_service import Control
 
 IMAGE = InputSpec(kind="image", shape=(32, 32, 3))
 # One thread: on a busy machine two threads spend their time waiting for each other, and results depend on their number.
 torch.set_num_threads(1)
-
 SMALL_IMAGE = InputSpec(kind="image", shape=(16, 16, 3))
 FEATURES = InputSpec(kind="features", shape=(30,))
 NewPlan = Callable[..., TorchScriptPlan]
+TABLE = BundleRecipe(name="table", model="mlp", input=FEATURES, classes=("no", "yes"))
+MINE = "tests.support.residual_network"
+PICTURES = BundleRecipe(
+    name="pictures",
+    model=f"{MINE}:small_resnet",
+    input=SMALL_IMAGE,
+    classes=("cat", "dog", "bird"),
+    method="moon",
+    settings={"previous_models": "2", "mu": 1, "epochs": 3, "batch_size": "16"},
+    mean=(0.5,),
+    deviation=(0.25,),
+    seed=4,
+)
 
 
 @pytest.fixture(scope="session")
@@ -93,3 +110,47 @@ def another_model(manifest: Manifest, seed: int = 0) -> Vector:
         return generator.normal(0, 0.1, spec.size).astype(np.float32)
 
     return np.concatenate([values(spec) for spec in manifest.tensors])
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Bundle:
+    return cached_bundle(PICTURES)
+
+
+@pytest.fixture
+def plan(pictures: Bundle, tmp_path: Path) -> TorchScriptPlan:
+    (tmp_path / PLAN_FILE).write_bytes(pictures.contents[PLAN_FILE])
+    return load_plan(tmp_path / PLAN_FILE, "cpu")
+
+
+CLASSES = ("a", "b", "c")
+NOWHERE = Path("nowhere")
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return cached_bundle(BundleRecipe(name="table", model="mlp", input=FEATURES, classes=CLASSES))
+
+
+@pytest.fixture
+def control(tmp_path: Path, bundle: Bundle) -> Iterator[Control]:
+    control = Control(tmp_path, bundle)  # type: ignore[abstract]  # it answers only what export asks
+    control.serve()
+    yield control
+    control.stop()
+
+
+@pytest.fixture
+def data() -> RawSamples:
+    return RawSamples(inputs=random_samples(FEATURES, 50), labels=np.arange(50) % 3)
+
+
+@pytest.fixture
+def data_file(data: RawSamples, tmp_path: Path) -> Path:
+    np.savez(tmp_path / "test.npz", inputs=data.inputs, labels=data.labels)
+    return tmp_path / "test.npz"
+
+
+def initial_model(bundle: Bundle, directory: Path) -> Vector:
+    (directory / WEIGHTS_FILE).write_bytes(bundle.contents[WEIGHTS_FILE])
+    return np.array(open_model(directory / WEIGHTS_FILE, bundle.manifest.tensors))

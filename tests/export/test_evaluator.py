@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 
 from moonfed.blobs import BlobRef
 from moonfed.bundle import Bundle
-from moonfed.errors import InvalidInput, MoonfedError, NotFound, ResourceExhausted, Unavailable
-from moonfed.export.binding import read_metadata
-from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.export.coordinator_client import CoordinatorClient, connect, global_model, global_models
+from moonfed.errors import InvalidInput, NotFound, ResourceExhausted, Unavailable
+from moonfed.export.coordinator_client import CoordinatorClient, connect, global_model
 from moonfed.export.evaluator import Evaluator, RoundScore, open_evaluator
-from moonfed.export.model_file import write_onnx
 from moonfed.export.parity import load_model
-from moonfed.export.self_checks import random_samples
-from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
+from moonfed.manifest import PLAN_FILE
 from moonfed.plan import load_plan
 from moonfed.samples import RawSamples
-from moonfed.tensors import Vector, open_model
+from moonfed.tensors import Vector
 from moonfed.v1 import control_pb2
-from tests.export.conftest import FEATURES, another_model
-from tests.support.compiled import cached_bundle
+from tests.export.conftest import NOWHERE, another_model, initial_model
 from tests.support.control_service import Control
 
 PATIENCE = 60.0
-CLASSES = ("a", "b", "c")
-NOWHERE = Path("nowhere")
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return cached_bundle(BundleRecipe(name="table", model="mlp", input=FEATURES, classes=CLASSES))
-
-
-@pytest.fixture
-def control(tmp_path: Path, bundle: Bundle) -> Iterator[Control]:
-    control = Control(tmp_path, bundle)  # type: ignore[abstract]  # it answers only what export asks
-    control.serve()
-    yield control
-    control.stop()
-
-
-@pytest.fixture
-def data() -> RawSamples:
-    return RawSamples(inputs=random_samples(FEATURES, 50), labels=np.arange(50) % 3)
-
-
-@pytest.fixture
-def data_file(data: RawSamples, tmp_path: Path) -> Path:
-    np.savez(tmp_path / "test.npz", inputs=data.inputs, labels=data.labels)
-    return tmp_path / "test.npz"
 
 
 def expected_metrics(bundle: Bundle, model: Vector, data: RawSamples, directory: Path) -> dict[str, float]:
@@ -68,11 +33,6 @@ def expected_metrics(bundle: Bundle, model: Vector, data: RawSamples, directory:
     load_model(plan, model, bundle.manifest)
     loss, correct = plan.evaluate(torch.from_numpy(data.inputs), torch.from_numpy(data.labels)).tolist()
     return {"accuracy": correct / len(data.labels), "loss": loss / len(data.labels)}
-
-
-def initial_model(bundle: Bundle, directory: Path) -> Vector:
-    (directory / WEIGHTS_FILE).write_bytes(bundle.contents[WEIGHTS_FILE])
-    return np.array(open_model(directory / WEIGHTS_FILE, bundle.manifest.tensors))
 
 
 def evaluate(control: Control, data: RawSamples, *, follow: bool = False) -> list[RoundScore]:
@@ -185,67 +145,6 @@ def test_following_an_ended_run_scores_the_remaining_models(control: Control, bu
     control.commit(another_model(bundle.manifest, 1))
     control.end()
     assert [score.round for score in evaluate(control, data, follow=True)] == [0, 1]
-
-
-def test_initial_weights_default_to_the_bundles(control: Control, bundle: Bundle) -> None:
-    control.run.ClearField("initial_model")
-    control.commit(another_model(bundle.manifest, 1))
-    assert global_models(control.run, control.rounds, bundle.manifest)[0].ref == bundle.manifest.files[WEIGHTS_FILE]
-
-
-def test_an_unknown_run_and_an_unavailable_coordinator_are_reported(control: Control) -> None:
-    with connect(NOWHERE, insecure=True, address=control.address) as runs:
-        with pytest.raises(NotFound, match="there is no run 'other'"):
-            runs.get("other")
-        control.stop()
-        with pytest.raises(Unavailable, match="cannot be reached"):
-            runs.get("r")
-
-
-def test_the_onnx_file_holds_the_newest_or_the_chosen_round(
-    control: Control, bundle: Bundle, data: RawSamples, data_file: Path, tmp_path: Path
-) -> None:
-    models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
-    for model in models:
-        control.commit(model)
-    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
-    plan = load_plan(tmp_path / PLAN_FILE, "cpu")
-    for round_number, expected_round in ((None, 2), (1, 1), (0, 0)):
-        output = tmp_path / "model.onnx"
-        with connect(NOWHERE, insecure=True, address=control.address) as runs:
-            written = write_onnx(runs, "r", data_file, output, round_number=round_number)
-        assert written.round == expected_round
-        assert written.max_abs_diff <= 1e-5
-        model = models[expected_round - 1] if expected_round else initial_model(bundle, tmp_path)
-        load_model(plan, model, bundle.manifest)
-        session = onnxruntime.InferenceSession(str(output), providers=["CPUExecutionProvider"])
-        (found,) = session.run(["probabilities"], {"inputs": data.inputs})
-        assert np.abs(np.asarray(found) - plan.predict(torch.from_numpy(data.inputs)).numpy()).max() < 1e-5
-        assert read_metadata(output.read_bytes())["round"] == str(expected_round)
-
-
-def test_beyond_the_bound_nothing_is_written(control: Control, data_file: Path, tmp_path: Path) -> None:
-    output = tmp_path / "model.onnx"
-    output.write_bytes(b"the file before")
-    with connect(NOWHERE, insecure=True, address=control.address) as runs:
-        with pytest.raises(MoonfedError, match="at most -1 is allowed"):
-            write_onnx(runs, "r", data_file, output, bound=-1)
-        with pytest.raises(NotFound, match="run 'r' has no global model of round 4; it has 0 to 0"):
-            write_onnx(runs, "r", data_file, output, round_number=4)
-        with pytest.raises(InvalidInput, match="its directory must exist"):
-            write_onnx(runs, "r", data_file, tmp_path / "absent" / "model.onnx")
-    assert output.read_bytes() == b"the file before"
-
-
-def test_the_evaluator_needs_no_torch(control: Control, data_file: Path) -> None:
-    arguments = ["evaluate", "r", "--data", str(data_file), "--insecure", "--coordinator", control.address]
-    code = (
-        f"import sys; from moonfed.export.cli.program import app; app({arguments!r}, standalone_mode=False);"
-        "sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("round   0  accuracy 0.")
 
 
 def test_an_empty_test_set_is_rejected(control: Control, bundle: Bundle, tmp_path: Path) -> None:

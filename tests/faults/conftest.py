@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.coordinator.storage.db.postgres import open_store
-from tests.coordinator.storage.conftest import bucket, postgresql_server, s3_server
+from tests.coordinator.conftest import bucket, postgresql_server, s3_server
 from tests.faults.fleet import SAMPLES, Coordinators, enrol_all
 from tests.support.postgresql import Server
 

@@ -26,7 +26,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_state_machine::test_every_acknowledged_update_counts_once_whatever_happens",
     ],
     2: [
-        "coordinator.storage.test_transient_errors::test_a_commit_whose_confirmation_was_lost_counts_once",
+        "coordinator.runs.test_close_round::test_a_commit_whose_confirmation_was_lost_counts_once",
         "coordinator.storage.test_recovery::test_killed_between_the_abandonment_and_the_end_of_its_spool",
         "coordinator.storage.test_recovery::test_killed_between_the_spooled_update_and_its_receipt",
         "coordinator.storage.test_recovery::test_killed_while_reducing_before_the_commit",
@@ -79,22 +79,22 @@ TESTS: dict[int, list[str]] = {
         "coordinator.rounds.test_synchronous::test_a_round_without_quorum_is_abandoned_and_retried",
         "coordinator.rounds.test_synchronous::test_a_round_backs_off_longer_after_each_abandoned_attempt",
         "coordinator.rounds.test_synchronous::test_retries_grow_and_are_capped",
-        "coordinator.updates.test_submission::test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried",
+        "coordinator.runs.test_driver::test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried",
     ],
     11: [
-        "coordinator.updates.test_submission::test_a_bad_update_is_rejected_by_name_and_the_round_continues",
+        "coordinator.updates.test_validation::test_a_bad_update_is_rejected_by_name_and_the_round_continues",
         "proto.test_tensors::test_a_value_that_is_not_finite_is_rejected_by_tensor",
     ],
     12: [
         "coordinator.aggregation.test_robust_runs::test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples",
-        "coordinator.updates.test_submission::test_an_invalid_header_is_rejected_before_the_bytes",
+        "coordinator.updates.test_validation::test_an_invalid_header_is_rejected_before_the_bytes",
     ],
     13: [
-        "coordinator.updates.test_submission::test_a_bad_update_is_rejected_by_name_and_the_round_continues",
+        "coordinator.updates.test_validation::test_a_bad_update_is_rejected_by_name_and_the_round_continues",
         "proto.test_tensors::test_a_model_that_does_not_match_is_rejected_by_name",
     ],
     14: [
-        "coordinator.updates.test_submission::test_a_bad_update_is_rejected_by_name_and_the_round_continues",
+        "coordinator.updates.test_validation::test_a_bad_update_is_rejected_by_name_and_the_round_continues",
         "proto.test_tensors::test_a_model_that_does_not_match_is_rejected_by_name",
     ],
     15: ["proto.test_tensors::test_a_model_that_does_not_match_is_rejected_by_name"],
@@ -102,11 +102,11 @@ TESTS: dict[int, list[str]] = {
     17: [
         "coordinator.updates.test_submission::"
         "test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_others_are_not",
-        "coordinator.updates.test_submission::test_an_invalid_header_is_rejected_before_the_bytes",
+        "coordinator.updates.test_validation::test_an_invalid_header_is_rejected_before_the_bytes",
         "proto.test_blobs::test_more_than_the_declared_size_is_rejected",
     ],
     18: [
-        "proto.test_encodings::test_a_decompression_bomb_stops_at_the_size_that_a_model_has",
+        "proto.test_encoded_models::test_a_decompression_bomb_stops_at_the_size_that_a_model_has",
         "coordinator.updates.test_codec::test_an_invalid_encoded_model_is_rejected_and_the_round_continues",
     ],
     19: [
@@ -120,18 +120,15 @@ TESTS: dict[int, list[str]] = {
     ],
     21: [
         "coordinator.updates.test_submission::test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns",
-        "coordinator.storage.test_transient_errors::"
-        "test_a_round_waits_for_a_transient_failure_and_counts_acknowledged_updates",
+        "coordinator.runs.test_close_round::test_a_round_waits_for_a_transient_failure_and_counts_acknowledged_updates",
         "coordinator.updates.test_submission::test_an_update_that_could_not_be_stored_does_not_count_against_its_device",
-        "coordinator.storage.test_transient_errors::"
-        "test_a_run_with_unavailable_files_at_start_resumes_once_they_are_available",
-        "coordinator.storage.test_transient_errors::"
-        "test_a_round_waits_for_an_object_store_that_fails_while_it_is_reduced",
+        "coordinator.runs.test_manager::test_a_run_with_unavailable_files_at_start_resumes_once_they_are_available",
+        "coordinator.runs.test_close_round::test_a_round_waits_for_an_object_store_that_fails_while_it_is_reduced",
         "faults.test_failpoints::test_a_disk_that_is_full_for_a_moment_costs_no_update_and_no_restart",
     ],
     22: [
-        "coordinator.storage.test_recovery::test_a_damaged_spooled_update_counts_as_rejected_and_the_others_are_merged",
-        "coordinator.storage.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_continue",
+        "coordinator.runs.test_close_round::test_a_damaged_spooled_update_counts_as_rejected_and_the_others_are_merged",
+        "coordinator.runs.test_suspended::test_a_run_with_a_damaged_file_is_suspended_and_the_others_continue",
         "coordinator.runs.test_rollback::test_a_damaged_file_of_the_newest_global_state_is_replaced_by_the_previous_one",
         "coordinator.runs.test_rollback::test_damage_during_a_round_produces_no_model_and_the_run_continues_without_a_restart",
         "coordinator.runs.test_rollback::test_without_a_complete_previous_state_the_run_is_suspended",
@@ -177,13 +174,13 @@ TESTS: dict[int, list[str]] = {
         "faults.test_decoders::test_a_file_that_would_execute_code_when_loaded_is_rejected_unopened",
     ],
     35: [
-        "coordinator.rpc.test_authentication::test_a_device_that_cannot_run_the_plan_is_notified_and_not_selected",
-        "coordinator.rpc.test_authentication::test_another_major_version_of_the_contract_is_rejected_with_both_versions",
+        "coordinator.api.test_device_api::test_a_device_that_cannot_run_the_plan_is_notified_and_not_selected",
+        "coordinator.api.test_device_api::test_another_major_version_of_the_contract_is_rejected_with_both_versions",
         "edge_client.agent.test_compatibility::test_a_plan_that_needs_newer_things_is_not_run",
     ],
     36: [
         "coordinator.storage.db.test_sqlite::test_any_other_schema_is_rejected_with_both_versions",
-        "coordinator.storage.test_recovery::test_a_run_with_a_damaged_file_is_suspended_and_the_others_continue",
+        "coordinator.runs.test_suspended::test_a_run_with_a_damaged_file_is_suspended_and_the_others_continue",
     ],
     37: [
         "coordinator.storage.blobs.test_ownership::test_a_second_coordinator_with_another_blob_store_does_not_start",
@@ -192,10 +189,10 @@ TESTS: dict[int, list[str]] = {
         "replicas.test_shared_rounds::test_updates_that_a_follower_accepts_before_the_round_closes_are_reduced",
         "replicas.test_shared_rounds::test_updates_at_a_follower_after_the_round_has_closed_get_no_receipt",
         "replicas.test_two_replicas::test_the_holder_is_paused_beyond_its_lease",
-        "coordinator.storage.db.test_postgres::test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_it",
-        "coordinator.storage.db.test_postgres::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",
-        "coordinator.storage.db.test_postgres::test_only_the_holder_of_a_runs_lease_changes_it",
-        "coordinator.storage.test_recovery::test_one_coordinator_at_a_time",
+        "coordinator.storage.test_leases::test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_it",
+        "coordinator.storage.test_leases::test_a_lease_that_ran_out_is_taken_over_and_its_old_holder_cannot_commit",
+        "coordinator.storage.test_leases::test_only_the_holder_of_a_runs_lease_changes_it",
+        "coordinator.storage.test_state_directory::test_one_coordinator_at_a_time",
         "coordinator.test_server::test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected",
     ],
     38: [

@@ -9,37 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sql
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store
-from moonfed.errors import AlreadyExists, NotFound, WrongState
-from tests.coordinator.storage.test_store import FIRST, RUN
+from moonfed.errors import AlreadyExists, WrongState
 from tests.support.postgresql import Server
+from tests.support.store_records import FIRST, report
 
 Two = tuple[Store, Store]
 MOMENT = 0.5  # in which a transaction that waits for another one would long have ended
-
-
-def report(device: str, content: bytes = b"update", **fields: object) -> DeviceReport:
-    given = {"outcome": "accepted", "samples": 10, "steps": 4, "blobs": {"model": ref_of_bytes(content)}}
-    return DeviceReport(id=FIRST, device=device, **{**given, **fields})  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def two(replica: Callable[[], Store]) -> Two:
-    """The holder of a run whose first round is open, and a follower."""
-    holder, follower = replica(), replica()
-    holder.add_run(RUN)
-    holder.open_round(FIRST, ["a", "b"])
-    return holder, follower
 
 
 class Paused:
@@ -154,44 +138,3 @@ def test_only_the_holder_closes_a_round(two: Two) -> None:
     with pytest.raises(LeaseLost):
         follower.begin_reducing(FIRST)
     follower.reports.record(report("a"))
-
-
-def test_a_poll_returns_each_runs_holder_and_position(two: Two) -> None:
-    holder, follower = two
-    seen = follower.run_summaries.load()["digits"]
-    assert (seen.holder, seen.stopping) == (holder.leases.holder, False)
-    assert (seen.round, seen.attempt, seen.status, seen.accepted) == (1, 1, "open", 0)
-    follower.reports.record(report("a"))
-    follower.reports.record(report("b", outcome="rejected", blobs={}))
-    follower.run_summaries.request_stop("digits")
-    follower.run_summaries.request_stop("digits")
-    seen = holder.run_summaries.load()["digits"]
-    assert (seen.stopping, seen.accepted, seen.rejected, seen.declined) == (True, 1, 1, 0)
-    holder.begin_reducing(FIRST)
-    assert holder.run_summaries.load()["digits"].status == "reducing"
-    assert holder.leases.acquire("digits", 0.0)
-    assert holder.run_summaries.load()["digits"].holder == ""
-    with pytest.raises(NotFound):
-        follower.run_summaries.request_stop("unknown")
-
-
-def test_a_poll_returns_the_newest_round_and_no_ended_run(two: Two) -> None:
-    holder, follower = two
-    holder.abandon_round(FIRST, "because")
-    assert follower.run_summaries.load()["digits"].status == "abandoned"
-    holder.open_round(replace(FIRST, attempt=2), ["a"])
-    assert follower.run_summaries.load()["digits"].attempt == 2
-    holder.add_run(replace(RUN, run="young"))
-    assert (follower.run_summaries.load()["young"].round, follower.run_summaries.load()["young"].status) == (0, "")
-    holder.end_run("digits", "stopped")
-    assert list(follower.run_summaries.load()) == ["young"]
-    holder.delete_run("digits")
-
-
-def test_leases_are_renewed_together_unless_another_coordinator_acquired_them(two: Two) -> None:
-    holder, follower = two
-    holder.add_run(replace(RUN, run="other"))
-    assert holder.leases.acquire("digits", 0.0)
-    assert follower.leases.acquire("digits")
-    assert holder.leases.renew(30.0) == {"other"}
-    assert follower.leases.renew(30.0) == {"digits"}

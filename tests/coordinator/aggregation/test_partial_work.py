@@ -18,9 +18,9 @@ from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.mean import MeanRule
 from moonfed.server_rules.server_rule import ServerRule
-from tests.coordinator.updates.test_local_files import NAMES, device_info, opened, play, started, watched
 from tests.support.aggregation_rounds import momentum_of
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, SIZE, make_bundle, model_bytes, model_values
+from tests.support.in_process_coordinator import NAMES, device_info, opened, play, started, watched
 
 F64 = npt.NDArray[np.float64]
 SAMPLES = np.array([10, 20, 30])

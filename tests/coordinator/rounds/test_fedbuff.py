@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from moonfed.coordinator.rounds.events import (
     Abandon,
-    Assign,
-    Command,
     Damaged,
     DeadlinePassed,
     Declined,
@@ -17,62 +13,26 @@ from moonfed.coordinator.rounds.events import (
     DeviceOnline,
     Discard,
     End,
-    Event,
     Join,
     Lose,
     Open,
     Progressed,
     Reduce,
-    Reduced,
     ReductionFailed,
     Resumed,
     RetryDue,
     Stalled,
     StartTimer,
     StopRequested,
-    UpdateAccepted,
     UpdateRejected,
 )
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
-from moonfed.coordinator.rounds.fedbuff_state import FedBuffState, buffered
+from moonfed.coordinator.rounds.fedbuff_state import FedBuffState
 from moonfed.coordinator.rounds.protocol import FEDBUFF
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
-from moonfed.coordinator.rounds.state import State
 from moonfed.errors import InvalidInput
-from tests.support import state_machine_fleet
+from tests.support.fedbuff_run import TWO, accepted, after, assigned, reduced, rejection_reason
 from tests.support.state_machine_fleet import devices_online, only
-
-TWO = RunSettings(
-    rounds=5,
-    minimum_devices=3,
-    quorum=Amount(fraction=0.5),
-    deadline_seconds=100,
-    asynchronous=FedBuffSettings(buffer=2, max_staleness=1),
-)
-
-
-def after(
-    *happened: Event, state: State | None = None, settings: RunSettings = TWO
-) -> tuple[FedBuffState, list[Command]]:
-    """The state after some events, and all commands on the way."""
-    now, done = state_machine_fleet.after(settings, *happened, state=state)
-    return buffered(now), done
-
-
-def accepted(name: str, begun: int = 1) -> Event:
-    return UpdateAccepted(round=begun, attempt=1, device=name)
-
-
-def reduced(round_: int) -> Event:
-    return Reduced(round=round_, attempt=1)
-
-
-def assigned(commands: list[Command]) -> list[tuple[str, int]]:
-    return [(command.device, command.round) for command in commands if isinstance(command, Assign)]
-
-
-def rejection_reason(state: State, round_: int, device: str, attempt: int = 1) -> str | None:
-    return FEDBUFF.rejection_reason(TWO, state, round_, attempt, device)
 
 
 def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
@@ -122,23 +82,6 @@ def test_updates_received_during_a_reduction_are_in_the_next_buffer() -> None:
     assert assigned(commands) == [("a", 2), ("b", 2)], "c waits for the model that its update is in"
     state, commands = after(accepted("b", 2), state=state)
     assert only(commands, Reduce) == [Reduce(round=2, attempt=1, devices=("b", "c"), bases={"b": 2, "c": 1})]
-
-
-def test_a_stale_update_is_rejected_and_its_device_starts_again() -> None:
-    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"), reduced(1))
-    state, commands = after(accepted("a", 2), accepted("b", 2), state=state)
-    assert rejection_reason(state, 1, "c") == (
-        "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 2, attempt 1"
-    ), "the round that would count it is the third"
-    state, commands = after(reduced(2), state=state)
-    assert commands[0] == Open(round=3, attempt=1, cohort=("a", "b", "c"))
-    assert ("c", 3) in assigned(commands)
-    assert rejection_reason(state, 1, "c") == (
-        "the update of 'c' began 2 models ago, and at most 1 are allowed; the run is at round 3, attempt 1"
-    )
-    assert "is not open" in str(rejection_reason(state, 4, "c"))
-    assert "is not open" in str(rejection_reason(state, 3, "c", attempt=2))
-    assert after(accepted("c", 1), state=state) == (state, [])
 
 
 def test_a_run_keeps_its_cohort_of_devices_training() -> None:
@@ -226,17 +169,6 @@ def test_a_stopped_run_ends_at_once_or_when_its_buffer_is_reduced() -> None:
     state, commands = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"), StopRequested(), reduced(1))
     assert commands[-1] == End(status="stopped")
     assert state.committed == 1
-
-
-def test_nothing_is_acknowledged_that_no_later_round_would_count() -> None:
-    last = replace(TWO, rounds=1)
-    state, commands = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"), settings=last)
-    assert only(commands, Reduce)
-    assert FEDBUFF.rejection_reason(last, state, 1, 1, "c") == "round 1 is the run's last, and has closed"
-    state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"))
-    assert rejection_reason(state, 1, "c") is None
-    state, _ = after(StopRequested(), state=state)
-    assert rejection_reason(state, 1, "c") == "round 1 is the run's last, and has closed"
 
 
 def test_updates_acknowledged_before_a_stop_are_on_record_with_the_reason() -> None:

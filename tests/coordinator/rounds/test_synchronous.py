@@ -27,7 +27,6 @@ from moonfed.coordinator.rounds.events import (
     Stalled,
     StartTimer,
     StopRequested,
-    UpdateAccepted,
     UpdateRejected,
 )
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
@@ -35,14 +34,7 @@ from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
 from moonfed.coordinator.rounds.synchronous import retry_seconds
 from tests.support.state_machine_fleet import after, devices_online, only
-
-THREE = RunSettings(
-    rounds=2, minimum_devices=3, quorum=Amount(count=2), deadline_seconds=100, heartbeat_timeout_seconds=10, seed=1
-)
-
-
-def accepted(name: str, round_: int = 1, attempt: int = 1) -> Event:
-    return UpdateAccepted(round=round_, attempt=attempt, device=name)
+from tests.support.synchronous_run import THREE, accepted
 
 
 def stalled(name: str) -> Event:
@@ -154,13 +146,6 @@ def test_a_round_whose_devices_are_all_lost_closes_early() -> None:
     assert only(commands, Abandon)
 
 
-def test_the_status_names_silent_devices() -> None:
-    state, _ = after(THREE, *devices_online("a", "b", "c"), DeviceOffline(device="c"))
-    told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
-    away = "c (offline, no heartbeat for 60 s)"
-    assert told == f"round 1 waits for 3 of 3 devices: a, b (no heartbeat for 42 s), {away}"
-
-
 FOUR = RunSettings(rounds=2, cohort=Amount(count=3), minimum_devices=4, quorum=Amount(count=2), over_selection=0.3)
 
 
@@ -186,20 +171,6 @@ def test_dismissed_stragglers_do_not_replace_a_damaged_update_of_an_over_selecte
     state, _ = after(FOUR, *devices_online("a", "b", "c", "d"), accepted("a"), accepted("b"), accepted("c"))
     _, commands = after(FOUR, Damaged(round=1, attempt=1, devices=("b",)), state=state)
     assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
-
-
-def test_a_declined_device_is_final_and_a_rejected_one_may_try_again() -> None:
-    state, _ = after(THREE, *devices_online("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
-    assert rejection_reason(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"
-    state, _ = after(THREE, UpdateRejected(round=1, attempt=1, device="b"), state=state)
-    assert rejection_reason(state, 1, 1, "b") is None
-
-
-def test_stale_and_foreign_updates_are_rejected_with_the_runs_position() -> None:
-    state, _ = after(THREE, *devices_online("a", "b", "c"))
-    assert rejection_reason(state, 1, 1, "a") is None
-    assert rejection_reason(state, 1, 1, "z") == "device 'z' is not in the cohort of round 1, attempt 1"
-    assert rejection_reason(state, 2, 1, "a") == "round 2, attempt 1 is not open; the run is at round 1, attempt 1"
 
 
 def test_a_stopped_run_abandons_its_round_and_ends() -> None:
@@ -264,15 +235,6 @@ def test_a_run_can_be_stopped_while_its_round_cannot_be_reduced() -> None:
         Abandon(round=1, attempt=1, missing=(), reason="the run was stopped"),
         End(status="stopped"),
     ]
-
-
-def test_a_run_stopped_during_a_reduction_shows_what_it_waits_for() -> None:
-    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
-    assert waiting(THREE, state) == ""
-    state, _ = after(THREE, StopRequested(), state=state)
-    assert (state.status, waiting(THREE, state)) == ("running", "stops when round 1 is committed")
-    state, _ = after(THREE, Reduced(round=1, attempt=1), state=state)
-    assert (state.status, waiting(THREE, state)) == ("stopped", "")
 
 
 def test_a_stopping_run_does_not_retry_a_transient_failure() -> None:

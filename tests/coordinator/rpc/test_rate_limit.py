@@ -10,7 +10,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from moonfed import transport
-from moonfed.coordinator.rpc.interceptor import host_of
 from moonfed.coordinator.rpc.rate_limit import RateLimiter, RateLimits
 from moonfed.errors import Overloaded, Unavailable
 from moonfed.grpc_status import from_rpc_error
@@ -123,15 +122,3 @@ def test_a_guesser_is_limited_by_its_address_however_often_it_reconnects(tmp_pat
         error = from_rpc_error(caught.value)
         assert isinstance(error, Overloaded)
         assert "calls too often" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("peer", "host"),
-    [
-        ("ipv4:10.0.0.7:51234", "ipv4:10.0.0.7"),
-        ("ipv6:%5B::1%5D:51234", "ipv6:%5B::1%5D"),
-        ("unix:/run/x", "unix:/run/x"),
-    ],
-)
-def test_a_peers_port_is_not_its_name(peer: str, host: str) -> None:
-    assert host_of(peer) == host

@@ -15,9 +15,9 @@ from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.mean import MeanRule
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
-from tests.coordinator.test_server import Programs, programs  # noqa: F401 - a fixture
 from tests.support import coordinator
 from tests.support.coordinator import SCAFFOLD, SPECS, Device, DeviceSession, ask, model_bytes, model_values
+from tests.support.coordinator_programs import Programs
 
 Until = Callable[[Callable[[], bool]], None]
 UNIFORM: dict[str, Any] = {"server_rule": MeanRule(weighting="uniform")}
@@ -147,7 +147,7 @@ def test_settings_survive_conversion(fleet: Fleet) -> None:
     assert fleet.start(asynchronous=asynchronous(7, max_staleness=3)).settings.asynchronous == asynchronous(7, 3)
 
 
-def test_a_killed_coordinator_resumes_with_its_buffer_and_assignments(programs: Programs, tmp_path: Path) -> None:  # noqa: F811
+def test_a_killed_coordinator_resumes_with_its_buffer_and_assignments(programs: Programs, tmp_path: Path) -> None:
     """cam-3 holds work of round 1, cam-1's update of round 2 is in the buffer: both count after kill -9."""
     programs.serve()
     bundle = coordinator.bundle_directory(tmp_path / "bundle", **UNIFORM)

@@ -13,7 +13,6 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.errors import InvalidInput, SchemaMismatch
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.mean import MeanRule
-from moonfed.training_spec import TrainingSpec
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import (
@@ -115,22 +114,6 @@ def test_sharing_devices_are_drawn_from_the_runs_seed_in_every_round(fleet: Flee
     assert course("again", 1) == first
     assert course("other", 2) != first
     assert first[0] != first[1] or first[1] != first[2]
-
-
-def test_an_assignment_contains_the_schedules_values_and_the_views(fleet: Fleet) -> None:
-    device = fleet.device("cam-1")
-    bundle = make_bundle(
-        schedules={"mu": ((1, 1.0), (3, 0.5))},
-        training=TrainingSpec(epochs=2, batch_size=8, views=4, hyperparameters={"learning_rate": 0.1, "mu": 1.0}),
-    )
-    fleet.start(rounds=3, bundle=bundle)
-    session, seen = device.connect(), []
-    for _ in range(3):
-        work = session.assignment()
-        assert work.training.views == 4
-        seen.append(dict(work.training.hyperparameters))
-        device.submit(work, model_bytes(1.0))
-    assert seen == [{"learning_rate": 0.1, "mu": mu} for mu in (1.0, 0.75, 0.5)]
 
 
 def test_the_server_rule_moves_the_model(fleet: Fleet) -> None:

@@ -20,18 +20,8 @@ from moonfed.coordinator.storage.opening import open_storage
 from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
 from moonfed.errors import Unavailable
 from moonfed.server_rules.fedavgm import FedAvgM
-from tests.coordinator.updates.test_local_files import (
-    ALL,
-    NAMES,
-    device_info,
-    opened,
-    party,
-    play,
-    started,
-    trained,
-    watched,
-)
 from tests.support.coordinator import SCAFFOLD, make_bundle
+from tests.support.in_process_coordinator import ALL, NAMES, device_info, opened, party, play, started, trained, watched
 
 LEAST = replace(ALL, retention=Retention(last=1, every=0))  # what may be kept least still has the state before
 BUNDLE = make_bundle(**SCAFFOLD, server_rule=FedAvgM())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import json
 import queue
 import sqlite3
 import threading
@@ -24,74 +22,16 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rpc import flow_control
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.spool import Spool
-from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates.quota import TRIES
-from moonfed.coordinator.updates.submission import CHECKED_AT_ONCE
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
-from moonfed.errors import (
-    AlreadyExists,
-    Corrupt,
-    InvalidInput,
-    MoonfedError,
-    NotFound,
-    ResourceExhausted,
-    SchemaMismatch,
-    Unavailable,
-    WrongState,
-)
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, ResourceExhausted, Unavailable, WrongState
 from moonfed.grpc_status import from_rpc_error
-from moonfed.tensors import TensorSpec
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
-from tests.coordinator.conftest import Fleet
-from tests.support.coordinator import SIZE, SPECS, WAIT, Device, DeviceSession, ask, model_bytes, model_values
+from tests.coordinator.conftest import FULL, Fleet, two_devices
+from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
-ALL = control_pb2.Amount(fraction=1.0)
-
-
-def changed(index: int, **fields: Any) -> tuple[TensorSpec, ...]:  # noqa: ANN401
-    """The model's tensors with one of them changed."""
-    given = {"name": SPECS[index].name, "shape": SPECS[index].shape, "kind": SPECS[index].kind, **fields}
-    return (*SPECS[:index], TensorSpec(**given), *SPECS[index + 1 :])
-
-
-def with_value(value: float, at: int) -> bytes:
-    vector = np.ones(SIZE, np.float32)
-    vector[at] = value
-    return model_bytes(vector)
-
-
-def as_float16() -> bytes:
-    header = {"head.bias": {"dtype": "F16", "shape": [3], "data_offsets": [0, 6]}}
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + b"\0" * 6
-
-
-def duplicated() -> bytes:
-    content = model_bytes(1.0)
-    return content.replace(b'"head.weight"', b'"head.bias"\x20\x20', 1)
-
-
-BAD = {
-    "NaN": (with_value(float("nan"), 0), "tensor 'head.bias' holds NaN"),
-    "infinity in a statistic": (with_value(float("inf"), SIZE - 1), "tensor 'norm.running_var' holds NaN or inf"),
-    "transposed": (model_bytes(1.0, changed(1, shape=(4, 3))), "tensor 'head.weight' has shape"),
-    "broadcastable": (model_bytes(1.0, changed(2, shape=(1,))), "tensor 'norm.running_mean' has shape"),
-    "wrong name": (model_bytes(1.0, changed(0, name="head.bios")), "tensor 'head.bios' is not part"),
-    "missing": (model_bytes(1.0, SPECS[:3]), "tensor 'norm.running_var' is missing"),
-    "extra": (model_bytes(1.0, (*SPECS, TensorSpec("z", (1,), "parameter"))), "tensor 'z' is not part"),
-    "twice": (duplicated(), "tensor 'head.bias' appears 2 times"),
-    "float16": (as_float16(), "tensor 'head.bias' has dtype 'F16'"),
-    "no tensors at all": (b"PK\x03\x04 this is an archive, or a pickle", "tensor header"),
-    "empty": (b"", "tensor header"),
-}
-
-
-def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceSession]]:  # noqa: ANN401
-    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-    fleet.start(minimum_devices=2, **fields)
-    return devices, [device.connect() for device in devices]
 
 
 def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
@@ -113,68 +53,6 @@ def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
     # the held-out samples scored the model that the round began with
     assert dict(run.initial_metrics) == {"holdout_accuracy": 0.9, "holdout_samples": 20.0}
     assert not list((fleet.state / "spool").rglob("updates/*")), "updates of a committed round are gone"
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_a_bad_update_is_rejected_by_name_and_the_round_continues(fleet: Fleet, kind: str) -> None:
-    content, told = BAD[kind]
-    devices, sessions = two_devices(fleet)
-    work = [one.assignment() for one in sessions]
-    watching = fleet.operator.watch("run")
-    assert next(watching).kind == control_pb2.EVENT_KIND_SNAPSHOT
-    with pytest.raises(SchemaMismatch, match=told):
-        devices[0].submit(work[0], content)
-    devices[1].submit(work[1], model_bytes(3.0))
-    events = list(watching)
-    rejected = next(event for event in events if event.kind == control_pb2.EVENT_KIND_UPDATE_REJECTED)
-    assert rejected.device == "cam-1"
-    assert told in rejected.reason
-    ended = events[-1].run
-    assert ended.status == control_pb2.RUN_STATUS_FINISHED
-    assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
-    assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
-    np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(3.0))
-
-
-@pytest.mark.parametrize(
-    ("fields", "kind", "told"),
-    [
-        ({"samples": 0}, InvalidInput, "samples is 0"),
-        ({"samples": 2**63}, InvalidInput, "samples is"),
-        ({"steps": 0}, InvalidInput, "steps is 0"),
-        ({"metrics": {"loss": float("nan")}}, InvalidInput, "metric 'loss' is nan"),
-        (
-            {"metrics": {"loss": 1.7e308}},
-            InvalidInput,
-            r"metric 'loss' is 1\.7e\+308; it must be a number from -1e\+12",
-        ),
-        ({"metrics": {"holdout_samples": -1.0}}, InvalidInput, r"must be a number from 0 to 1e\+07"),
-        ({"metrics": {"holdout_samples": 1e12}}, InvalidInput, "metric 'holdout_samples' is 1000000000000"),
-        ({"metrics": {f"m{number}": 1.0 for number in range(65)}}, InvalidInput, "metrics has 65 entries"),
-        ({"blobs": {}}, InvalidInput, "blobs is \\[\\]"),
-        ({"blobs": {"model": to_message(BlobRef("0" * 64, 10**12))}}, ResourceExhausted, "1000000000000 bytes"),
-        (
-            {"blobs": {"model": to_message(BlobRef("0" * 64, 9)), "code": to_message(BlobRef("1" * 64, 9))}},
-            InvalidInput,
-            "\\['code', 'model'\\]",
-        ),
-    ],
-)
-def test_an_invalid_header_is_rejected_before_the_bytes(
-    fleet: Fleet, fields: dict[str, Any], kind: type[MoonfedError], told: str
-) -> None:
-    devices, sessions = two_devices(fleet)
-    work = [one.assignment() for one in sessions]
-    with pytest.raises(kind, match=told):
-        devices[0].submit(work[0], model_bytes(1.0), **fields)
-    assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
-
-
-def test_a_malformed_digest_reaches_no_file(fleet: Fleet) -> None:
-    devices, sessions = two_devices(fleet)
-    blob = blob_pb2.Blob(sha256="../../../../etc/passwd", size=3)
-    with pytest.raises(InvalidInput, match="64 lower-case hexadecimal"):
-        devices[0].submit(sessions[0].assignment(), b"abc", blobs={"model": blob})
 
 
 def test_an_interrupted_upload_resumes(fleet: Fleet) -> None:
@@ -288,40 +166,6 @@ def test_an_upload_ends_with_its_round(fleet: Fleet) -> None:
     more.put(None)
     assert isinstance(from_rpc_error(caught.value), WrongState)
     assert not held(fleet), "the slot is free"
-
-
-def test_a_failing_run_does_not_delay_the_updates_of_another(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, solved, abandon = threading.Event(), threading.Event(), Store.abandon_round
-
-    def full(self: Store, attempt: AttemptId, reason: str) -> None:
-        tried.set()
-        if not solved.is_set():
-            raise FULL
-        abandon(self, attempt, reason)
-
-    monkeypatch.setattr(Store, "abandon_round", full)
-    monkeypatch.setattr("moonfed.coordinator.runs.persistence.RETRY_SECONDS", 0.05)
-    devices = [fleet.device(f"cam-{number}") for number in range(CHECKED_AT_ONCE + 1)]
-    fleet.start("one", minimum_devices=len(devices), quorum=ALL, deadline_seconds=0.2)
-    sessions = [device.connect() for device in devices]
-    work = [one.assignment() for one in sessions]
-    assert tried.wait(WAIT)
-    with ThreadPoolExecutor(CHECKED_AT_ONCE) as threads:
-        stuck = [threads.submit(devices[n].submit, work[n], model_bytes(1.0)) for n in range(CHECKED_AT_ONCE)]
-        while len(list((fleet.state / "spool" / "one").rglob("incoming/*/*"))) < CHECKED_AT_ONCE:
-            time.sleep(0.02)
-        fleet.start("two", minimum_devices=len(devices))
-        second = sessions[-1].assignment()
-        try:
-            devices[-1].submit(second, model_bytes(1.0))
-        finally:
-            solved.set()
-        for submitted in stuck:
-            with pytest.raises(WrongState, match="is not open"):
-                submitted.result(WAIT)
-
-
-FULL = OSError(errno.ENOSPC, "no space left on device")
 
 
 @pytest.mark.parametrize(
@@ -532,75 +376,3 @@ def test_a_device_outside_the_cohort_is_rejected(fleet: Fleet) -> None:
     work = sessions[0].assignment()
     with pytest.raises(WrongState, match="'cam-3' is not in the cohort"):
         fleet.device("cam-3").submit(work, model_bytes(1.0))
-
-
-def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    devices, sessions = two_devices(fleet)
-    work = [one.assignment() for one in sessions]
-    request = fleet_pb2.DeclineRequest(
-        device="cam-1", run="run", round=1, attempt=1, reason="no data yet\n2026-01-01 forged line\x00"
-    )
-    for _ in range(2):
-        ask(devices[0].fleet.Decline, request)
-    with pytest.raises(WrongState, match="has declined"):
-        devices[0].submit(work[0], model_bytes(1.0))
-    devices[1].submit(work[1], model_bytes(1.0))
-    list(fleet.operator.watch("run"))
-    assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
-    assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
-    assert "no data yet 2026-01-01 forged line" in caplog.text
-
-
-def test_progress_reaches_watchers(fleet: Fleet) -> None:
-    devices, sessions = two_devices(fleet)
-    sessions[0].assignment()
-    watching = fleet.operator.watch("run")
-    next(watching)
-    report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.25)
-    assert not ask(devices[0].fleet.Report, report).stop
-    event = next(watching)
-    assert (event.kind, event.device, event.fraction) == (control_pb2.EVENT_KIND_PROGRESS, "cam-1", 0.25)
-    report.fraction = float("nan")
-    with pytest.raises(InvalidInput, match="fraction is nan"):
-        ask(devices[0].fleet.Report, report)
-
-
-def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried(fleet: Fleet) -> None:
-    devices, sessions = two_devices(fleet, quorum=ALL, deadline_seconds=4.0)  # in which one update arrives
-    before = fleet.operator.run("run").model
-    devices[0].submit(sessions[0].assignment(), model_bytes(1.0))
-    sessions[1].assignment()
-    again = sessions[0].assignment()
-    assert (again.round, again.attempt) == (1, 2)
-    assert again.blobs["model"] == before
-    abandoned = fleet.operator.rounds("run")[0]
-    assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
-    assert abandoned.reason == "1 of the 2 updates needed by the deadline; late: cam-2"
-    assert list(abandoned.missing) == ["cam-1", "cam-2"]
-
-
-def test_stopping_a_run_tells_its_devices_to_stop(fleet: Fleet) -> None:
-    devices, sessions = two_devices(fleet)
-    work = sessions[0].assignment()
-    stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
-    assert stopped.status == control_pb2.RUN_STATUS_STOPPED
-    assert fleet.operator.rounds("run")[0].reason == "the run was stopped"
-    report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.5)
-    assert ask(devices[0].fleet.Report, report).stop
-    with pytest.raises(WrongState, match="has ended"):
-        devices[0].submit(work, model_bytes(1.0))
-    assert ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run")) == stopped
-
-
-def test_two_runs_share_a_fleet(fleet: Fleet) -> None:
-    device = fleet.device("cam-1")
-    fleet.start("one")
-    fleet.start("two")
-    session = device.connect()
-    work = {reply.run: reply for reply in (session.assignment(), session.assignment())}
-    assert set(work) == {"one", "two"}
-    device.submit(work["two"], model_bytes(2.0))
-    device.submit(work["one"], model_bytes(1.0))
-    for name, value in (("one", 1.0), ("two", 2.0)):
-        ended = list(fleet.operator.watch(name))[-1].run
-        np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(value))

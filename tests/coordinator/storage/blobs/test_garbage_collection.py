@@ -21,17 +21,12 @@ from moonfed.errors import InvalidInput, NotFound, WrongState
 from moonfed.transport import to_message
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
-from tests.coordinator.storage.test_store import RUN
 from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
+from tests.support.store_records import RUN
 
 BUNDLE = coordinator.make_bundle()
 RECORD = replace(RUN, run="r", manifest=BUNDLE.ref, initial=BUNDLE.manifest.files["initial.safetensors"])
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
 
 
 def begin(storage: Storage) -> None:

@@ -15,8 +15,8 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.blobs import pins
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from tests.coordinator.storage.blobs.test_garbage_collection import BUNDLE
-from tests.coordinator.storage.test_store import RUN
 from tests.support.postgresql import Server
+from tests.support.store_records import RUN
 
 Two = tuple[Storage, Storage]
 Until = Callable[[Callable[[], bool]], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 import sqlite3
 from contextlib import closing
@@ -14,9 +13,8 @@ import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db.sqlite import open_store
 from moonfed.coordinator.storage.db.tables import SCHEMA_VERSION
-from moonfed.coordinator.storage.transient_errors import as_full_disk
 from moonfed.errors import Corrupt, VersionMismatch
-from tests.coordinator.storage.test_store import RUN
+from tests.support.store_records import RUN
 
 
 def test_sqlite_is_durable_against_power_loss(tmp_path: Path) -> None:
@@ -41,22 +39,6 @@ def test_any_other_schema_is_rejected_with_both_versions(tmp_path: Path, version
         open_store(path)
     with closing(sqlite3.connect(path)) as connection:
         assert list(connection.iterdump()) == before
-
-
-def test_a_full_database_is_distinguished_from_other_errors(tmp_path: Path) -> None:
-    engine = sql.create_engine(f"sqlite:///{tmp_path / 'full.db'}")
-    with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE t (content TEXT)")
-        connection.exec_driver_sql("PRAGMA max_page_count = 3")
-        with pytest.raises(sql.exc.OperationalError) as full:
-            connection.exec_driver_sql("INSERT INTO t VALUES (?)", ("x" * 100_000,))
-        with pytest.raises(sql.exc.OperationalError) as other:
-            connection.exec_driver_sql("SELECT * FROM nothing")
-    engine.dispose()
-    assert str(as_full_disk(full.value)) == "the disk is full"
-    assert as_full_disk(other.value) is None
-    assert as_full_disk(OSError(errno.EDQUOT, "quota"))
-    assert as_full_disk(OSError(errno.EIO, "input/output error")) is None
 
 
 def test_a_damaged_database_is_rejected_at_start(tmp_path: Path) -> None:

@@ -1,14 +1,23 @@
-"""Followers roll back with a run's holder when the newest global state is damaged."""
+"""Followed runs: devices here take part, nothing is changed, and a rollback of the holder's is followed."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
+import pytest
+
 from moonfed import transport
+from moonfed.coordinator.replicas import monitor
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
+from moonfed.coordinator.storage.db import postgres
+from moonfed.coordinator.storage.leases import SharedLeases
+from moonfed.errors import Unavailable
+from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
@@ -53,3 +62,33 @@ def test_devices_of_a_follower_are_given_the_model_before_the_damaged_one(
             device.submit(again, model_bytes(3.0))
         until(lambda: holder.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
         assert [entry.attempt for entry in holder.operator.rounds("run")][:3] == [1, 1, 1]
+
+
+def test_a_run_of_another_coordinator_is_served_and_not_changed(
+    tmp_path: Path, url: str, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "LEASE_SECONDS", 2.0)
+    first = postgres.open_store(url, used_before=False)
+    with fleet_in(tmp_path, database=url) as fleet:
+        fleet.start("run")
+        assert isinstance(first.leases, SharedLeases)
+        first.leases.holder = "another coordinator"
+        with first._transactions.write() as connection:
+            connection.exec_driver_sql("UPDATE leases SET holder = 'another coordinator', expires = expires + 3600")
+        log = fleet.operator.watch("run")
+        with pytest.raises(Unavailable, match="'run' is changing hands between coordinators; watch again"):
+            list(with_our_errors(log))
+        session = fleet.device("cam-1").connect()
+        time.sleep(3 * monitor.POLL_SECONDS)
+        assert session.replies.empty()
+        assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
+        first.leases.release()  # the other one has ended
+        assert session.assignment().run == "run"
+    first.close()
+
+
+def with_our_errors(events: Iterator[control_pb2.RunEvent]) -> Iterator[control_pb2.RunEvent]:
+    try:
+        yield from events
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error

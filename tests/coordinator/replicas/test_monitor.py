@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 
 from moonfed import transport
 from moonfed.coordinator.replicas import monitor
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
-from moonfed.coordinator.storage.db import postgres
-from moonfed.coordinator.storage.leases import SharedLeases
-from moonfed.errors import Unavailable
-from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.support.coordinator import Device, model_bytes, model_values
-from tests.support.postgresql import Server
 
 Until = Callable[[Callable[[], bool]], None]
-
-
-@pytest.fixture
-def url(postgresql_server: Server) -> str:
-    return postgresql_server.new_database()
 
 
 def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,33 +79,3 @@ def test_another_coordinator_resumes_a_round_with_the_updates_received_by_the_fi
         found = model_values(second.operator.model(ended.model))
         np.testing.assert_array_equal(found, np.float32((10 * 1.0 + 30 * 4.0) / 40))
         assert not list(ObjectClient(bucket).listed("spool/")), "nothing of the round is left"
-
-
-def test_a_run_of_another_coordinator_is_served_and_not_changed(
-    tmp_path: Path, url: str, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(monitor, "LEASE_SECONDS", 2.0)
-    first = postgres.open_store(url, used_before=False)
-    with fleet_in(tmp_path, database=url) as fleet:
-        fleet.start("run")
-        assert isinstance(first.leases, SharedLeases)
-        first.leases.holder = "another coordinator"
-        with first._transactions.write() as connection:
-            connection.exec_driver_sql("UPDATE leases SET holder = 'another coordinator', expires = expires + 3600")
-        log = fleet.operator.watch("run")
-        with pytest.raises(Unavailable, match="'run' is changing hands between coordinators; watch again"):
-            list(with_our_errors(log))
-        session = fleet.device("cam-1").connect()
-        time.sleep(3 * monitor.POLL_SECONDS)
-        assert session.replies.empty()
-        assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
-        first.leases.release()  # the other one has ended
-        assert session.assignment().run == "run"
-    first.close()
-
-
-def with_our_errors(events: Iterator[control_pb2.RunEvent]) -> Iterator[control_pb2.RunEvent]:
-    try:
-        yield from events
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from error

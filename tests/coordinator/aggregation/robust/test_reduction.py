@@ -1,0 +1,74 @@
+"""The reduction of a round, slice by slice: parameters and statistics apart, in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.tensors import TensorSpec
+from tests.support.aggregation_rounds import PARAMETERS, Rounds, make_manifest, robust_settings
+from tests.support.robust_rounds import NAMES, ROBUST, START, assert_close, rounds, updates
+
+
+@pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
+def test_poisoned_statistics_with_honest_parameters_have_no_effect(tmp_path: Path, robust: RobustSettings) -> None:
+    """Parameters a thousand times as long would hide them, were both measured together."""
+    honest = updates(5, 7, spread=0.1)
+    honest[:, PARAMETERS] *= 1000
+    models = honest.copy()
+    models[2, ~PARAMETERS] = -50.0
+    played = rounds(tmp_path, robust)
+    found = played.next(models, [100] * 7)
+    centre = np.delete(honest, 2, axis=0).mean(axis=0)
+    assert np.abs((found - centre)[~PARAMETERS]).max() < 0.5
+    assert any(told.device == "cam-2" and "statistics" in told.description for told in played.incidents)
+
+
+def test_a_server_rule_uses_the_reducers_result(tmp_path: Path) -> None:
+    models = updates(9, 5)
+    played = rounds(tmp_path, robust_settings(reducer="median"), FedAvgM(server_momentum=0.5))
+    played.next(models, [1] * 5)
+    second = updates(10, 5)
+    found = played.next(second, [1] * 5)
+    medians = [np.median(models, axis=0), np.median(second, axis=0)]
+    first = medians[0]
+    moved = first + 0.5 * (first - START) + (medians[1] - first)
+    assert_close(found, np.where(PARAMETERS, moved, medians[1]))
+
+
+@pytest.mark.parametrize(
+    "robust", [robust_settings(), robust_settings(clip_factor=1.0), *ROBUST], ids=["mean", "clip", *NAMES]
+)
+def test_memory_does_not_grow_with_the_fleet(tmp_path: Path, robust: RobustSettings) -> None:
+    size, slice_elements = 200_000, 1 << 15
+    specs = (TensorSpec("a", (size,), "parameter"), TensorSpec("b", (100,), "statistic"))
+    chance, peaks = np.random.default_rng(0), []
+    for devices in (10, 40):
+        models = chance.normal(size=(devices, size + 100)).astype(np.float32)
+        peaks.append(peak_of_a_round(tmp_path / str(devices), specs, models, robust, slice_elements))
+    assert peaks[1] < 1.25 * peaks[0]
+    assert max(peaks) < 6 * 8 * slice_elements + 200_000, "a few slices in float64, not one model of a device"
+
+
+def peak_of_a_round(
+    directory: Path,
+    specs: tuple[TensorSpec, ...],
+    models: npt.NDArray[np.float32],
+    robust: RobustSettings,
+    elements: int,
+) -> int:
+    manifest = make_manifest(tensors=specs)
+    played = Rounds(directory, manifest, models[0], slice_elements=elements, robust=robust)
+    closed = played.closed(models, [1] * len(models))
+    tracemalloc.start()
+    try:
+        played.close(closed)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

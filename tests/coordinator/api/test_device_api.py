@@ -1,0 +1,61 @@
+"""Devices' sessions over real TLS: compatibility, and one session per device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc
+import pytest
+
+from moonfed.errors import VersionMismatch, WrongState
+from moonfed.identity import load_identity
+from moonfed.v1 import control_pb2, enrolment_pb2
+from moonfed.v1.enrolment_pb2_grpc import EnrolmentStub
+from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+from tests.coordinator.conftest import Fleet
+from tests.support.coordinator import ask
+
+
+def test_another_major_version_of_the_contract_is_rejected_with_both_versions(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    with pytest.raises(VersionMismatch, match=f"contract version 9.0; this coordinator uses {CONTRACT_VERSION}"):
+        device.connect(version="9.0")
+    device.connect(version="1.7").leave()
+    credentials = grpc.ssl_channel_credentials(load_identity(fleet.state / "operator").ca)
+    address = f"127.0.0.1:{fleet.ports.enrolment}"
+    with (
+        grpc.secure_channel(address, credentials) as channel,
+        pytest.raises(VersionMismatch, match=r"contract version 9\.0"),
+    ):
+        ask(EnrolmentStub(channel).Enrol, enrolment_pb2.EnrolRequest(device="x", contract_version="9.0"))
+
+
+def test_a_device_that_cannot_run_the_plan_is_notified_and_not_selected(
+    fleet: Fleet, until: Callable[[Callable[[], bool]], None]
+) -> None:
+    old, current = fleet.device("cam-1"), fleet.device("cam-2")
+    session = old.connect(interface="torchscript/0")
+    fleet.start()
+    with pytest.raises(
+        VersionMismatch, match=f"plan interfaces: torchscript/0; the running runs need {PLAN_INTERFACE}"
+    ):
+        session.next()
+    with pytest.raises(VersionMismatch, match="torchscript/0"):
+        old.connect(interface="torchscript/0")
+    # The run learns a moment later that the device has left.
+    waiting = "waiting for 1 more device: 0 online, 1 needed"
+    until(lambda: fleet.operator.run("run").waiting == waiting)
+    current.connect().assignment()
+    assert fleet.operator.run("run").open_round.cohort == ["cam-2"]
+
+
+def test_a_second_session_ends_the_first(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    fleet.start()
+    first = device.connect()
+    work = first.assignment()
+    second = device.connect()
+    with pytest.raises(WrongState, match="has connected again"):
+        first.next()
+    assert second.assignment() == work
+    assert ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices[0].online

@@ -1,0 +1,38 @@
+"""The coordinator's command line, in processes of its own."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+
+from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
+
+
+def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ("serve", "--state", str(programs.state), "--insecure", "--fleet-port", str(port))
+        told = programs.command(*words, code=4)
+    assert told == (
+        f"moonfed-coordinator: cannot listen on 127.0.0.1:{port}: "
+        "the port is taken, or the address is not one of this machine's\n"
+    )
+
+
+def test_a_wrong_address_is_named_by_its_option(programs: Programs) -> None:
+    told = programs.command("device", "list", "--coordinator", "foo", code=2)
+    assert told == "moonfed-coordinator: coordinator is 'foo'; it must be host:port, with a port from 1 to 65535\n"
+
+
+def test_every_command_has_help_with_an_example(programs: Programs) -> None:
+    commands = [
+        "serve",
+        "token create",
+        "device list",
+        *(f"run {word}" for word in (["start", "list", "show", "watch", "stop", "prune", "delete"])),
+    ]
+    for command in [*commands, "", "run", "token", "device"]:
+        done = subprocess.run(
+            [*PROGRAM, *command.split(), "--help"], capture_output=True, text=True, env=ENVIRONMENT, check=True
+        )
+        assert f"Example: moonfed-coordinator {command}" in " ".join(done.stdout.split()), command

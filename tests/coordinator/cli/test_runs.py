@@ -1,0 +1,61 @@
+"""The operator's commands for runs."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support import coordinator
+from tests.support.coordinator import model_bytes
+from tests.support.coordinator_programs import Programs
+
+
+def test_the_operators_commands(programs: Programs) -> None:
+    programs.serve("--name", "localhost")
+    told = json.loads(programs.command("token", "create", "--uses", "2", "--json"))
+    assert told["token"].startswith("moonfed-join-1.")
+    device = programs.device("cam-1")
+    bundle = coordinator.bundle_directory(programs.tmp / "bundle")
+    started = json.loads(programs.command("run", "start", str(bundle), "--rounds", "1", "--cohort", "20%", "--json"))
+    assert (started["run"], started["status"], started["settings"]["cohort"]) == ("digits", "running", "20%")
+    assert "waiting for 1 more device" in programs.command("run", "show", "digits")
+    device.submit(device.connect().assignment(), model_bytes(1.0))
+    lines = [json.loads(line) for line in programs.command("run", "watch", "digits", "--json").splitlines()]
+    assert (lines[0]["event"], lines[-1]["event"], lines[-1]["run"]["status"]) == ("snapshot", "ended", "finished")
+    shown = programs.command("run", "show", "digits")
+    assert "train_loss" in shown
+    assert "1 of 1" in shown
+    assert "server rule mean: weighting samples" in shown
+    document = json.loads(programs.command("run", "show", "digits", "--json"))
+    assert document["server_rule"] == {"name": "mean", "weighting": "samples"}
+    assert document["settings"]["sampling"] == "uniform"
+    told_twice = programs.command("run", "start", str(bundle), "--sampling", "samples", code=2)
+    assert "would count a device's size twice" in told_twice
+    assert "sampling is 'size'" in programs.command("run", "start", str(bundle), "--sampling", "size", code=2)
+    assert json.loads(programs.command("run", "show", "digits", "--json"))["rounds"][0]["counted"] == ["cam-1"]
+    assert json.loads(programs.command("run", "list", "--json"))[0]["round"] == 1
+    assert "finished" in programs.command("run", "list")
+    assert json.loads(programs.command("device", "list", "--json"))[0]["device"] == "cam-1"
+    assert json.loads(programs.command("run", "show", "digits", "--json"))["settings"]["retention"]["last"] == 20
+    assert "keep_last is 0" in programs.command("run", "prune", "digits", "--keep-last", "0", code=2)
+    assert "deleted 0 global models" in programs.command("run", "prune", "digits", "--keep-last", "1")
+    assert "disk-budget is 'much'" in programs.command("serve", "--disk-budget", "much", code=2)
+    assert "no run 'other'" in programs.command("run", "stop", "other", code=3)
+    assert "cohort is 'many'" in programs.command("run", "start", str(bundle), "--cohort", "many", code=2)
+    assert "with the models of its 1 rounds? [y/N]" in programs.command("run", "delete", "digits", code=1), "it asks"
+    programs.command("run", "delete", "digits", "--yes")
+    assert json.loads(programs.command("run", "list", "--json")) == []
+    assert "no run 'digits'" in programs.command("run", "delete", "digits", "--yes", code=3)
+    told = programs.command("run", "delete", "digits", code=3)
+    assert "no run 'digits'" in told
+    assert "Delete" not in told, "it does not ask first"
+    assert "is not a bundle" in programs.command("run", "start", str(programs.tmp / "nothing"), code=3)
+    wrong = programs.tmp / "wrong.safetensors"
+    wrong.write_bytes(model_bytes(1.0, coordinator.SPECS[:1]))
+    told = programs.command("run", "start", str(bundle), "--from", str(wrong), code=2)
+    assert f"from is {str(wrong)!r}, which does not match this bundle: tensor" in told
+    assert "is missing" in told
+    nowhere = programs.command("run", "start", str(bundle), "--from", str(programs.tmp / "no"), code=3)
+    assert "no'; there is no such file" in nowhere
+    assert "valid_hours is -1.0; it must be above 0 and at most 87600" in programs.command(
+        "token", "create", "--valid-hours", "-1", code=2
+    )

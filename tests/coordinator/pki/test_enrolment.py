@@ -1,0 +1,120 @@
+"""Enrolment: join tokens, names, and certificates for devices that ask again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+from moonfed.coordinator.pki.enrolment import Enrolment
+from moonfed.errors import AlreadyExists, InvalidInput, Untrusted
+from moonfed.identity import subject_of
+from moonfed.join_token import parse_token
+from tests.coordinator.pki.conftest import request, secret
+
+
+def test_a_token_carries_address_and_authority_but_only_its_hash_is_kept(enrolment: Enrolment, tmp_path: Path) -> None:
+    token, expires = enrolment.create_token(1, 60.0)
+    parsed = parse_token(str(token))
+    assert (parsed.address, parsed.ca) == ("example.org:7444", enrolment.authority.ca)
+    assert 0 < expires - time.time() <= 60
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("coordinator.db*"))
+    assert token.secret.encode() not in kept
+
+
+def test_a_used_token_an_expired_one_and_a_forged_one_are_rejected(enrolment: Enrolment) -> None:
+    once = secret(enrolment)
+    enrolment.enrol(once, "cam-1", request())
+    with pytest.raises(Untrusted, match="the join token is used up"):
+        enrolment.enrol(once, "cam-2", request())
+    short = secret(enrolment, valid_seconds=0.01)
+    time.sleep(0.02)
+    with pytest.raises(Untrusted, match="has expired"):
+        enrolment.enrol(short, "cam-2", request())
+    with pytest.raises(Untrusted, match="did not issue"):
+        enrolment.enrol("guess", "cam-2", request())
+
+
+def test_a_lost_reply_can_be_asked_for_again_with_the_same_key_and_token(enrolment: Enrolment) -> None:
+    once, asked = secret(enrolment), request()
+    first = enrolment.enrol(once, "cam-1", asked)
+    again = enrolment.enrol(once, "cam-1", asked)
+    assert first.key_sha256 == again.key_sha256
+    with pytest.raises(Untrusted, match="did not issue"):
+        enrolment.enrol("guess", "cam-1", asked)
+    with pytest.raises(Untrusted, match="used up"):
+        enrolment.enrol(once, "cam-2", asked)
+
+
+def test_a_device_enrols_again_with_its_key_even_when_its_certificate_has_expired(enrolment: Enrolment) -> None:
+    asked = request()
+    held = enrolment.enrol(secret(enrolment), "cam-1", asked)
+    enrolment.registry.renewed("cam-1", held.key_sha256, time.time() - 86400)
+    other = secret(enrolment)
+    enrolment.enrol(other, "cam-2", request())
+    with pytest.raises(Untrusted, match="used up"):
+        enrolment.enrol(other, "cam-1", asked)
+    signed = enrolment.enrol(secret(enrolment), "cam-1", asked)
+    assert enrolment.registry.devices()[0].certificate_expires == signed.expires > time.time()
+
+
+def test_after_a_renewal_the_new_key_enrols_again_and_the_old_one_does_not(enrolment: Enrolment) -> None:
+    old, new = request(), request()
+    enrolment.enrol(secret(enrolment), "cam-1", old)
+    renewed = enrolment.renew("cam-1", new)
+    assert enrolment.enrol(secret(enrolment), "cam-1", new).key_sha256 == renewed.key_sha256
+    with pytest.raises(AlreadyExists, match="'cam-1'"):
+        enrolment.enrol(secret(enrolment), "cam-1", old)
+
+
+def test_nothing_from_an_unauthenticated_caller_is_parsed(enrolment: Enrolment) -> None:
+    with pytest.raises(Untrusted, match="did not issue"):
+        enrolment.enrol("guess", "cam-1", b"nonsense")
+
+
+def test_a_taken_name_is_rejected(enrolment: Enrolment) -> None:
+    both = secret(enrolment, uses=2)
+    enrolment.enrol(both, "cam-1", request())
+    with pytest.raises(AlreadyExists, match="'cam-1'"):
+        enrolment.enrol(both, "cam-1", request())
+
+
+@pytest.mark.parametrize("name", ["", "Cam", "../cam", "-cam", ".cam", "a/b", "a b", "x" * 64, "cam\n"])
+def test_a_name_that_cannot_be_a_file_name_is_rejected(enrolment: Enrolment, name: str) -> None:
+    with pytest.raises(InvalidInput, match="device is"):
+        enrolment.enrol(secret(enrolment), name, request())
+
+
+def rsa_request() -> bytes:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cam-1")])
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, SHA256())
+    return signed.public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", request()[:-80] + b"-----END CERTIFICATE REQUEST-----", rsa_request()]
+)
+def test_a_malformed_request_is_rejected(enrolment: Enrolment, content: bytes) -> None:
+    with pytest.raises(InvalidInput, match="signing_request"):
+        enrolment.enrol(secret(enrolment), "cam-1", content)
+
+
+def test_renewal_signs_a_new_key_for_the_same_name(enrolment: Enrolment) -> None:
+    enrolment.enrol(secret(enrolment), "cam-1", request())
+    renewed = enrolment.renew("cam-1", request("cam-2"))
+    assert subject_of(renewed.certificate) == ("device", "cam-1")
+    assert enrolment.registry.devices()[0].certificate_expires == renewed.expires
+
+
+@pytest.mark.parametrize(("uses", "seconds"), [(0, 60.0), (1, 0.0), (1, -5.0), (1, float("nan")), (1, float("inf"))])
+def test_an_unreadable_token_is_rejected(enrolment: Enrolment, uses: int, seconds: float) -> None:
+    with pytest.raises(InvalidInput, match=r"(uses|valid_seconds) is"):
+        enrolment.create_token(uses, seconds)

@@ -1,0 +1,41 @@
+"""The choice of a run's round protocol, and the properties that the rest of the coordinator relies on."""
+
+from __future__ import annotations
+
+import pytest
+
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
+from moonfed.coordinator.rounds.fedbuff_state import FedBuffState
+from moonfed.coordinator.rounds.protocol import FEDBUFF, SYNCHRONOUS, round_protocol
+from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.errors import InvalidInput
+from tests.support.aggregation_rounds import make_manifest, scaffold
+
+BUFFERED = RunSettings(rounds=9, asynchronous=FedBuffSettings(buffer=2, max_staleness=3))
+
+
+def test_only_a_run_with_a_buffer_is_asynchronous() -> None:
+    assert round_protocol(RunSettings(rounds=1)) is SYNCHRONOUS
+    assert round_protocol(BUFFERED) is FEDBUFF
+
+
+def test_a_synchronous_run_needs_only_its_open_attempt() -> None:
+    settings = RunSettings(rounds=3)
+    assert SYNCHRONOUS.needed_attempts(settings, State(committed=2)) == frozenset()
+    current = OpenRound(round=3, attempt=2, cohort=("a",))
+    assert SYNCHRONOUS.needed_attempts(settings, State(committed=2, attempt=2, open=current)) == {(3, 2)}
+
+
+def test_an_asynchronous_run_needs_every_round_that_an_update_may_have_begun_with() -> None:
+    assert FEDBUFF.needed_attempts(BUFFERED, FedBuffState(committed=1)) == {(1, 1), (2, 1)}
+    assert FEDBUFF.needed_attempts(BUFFERED, FedBuffState(committed=6)) == {(4, 1), (5, 1), (6, 1), (7, 1)}
+    assert FEDBUFF.needed_attempts(BUFFERED, FedBuffState(committed=6, status="stopped")) == frozenset()
+
+
+def test_an_asynchronous_run_rejects_methods_that_exchange_more_than_models() -> None:
+    for protocol in (SYNCHRONOUS, FEDBUFF):
+        protocol.check_manifest(make_manifest())
+    SYNCHRONOUS.check_manifest(scaffold())
+    with pytest.raises(InvalidInput, match="method is 'scaffold'"):
+        FEDBUFF.check_manifest(scaffold())

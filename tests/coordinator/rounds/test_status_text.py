@@ -1,0 +1,38 @@
+"""Sentences about a run's state, for operators and devices."""
+
+from __future__ import annotations
+
+from moonfed.coordinator.rounds.events import Declined, DeviceOffline, Reduced, StopRequested, UpdateRejected
+from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
+from tests.support.state_machine_fleet import after, devices_online
+from tests.support.synchronous_run import THREE, accepted
+
+
+def test_the_status_names_silent_devices() -> None:
+    state, _ = after(THREE, *devices_online("a", "b", "c"), DeviceOffline(device="c"))
+    told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
+    away = "c (offline, no heartbeat for 60 s)"
+    assert told == f"round 1 waits for 3 of 3 devices: a, b (no heartbeat for 42 s), {away}"
+
+
+def test_a_declined_device_is_final_and_a_rejected_one_may_try_again() -> None:
+    state, _ = after(THREE, *devices_online("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
+    assert rejection_reason(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"
+    state, _ = after(THREE, UpdateRejected(round=1, attempt=1, device="b"), state=state)
+    assert rejection_reason(state, 1, 1, "b") is None
+
+
+def test_stale_and_foreign_updates_are_rejected_with_the_runs_position() -> None:
+    state, _ = after(THREE, *devices_online("a", "b", "c"))
+    assert rejection_reason(state, 1, 1, "a") is None
+    assert rejection_reason(state, 1, 1, "z") == "device 'z' is not in the cohort of round 1, attempt 1"
+    assert rejection_reason(state, 2, 1, "a") == "round 2, attempt 1 is not open; the run is at round 1, attempt 1"
+
+
+def test_a_run_stopped_during_a_reduction_shows_what_it_waits_for() -> None:
+    state, _ = after(THREE, *devices_online("a", "b", "c"), accepted("a"), accepted("b"), accepted("c"))
+    assert waiting(THREE, state) == ""
+    state, _ = after(THREE, StopRequested(), state=state)
+    assert (state.status, waiting(THREE, state)) == ("running", "stops when round 1 is committed")
+    state, _ = after(THREE, Reduced(round=1, attempt=1), state=state)
+    assert (state.status, waiting(THREE, state)) == ("stopped", "")

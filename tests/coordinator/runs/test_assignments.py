@@ -1,0 +1,75 @@
+"""Assignments: a round's settings, its global state without the server rule's memory, and the device's last count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from moonfed.assignment import Assignment
+from moonfed.blobs import ref_of_bytes
+from moonfed.bundle import Bundle
+from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, devices_keep_state
+from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
+from moonfed.training_spec import TrainingSpec
+from tests.coordinator.conftest import Fleet
+from tests.support.coordinator import SCAFFOLD, make_bundle, model_bytes
+from tests.support.store_records import FIRST, MODEL, RUN
+
+SECOND = replace(FIRST, round=2)
+
+
+def test_an_assignment_contains_the_schedules_values_and_the_views(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    bundle = make_bundle(
+        schedules={"mu": ((1, 1.0), (3, 0.5))},
+        training=TrainingSpec(epochs=2, batch_size=8, views=4, hyperparameters={"learning_rate": 0.1, "mu": 1.0}),
+    )
+    fleet.start(rounds=3, bundle=bundle)
+    session, seen = device.connect(), []
+    for _ in range(3):
+        work = session.assignment()
+        assert work.training.views == 4
+        seen.append(dict(work.training.hyperparameters))
+        device.submit(work, model_bytes(1.0))
+    assert seen == [{"learning_rate": 0.1, "mu": mu} for mu in (1.0, 0.75, 0.5)]
+
+
+def built(bundle: Bundle, state: GlobalState, device: str = "a", **fields: Any) -> Assignment:  # noqa: ANN401
+    record = replace(RUN, manifest=bundle.ref, settings=RunSettings(rounds=3, seed=5, **fields))
+    return build_assignment(SECOND, device, record, bundle.manifest, state)
+
+
+def test_devices_are_sent_the_roles_of_their_method_and_no_memory_of_the_server_rule() -> None:
+    names = ("model", "variate", "momentum")
+    state = GlobalState(blobs={name: ref_of_bytes(name.encode()) for name in names}, counted={"a": FIRST})
+    work = built(make_bundle(**SCAFFOLD), state)
+    assert (work.id, work.seed, work.counted) == (SECOND, 5, FIRST)
+    assert work.blobs == {name: state.blobs[name] for name in ("model", "variate")}
+    assert built(make_bundle(**SCAFFOLD), state, device="b").counted is None
+    assert set(built(make_bundle(), state).blobs) == {"model"}
+
+
+def test_devices_are_sent_the_encoded_model_in_place_of_the_model() -> None:
+    encoded = ref_of_bytes(b"in int8")
+    state = GlobalState(blobs={"model": MODEL, ENCODED_MODEL: encoded})
+    assert built(make_bundle(), state).blobs == {"model": encoded}
+
+
+def test_a_commit_replaces_the_counts_of_its_devices_and_all_blobs() -> None:
+    before = GlobalState(blobs={"model": MODEL, "momentum": MODEL}, counted={"a": FIRST, "b": FIRST})
+    after = before.successor({"b": SECOND}, {"model": MODEL})
+    assert (after.blobs, after.counted) == ({"model": MODEL}, {"a": FIRST, "b": SECOND})
+
+
+@pytest.mark.parametrize(
+    ("bundle", "up", "expected"),
+    [({}, "float32", False), (SCAFFOLD, "float32", True), ({}, "int8", True), ({}, "float32+zstd", False)],
+)
+def test_devices_keep_state_for_their_method_or_for_a_lossy_encoding(
+    bundle: dict[str, Any], up: str, expected: bool
+) -> None:
+    settings = RunSettings(rounds=1, encodings=Encodings(up=parse_encoding("up", up)))
+    assert devices_keep_state(make_bundle(**bundle).manifest, settings) == expected

@@ -1,0 +1,62 @@
+"""Recipes of bundles: an invalid one is rejected with one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from moonfed.errors import InvalidInput
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.methods import METHODS
+from moonfed.manifest import InputSpec
+from tests.export.conftest import MINE, PICTURES
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "alexnet"}, "model is 'alexnet'; it must be one of cnn, mlp, resnet18"),
+        (
+            {"model": "torchvision:nothing"},
+            "model is 'torchvision:nothing'; torchvision's names are alexnet",
+        ),
+        ({"model": "torchvision:vit_b_16"}, "does not accept inputs of 16x16x3: Wrong image height"),
+        ({"model": "torchvision:squeezenet1_0"}, "its last layer is not linear"),
+        ({"model": "torchvision:googlenet"}, "model is 'torchvision:googlenet', which TorchScript cannot compile"),
+        ({"model": "mlp"}, "model is 'mlp' and input.kind 'image'; this model needs 'features'"),
+        ({"model": "nowhere:model"}, "model is 'nowhere:model', which cannot be imported: No module named 'nowhere'"),
+        ({"model": f"{MINE}:nothing"}, "cannot be imported: module 'tests.support.residual_network' has no attribute"),
+        ({"model": f"{MINE}:not_three_modules"}, "must return three modules: encoder, projection head, output layer"),
+        ({"model": f"{MINE}:rejects_the_size"}, "which does not accept inputs of 16x16x3: mat1 and mat2 shapes"),
+        (
+            {"model": f"{MINE}:returns_a_tuple"},
+            "which does not accept inputs of 16x16x3: 'tuple' object has no attribute",
+        ),
+        ({"settings": {"batch_size": 1}}, "batch_size is 1; with BatchNorm it must be at least 2"),
+        ({"settings": {"batch_size": "many"}}, "batch_size is 'many'; it must be a whole number"),
+        ({"settings": {"epochs": "2.5"}}, "epochs is '2.5'; it must be a whole number"),
+        ({"settings": {"epochs": 0}}, "epochs is 0; it must be a whole number from 1"),
+        ({"settings": {"tau": 0}}, "tau is 0.0; it must be a number above 0"),
+        ({"settings": {"mu": "-1"}}, "mu is -1.0; it must be a number from 0"),
+        ({"settings": {"momentum": 1}}, "momentum is 1.0; it must be a number from 0 and below 1"),
+        ({"settings": {"learning_rate": "nan"}}, "learning_rate is nan; it must be a number above 0"),
+        ({"settings": {"previous_models": 0}}, "previous_models is 0; it must be a whole number from 1 to 1000"),
+        ({"settings": {"speed": 3}}, "setting 'speed' .= 3. is unknown; moon has batch_size, epochs, learning_rate"),
+        ({"method": "fedavg", "settings": {"mu": 1}}, "setting 'mu' .= 1. is unknown; fedavg has batch_size"),
+        ({"method": "fedmagic"}, f"method is 'fedmagic'; it must be one of {', '.join(METHODS)}"),
+        ({"settings": {"views": 2}}, "views is 2 and augmentation 'none'; without augmentation it must be 0"),
+        ({"augmentation": "mixup"}, "augmentation is 'mixup'; it must be one of none, crop-flip, crop-flip-rotate"),
+        ({"augmentation": "crop-flip", "input": InputSpec(kind="image", shape=(4, 9, 1))}, "sides of at least 5"),
+        ({"projection": 64}, "projection is 64 and model 'tests.support.residual_network:small_resnet'; such a model"),
+        ({"settings": {"learning_rate": 1e-50}}, "whose weights do not change in training"),
+        ({"mean": (0.1, 0.2)}, "mean holds 2 values; it must hold 1 or 3, one for each of the channels"),
+        ({"deviation": (0.0,)}, "std holds 0.0; every standard deviation must be positive"),
+        ({"classes": ("one",)}, "classes is .'one',.; it must be at least two names"),
+        ({"input": InputSpec(kind="image", shape=(16, 16, 1)), "model": "torchvision:resnet18"}, "classifiers need 3"),
+    ],
+)
+def test_invalid_recipes_are_rejected_with_one_sentence(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as error:
+        build_bundle(dataclasses.replace(PICTURES, **{"settings": {}, **change}))  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)

@@ -1,0 +1,103 @@
+"""The build's training check: every stage and role is used, and results are those of the manifest."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from moonfed.bundle import Bundle
+from moonfed.errors import InvalidInput
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.self_checks import check_training
+from moonfed.manifest import PLAN_FILE
+from moonfed.plan import Tensors, TorchScriptPlan, load_plan
+from moonfed.tensors import split
+from tests.export.conftest import TABLE, another_model
+
+
+def a_model(bundle: Bundle) -> list[torch.Tensor]:
+    tensors = split(another_model(bundle.manifest), bundle.manifest.tensors)
+    return [torch.from_numpy(np.array(tensor)) for tensor in tensors.values()]
+
+
+@dataclasses.dataclass
+class Recorded:
+    """The inputs and results of one round in the build's training check."""
+
+    previous: int
+    received: dict[str, Tensors]
+    hyperparameters: dict[str, float]
+    left: dict[str, list[torch.Tensor]] = dataclasses.field(default_factory=dict)
+
+
+def recorded(bundle: Bundle, plan: TorchScriptPlan) -> list[Recorded]:
+    rounds = []
+
+    class Recorder(TorchScriptPlan):
+        def begin_round(
+            self,
+            model: Tensors,
+            previous_models: Sequence[Tensors],
+            received: Mapping[str, Tensors],
+            hyperparameters: Mapping[str, float],
+        ) -> None:
+            super().begin_round(model, previous_models, received, hyperparameters)
+            rounds.append(Recorded(len(previous_models), dict(received), dict(hyperparameters)))
+
+        def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
+            rounds[-1].left = super().end_round(steps)
+            return rounds[-1].left
+
+    check_training(Recorder(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest)
+    return rounds
+
+
+def test_the_check_trains_both_stages_and_chains_the_rounds(tmp_path: Path) -> None:
+    settings: dict[str, float | int | str] = {"previous_models": 2}
+    bundle = build_bundle(dataclasses.replace(TABLE, method="fedssc-two-stage", settings=settings))
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    rounds = recorded(bundle, load_plan(tmp_path / PLAN_FILE, "cpu"))
+    assert [entry.previous for entry in rounds] == [0, 1, 2, 2]
+    assert [entry.hyperparameters["stage"] for entry in rounds] == [1, 1, 2, 2]
+    assert [entry.hyperparameters["mu_glob"] for entry in rounds] == pytest.approx([1, 1, 1 - 0.9999 * 86 / 95, 0.0001])
+    assert [sorted(entry.received) for entry in rounds] == [[], *[["prototypes"]] * 3]
+    assert rounds[1].received["prototypes"][0].tolist() == [1, 0]  # a class without a prototype is among them
+
+
+def test_the_check_returns_a_devices_control_variates_to_it(tmp_path: Path) -> None:
+    bundle = build_bundle(dataclasses.replace(TABLE, method="scaffold"))
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    first, second = recorded(bundle, load_plan(tmp_path / PLAN_FILE, "cpu"))
+    assert first.received == {}
+    assert second.received["variate"] is first.left["variate_change"]
+    assert second.received["device_variate"] is first.left["device_variate"]
+    assert max(float(tensor.abs().max()) for tensor in second.received["variate"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("role", "value", "message"),
+    [
+        ("variate_change", None, "returns device_variate, model; it must return device_variate, model, v"),
+        ("device_variate", [torch.zeros(1)], "returns other tensors of 'device_variate'"),
+        ("surprise", [], "returns device_variate, model, surprise, variate_change; it must"),
+    ],
+)
+def test_results_that_differ_from_the_manifest_are_rejected(
+    role: str, value: list[torch.Tensor] | None, message: str, tmp_path: Path
+) -> None:
+    bundle = build_bundle(dataclasses.replace(TABLE, method="scaffold"))
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+    plan = load_plan(tmp_path / PLAN_FILE, "cpu")
+
+    class Forgetful(TorchScriptPlan):
+        def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
+            results = {name: tensors for name, tensors in super().end_round(steps).items() if name != role}
+            return results if value is None else {**results, role: value}
+
+    with pytest.raises(InvalidInput, match=message):
+        check_training(Forgetful(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest)

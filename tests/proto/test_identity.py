@@ -1,0 +1,33 @@
+"""Identities: role and name, renewal, and files that are missing or damaged."""
+
+from pathlib import Path
+
+import pytest
+
+from moonfed import errors
+from moonfed.identity import load_identity, subject_of
+from tests.support.tls_fleet import HOUR, Authority, Served
+
+
+def test_the_role_and_name_come_from_the_certificate() -> None:
+    authority = Authority.make()
+    assert subject_of(authority.issue("cam-1", "device")[1]) == ("device", "cam-1")
+    assert subject_of(authority.issue("ann", "operator")[1]) == ("operator", "ann")
+    with pytest.raises(errors.Untrusted, match="names neither a device"):
+        subject_of(authority.issue("x", "server")[1])
+
+
+def test_a_certificate_is_renewed_in_the_last_third_of_its_life(served: Served) -> None:
+    assert not served.identity(life=2 * HOUR).is_due_for_renewal()
+    assert served.identity(life=HOUR / 2).is_due_for_renewal()
+
+
+def test_an_identity_names_missing_files_and_protects_its_key(served: Served, tmp_path: Path) -> None:
+    directory = served.identity().directory
+    assert (directory / "key.pem").stat().st_mode & 0o077 == 0
+    (directory / "key.pem").write_bytes(b"junk")
+    with pytest.raises(errors.Corrupt, match="damaged certificate or key"):
+        load_identity(directory)
+    (directory / "ca.pem").unlink()
+    with pytest.raises(errors.NotFound, match=r"holds no identity: ca\.pem is missing"):
+        load_identity(directory)

@@ -1,0 +1,94 @@
+"""A coordinator in this process, without gRPC, and parties that submit files which are on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moonfed.assignment import Assignment
+from moonfed.blobs import ref_of_file
+from moonfed.bundle import Bundle
+from moonfed.coordinator.app import Coordinator
+from moonfed.coordinator.devices.sessions import DeviceInfo
+from moonfed.coordinator.records import RunEvent, RunView
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
+from moonfed.coordinator.storage.opening import open_storage
+from moonfed.coordinator.updates.validation import UpdateHeader
+from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+from tests.support.coordinator import PARAMETERS, SIZE, WAIT, model_bytes
+
+NAMES = ("party-0", "party-1", "party-2")
+ALL = RunSettings(rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), heartbeat_timeout_seconds=1e6, seed=11)
+
+
+def play(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, WAIT))
+
+
+@asynccontextmanager
+async def opened(state: Path) -> AsyncIterator[Coordinator]:
+    with open_storage(state) as directory:
+        coordinator = Coordinator(directory)
+        await coordinator.open()
+        try:
+            yield coordinator
+        finally:
+            await coordinator.close()
+
+
+async def started(coordinator: Coordinator, bundle: Bundle, settings: RunSettings = ALL) -> None:
+    for content in bundle.contents.values():
+        coordinator.storage.blobs.put_bytes(content)
+    await coordinator.operators.start_run("run", bundle.ref.sha256, "", settings)
+
+
+def device_info(name: str) -> DeviceInfo:
+    return DeviceInfo(
+        device=name, contract_version=CONTRACT_VERSION, plan_interfaces=(PLAN_INTERFACE,), platform={}, samples=10
+    )
+
+
+def trained(work: Assignment, name: str, directory: Path) -> tuple[UpdateHeader, dict[str, Path]]:
+    """An update that depends on the round and the device alone, as files of the device's own."""
+    chance = np.random.default_rng([work.id.round, NAMES.index(name)])
+    contents = {
+        "model": model_bytes(chance.uniform(1, 2, SIZE).astype(np.float32)),
+        "variate_change": model_bytes(chance.normal(size=15).astype(np.float32), PARAMETERS),
+    }
+    files = {}
+    for role, content in contents.items():
+        files[role] = directory / f"{name}-{work.id.round}-{role}"
+        files[role].write_bytes(content)
+    header = UpdateHeader(
+        id=work.id,
+        device=name,
+        blobs={role: ref_of_file(path) for role, path in files.items()},
+        samples=10 * (NAMES.index(name) + 1),
+        steps=3,
+        metrics={"loss": 1.0, "inexactness": float(NAMES.index(name))},
+    )
+    return header, files
+
+
+async def party(coordinator: Coordinator, name: str, directory: Path, rounds: int) -> None:
+    async with coordinator.devices.connect(device_info(name)) as session:
+        async for work in session.assignments():
+            await coordinator.updates.submit_files(*trained(work, name, directory))
+            if work.id.round == rounds:
+                return
+
+
+async def watched(coordinator: Coordinator, kind: str, round_: int = 0) -> RunEvent | RunView:
+    """Return the event when it arrives, or a snapshot that already includes it."""
+    async for event in coordinator.operators.watch("run"):
+        if isinstance(event, RunView):
+            if round_ and event.committed >= round_:
+                return event
+        elif event.kind == kind and event.round in (0, round_):
+            return event
+    raise AssertionError("the run has ended before")
