@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moonfed.errors import TrainingFailed, UnsafePlan
-from moonfed.plan import load_plan
+from moonfed.plan import allocate, default_memory_format, load_plan
 from tests.support.attack_plans import archive_of
 
 
@@ -26,3 +26,26 @@ def test_archives_that_are_not_plans_are_rejected(tmp_path: Path) -> None:
     path.write_bytes(archive_of(torch.nn.Linear(1, 1)))
     with pytest.raises(TrainingFailed, match="no plan: it has no method 'begin_round'"):
         load_plan(path, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "expected"),
+    [
+        ("cpu", "float32", "channels-last"),
+        ("cuda:1", "float32", "contiguous"),
+        ("cuda", "bfloat16", "channels-last"),
+    ],
+)
+def test_the_default_memory_format_is_the_fastest(device: str, precision: str, expected: str) -> None:
+    assert default_memory_format(device, precision) == expected
+
+
+def test_expanded_zeros_are_allocated_and_stay_the_same_tensors() -> None:
+    module = torch.nn.Conv2d(2, 3, 3)
+    module.weight.data = torch.zeros(1).expand(3, 2, 3, 3)
+    weight = module.weight
+    allocate(module, "channels-last")
+    assert module.weight is weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    weight.data[0, 0, 0, 0] = 1.0
+    assert weight.sum() == 1.0, "the elements no longer share their memory"

@@ -9,6 +9,7 @@ from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.release.model_facts import ModelFacts
 from moonfed.release.publish import candidate_of_run, gather_facts
+from moonfed.release.repository import ModelDirectory
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained, train_digits
 
@@ -56,3 +57,8 @@ def checked(trained: Trained, trained_run: Control) -> CheckedModel:
 @pytest.fixture
 def facts(runs: CoordinatorClient, checked: CheckedModel, trained: Trained) -> ModelFacts:
     return gather_facts("digits", 1, candidate_of_run(runs, checked), trained.test_file)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ModelDirectory:
+    return ModelDirectory(tmp_path / "models", "pets")

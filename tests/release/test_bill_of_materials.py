@@ -18,7 +18,7 @@ from moonfed.manifest import FILES
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.model_facts import ModelFacts
 from moonfed.release.publish import Candidate, gather_facts
-from tests.release.test_model_card import results_of
+from tests.release.test_model_facts import results_of
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained
 

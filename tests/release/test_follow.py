@@ -28,8 +28,8 @@ from moonfed.release.repository import ModelDirectory
 from moonfed.tensors import Vector
 from tests.export.conftest import another_model
 from tests.release.conftest import NOWHERE
-from tests.release.test_repository import graph, release
 from tests.support.control_service import Control
+from tests.support.pet_models import graph, release
 from tests.support.trained_model import Trained
 
 pytestmark = pytest.mark.usefixtures("forked_programs")

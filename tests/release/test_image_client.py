@@ -15,9 +15,9 @@ from moonfed.errors import InvalidInput
 from moonfed.export.image_client import ServedClassifier
 from moonfed.export.model_file import CheckedModel
 from moonfed.release.repository import ModelDirectory
-from tests.release.test_repository import graph, release
-from tests.release.test_repository_command import program
+from tests.release.test_publish import program
 from tests.support.model_repositories import linear, write_model
+from tests.support.pet_models import graph, release
 from tests.support.server_certificates import write_certificate
 from tests.support.server_process import served
 from tests.support.trained_model import CLASSES, Trained

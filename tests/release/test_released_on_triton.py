@@ -16,7 +16,7 @@ from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedO
 from tritonclient.utils import InferenceServerException
 
 from moonfed.release.repository import ModelDirectory
-from tests.release.test_repository_command import published
+from tests.release.test_publish import published
 from tests.support.control_service import Control
 from tests.support.gates import until
 from tests.support.server_process import Server, served

@@ -4,72 +4,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, WrongState
 from moonfed.release.repository import ModelDirectory, ModelRelease
-from moonfed.release.triton_config import from_text, read_interface, select_versions
+from tests.support.pet_models import contents, graph, read_config, release
 
-CLASSES = ("cat", "dog", "fish")
 PATIENCE = 120.0
-
-
-def graph(scale: float = 1.0, *, batch: int | str = "batch", side: int | str = 4, doubled: bool = False) -> bytes:
-    """Build a model of three classes that depends only on a corner of the image."""
-    kind = onnx.TensorProto.DOUBLE if doubled else onnx.TensorProto.FLOAT
-    nodes = [
-        onnx.helper.make_node("Cast", ["inputs"], ["cast"], to=kind),
-        onnx.helper.make_node("ReduceMean", ["cast", "axes"], ["mean"], keepdims=0),
-        onnx.helper.make_node("Mul", ["mean", "scale"], ["scaled"]),
-        onnx.helper.make_node("Softmax", ["scaled"], ["probabilities"], axis=1),
-    ]
-    dtype = np.float64 if doubled else np.float32
-    held = [
-        onnx.numpy_helper.from_array(np.array([1, 2], dtype=np.int64), "axes"),
-        onnx.numpy_helper.from_array(np.array([scale], dtype=dtype), "scale"),
-    ]
-    made = onnx.helper.make_graph(
-        nodes,
-        "g",
-        [onnx.helper.make_tensor_value_info("inputs", onnx.TensorProto.UINT8, [batch, side, 5, 3])],
-        [onnx.helper.make_tensor_value_info("probabilities", kind, [batch, 3])],
-        held,
-    )
-    opset = [onnx.helper.make_opsetid("", 20)]
-    return onnx.helper.make_model(made, opset_imports=opset, ir_version=10).SerializeToString(deterministic=True)
-
-
-def release(content: bytes, classes: Sequence[str] = CLASSES, **others: bytes) -> ModelRelease:
-    files = {"model.onnx": content, **{name.replace("_", "."): text for name, text in others.items()}}
-    return ModelRelease(interface=read_interface(content, "g.onnx"), classes=tuple(classes), files=files)
-
-
-def read_config(directory: ModelDirectory) -> model_config_pb2.ModelConfig:
-    return text_format.Parse((directory.path / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> ModelDirectory:
-    return ModelDirectory(tmp_path / "models", "pets")
-
-
-def contents(path: Path) -> dict[str, str]:
-    return {
-        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in path.rglob("*")
-        if file.is_file()
-    }
 
 
 def test_a_first_version_appears_with_configuration_and_labels(directory: ModelDirectory) -> None:
@@ -106,28 +54,6 @@ def test_a_first_version_appears_with_configuration_and_labels(directory: ModelD
         }
     """
     assert read_config(directory) == text_format.Parse(expected, model_config_pb2.ModelConfig())
-
-
-def test_a_model_with_a_fixed_batch_is_configured_without_batching(directory: ModelDirectory) -> None:
-    directory.publish(1, release(graph(batch=2)))
-    config = read_config(directory)
-    assert config.max_batch_size == 0
-    assert not config.HasField("dynamic_batching")
-    assert (list(config.input[0].dims), list(config.output[0].dims)) == ([2, 4, 5, 3], [2, 3])
-    assert [sample.batch_size for sample in config.model_warmup] == [1]  # Triton's least
-
-
-def test_a_model_with_unknown_dimensions_has_no_warm_up(directory: ModelDirectory) -> None:
-    directory.publish(1, release(graph(side="height")))
-    config = read_config(directory)
-    assert list(config.input[0].dims) == [-1, 5, 3]
-    assert not config.model_warmup
-
-
-def test_without_class_names_there_are_no_labels(directory: ModelDirectory) -> None:
-    directory.publish(1, release(graph(), classes=()))
-    assert not (directory.path / "labels.txt").exists()
-    assert not read_config(directory).output[0].label_filename
 
 
 @pytest.fixture
@@ -278,71 +204,6 @@ def test_an_edited_configuration_is_kept(directory: ModelDirectory) -> None:
     assert path.read_text() == edited
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('name: "others"', "name in .* is 'others'; it must be its directory's, 'pets'"),
-        ('backend: "python"', "backend in .* is 'python'; it must be 'onnxruntime'"),
-        ('platform: "tensorrt_plan"', "backend in .* is 'tensorrt_plan'"),
-        ('backend: "onnxruntime" default_model_filename: "m.onnx"', "names another model file than model.onnx"),
-        (
-            'backend: "onnxruntime" input { name: "image" data_type: TYPE_UINT8 dims: [4, 5, 3] }',
-            "lacks the model's input",
-        ),
-        (
-            'backend: "onnxruntime" output { name: "z" data_type: TYPE_FP32 dims: [3] }',
-            "has the output 'z'; the model has",
-        ),
-        (
-            'backend: "onnxruntime" max_batch_size: 4 output { name: "probabilities" data_type: TYPE_FP16 dims: [3] }',
-            "data_type of output 'probabilities' in .* is TYPE_FP16; the model's is TYPE_FP32",
-        ),
-        (
-            'backend: "onnxruntime" max_batch_size: 4 output { name: "probabilities" data_type: TYPE_FP32 dims: [10] }',
-            r"dims of output 'probabilities' in .* are \[10\]; the model's are \[3\]",
-        ),
-        (
-            'backend: "onnxruntime" output { name: "probabilities" data_type: TYPE_FP32 dims: [3] }',
-            r"are \[3\]; the model's are \[-1, 3\]",
-        ),
-        ("name = pets", "is not a model configuration: 1:6"),
-    ],
-)
-def test_a_configuration_that_does_not_fit_the_model_is_rejected(
-    directory: ModelDirectory, text: str, message: str
-) -> None:
-    directory.path.mkdir(parents=True)
-    (directory.path / "config.pbtxt").write_text(text)
-    with pytest.raises(InvalidInput, match=message):
-        directory.publish(1, release(graph()))
-    assert set(contents(directory.path)) == {"config.pbtxt"}
-    assert (directory.path / "config.pbtxt").read_text() == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'platform: "onnxruntime_onnx"',  # everything else is completed by the server
-        'backend: "onnxruntime" max_batch_size: 4 input { name: "inputs" data_type: TYPE_UINT8 dims: [-1, -1, 3] }',
-        'backend: "onnxruntime" input { name: "inputs" data_type: TYPE_UINT8 dims: [1, 4, 5, 3] }',
-        'backend: "onnxruntime" max_batch_size: 4 '
-        'input { name: "inputs" data_type: TYPE_UINT8 dims: [60] reshape { shape: [4, 5, 3] } }',
-    ],
-)
-def test_a_configuration_that_fits_is_not_changed(directory: ModelDirectory, text: str) -> None:
-    directory.path.mkdir(parents=True)
-    (directory.path / "config.pbtxt").write_text(text)
-    assert directory.publish(1, release(graph())).kept_config
-    assert (directory.path / "config.pbtxt").read_text() == text
-
-
-def test_batching_a_model_with_a_fixed_batch_is_rejected(directory: ModelDirectory) -> None:
-    directory.path.mkdir(parents=True)
-    (directory.path / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 4')
-    with pytest.raises(InvalidInput, match=r"max_batch_size in .* is 4; the model's first dimensions are fixed"):
-        directory.publish(1, release(graph(batch=2)))
-
-
 def test_labels_of_other_classes_are_rejected(directory: ModelDirectory) -> None:
     directory.publish(1, release(graph(1)))
     with pytest.raises(InvalidInput, match=r"labels.txt names other classes than the model's, cat, dog, bird"):
@@ -373,20 +234,6 @@ def test_versions_are_numbers_without_leading_zeros_that_hold_a_model(directory:
     assert directory.versions() == [9, 10]
     with pytest.raises(NotFound, match="has no version 12; it has 9, 10"):
         directory.model(12)
-
-
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [
-        ("", [5]),
-        ("version_policy { latest { num_versions: 2 } }", [3, 5]),
-        ("version_policy { latest { num_versions: 9 } }", [1, 3, 5]),
-        ("version_policy { all {} }", [1, 3, 5]),
-        ("version_policy { specific { versions: [1, 4, 5] } }", [1, 5]),
-    ],
-)
-def test_the_version_policy_selects_as_triton_documents(policy: str, expected: list[int]) -> None:
-    assert select_versions(from_text(policy, "config.pbtxt"), [1, 3, 5]) == expected
 
 
 def test_rolling_back_serves_the_previous_version_and_deletes_nothing(directory: ModelDirectory) -> None:

@@ -15,7 +15,7 @@ from moonfed.release.repository import ModelDirectory
 from moonfed.serving.model_manager import ModelManager, ServingSettings
 from tests.release.conftest import NOWHERE
 from tests.release.test_follow import good
-from tests.release.test_repository_command import published
+from tests.release.test_publish import published
 from tests.support.control_service import Control
 from tests.support.server_process import served
 from tests.support.trained_model import CLASSES, Trained

@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +31,9 @@ from moonfed.release.float16 import to_float16
 from moonfed.release.simplify import simplify
 from moonfed.release.variants import Variant, VariantOptions, make_variants
 from moonfed.samples import RawSamples
-from tests.export.conftest import SMALL_IMAGE
 from tests.support.control_service import Control
 from tests.support.trained_model import RECIPE, Trained
+from tests.support.variant_exports import exported
 
 DATA_SHA256 = "d" * 64
 
@@ -184,22 +181,6 @@ def test_float16_stores_float16_weights_and_accepts_large_raw_values() -> None:
     assert np.abs(Predictor(half).predict(inputs) - expected).max() < 1e-3
 
 
-def test_a_residual_network_is_quantised_completely() -> None:
-    network = build_network(
-        "tests.support.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
-    )
-    graph = simplify(export_graph(network, SMALL_IMAGE, model="tested"))
-    inputs = np.random.default_rng(0).integers(0, 256, (64, *SMALL_IMAGE.shape), dtype=np.uint8)
-    proto = onnx.ModelProto.FromString(to_int8(graph, inputs))
-    makers = {output: node for node in proto.graph.node for output in node.output}
-    weighted = [node for node in proto.graph.node if node.op_type in ("Conv", "Gemm")]
-    sums = [node for node in proto.graph.node if node.op_type == "Add" and "shift" not in str(node.input)]
-    assert {makers[node.input[0]].op_type for node in weighted} == {"DequantizeLinear"}
-    # all but the sum of preprocessing
-    assert [makers[node.input[0]].op_type for node in sums].count("DequantizeLinear") >= len(sums) - 1
-    assert len(sums) > 1
-
-
 def test_embeddings_stay_float32_in_every_variant(trained: Trained, runs: CoordinatorClient) -> None:
     inputs, graph = trained.test.inputs[:20], check_model(runs, "r", trained.test_file, embeddings=True).graph
     expected = run(graph, inputs)
@@ -283,57 +264,6 @@ def test_an_old_optimised_copy_of_a_dropped_variant_is_removed(
     assert not list(tmp_path.glob("*int8*"))
 
 
-def exported(trained: Trained, control: Control, output: Path, *options: str) -> dict[str, Any]:
-    arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(output), "--insecure"]
-    arguments += ["--coordinator", control.address, *options, "--json"]
-    shown = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
-    report: dict[str, Any] = json.loads(shown)["report"]
-    assert report == json.loads(output.with_suffix(".report.json").read_text())
-    return report
-
-
-def test_the_report_names_the_written_files(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
-    output = tmp_path / "digits.onnx"
-    report = exported(trained, trained_run, output, "--variant", "all", "--calibration", str(trained.calibration_file))
-    assert (report["run"], report["round"], report["max_drop"]) == ("r", 1, 0.5)
-    assert report["data"] == {
-        "sha256": hashlib.sha256(trained.test_file.read_bytes()).hexdigest(),
-        "samples": len(trained.test),
-    }
-    assert report["calibration"] == {
-        "sha256": hashlib.sha256(trained.calibration_file.read_bytes()).hexdigest(),
-        "samples": 200,
-    }
-    assert report["measured_on"]["onnxruntime"] == onnxruntime.__version__
-    entries = report["variants"]
-    files = {entry["file"] for entry in entries}
-    assert files == {"digits.onnx", "digits.float16.onnx", "digits.int8.onnx"}
-    for entry in entries:
-        content = (tmp_path / entry["file"]).read_bytes()
-        assert (entry["bytes"], entry["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
-        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        (probabilities,) = session.run(None, {"inputs": trained.test.inputs})
-        right = np.asarray(probabilities).argmax(axis=1) == trained.test.labels
-        assert entry["top1"] == pytest.approx(float(right.mean()), abs=1e-12)
-        assert entry["drop_points"] == pytest.approx(100 * (entries[0]["top1"] - entry["top1"]), abs=1e-9)
-        chosen = np.asarray(probabilities)[np.arange(len(right)), trained.test.labels].astype(np.float64)
-        assert entry["loss"] == pytest.approx(-float(np.log(chosen).mean()), rel=1e-4)
-
-
-def test_the_table_shows_each_decision(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
-    arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(tmp_path / "d.onnx"), "--insecure"]
-    arguments += ["--coordinator", trained_run.address, "--variant", "float16", "--bound", "0.25"]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    steps = ["making float16", f"timing float32, float16, and scoring them on {len(trained.test):,} samples"]
-    assert done.stderr.splitlines() == [f"moonfed-export: {step}" for step in steps]
-    lines = done.stdout.splitlines()
-    assert read_metadata((tmp_path / "d.onnx").read_bytes())["parity_bound"] == "0.25"
-    assert " ".join(lines[1].split()) == "variant bytes top-1 drop loss difference ms batch 1 ms batch 32 ms load"
-    assert [line.split()[0] for line in lines[2:4]] == ["float32", "float16"]
-    assert lines[4] == "float32: kept, the reference for the others"
-    assert lines[5].startswith("float16: kept, 1.9")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -356,38 +286,3 @@ def test_variants_need_samples(checked: CheckedModel, trained: Trained) -> None:
     none = RawSamples(inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     with pytest.raises(InvalidInput, match="data hold no samples"):
         make_variants(checked.graph, none, DATA_SHA256, VariantOptions(names=("float16",)))
-
-
-CONVERT = """
-import hashlib, sys
-from pathlib import Path
-import numpy as np
-from moonfed.release.convert import optimise, to_int8
-from moonfed.release.float16 import to_float16
-
-graph = Path(sys.argv[1]).read_bytes()
-inputs = np.load(sys.argv[2])["inputs"]
-for made in (to_float16(graph), to_int8(graph, inputs), optimise(graph), optimise(to_int8(graph, inputs))):
-    print(hashlib.sha256(made).hexdigest())
-assert "torch" not in sys.modules
-"""
-
-
-def test_two_conversions_in_two_processes_are_byte_identical(
-    trained: Trained, checked: CheckedModel, tmp_path: Path
-) -> None:
-    """Conversion also imports no torch."""
-    (tmp_path / "model.onnx").write_bytes(checked.graph)
-    outputs = []
-    for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", CONVERT, str(tmp_path / "model.onnx"), str(trained.calibration_file)],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "proto:."},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        outputs.append(done.stdout.split())
-    assert outputs[0] == outputs[1]
-    assert len(set(outputs[0])) == 4

@@ -69,7 +69,7 @@ def test_slices_are_written_to_each_roles_file(tmp_path: Path) -> None:
     with writers({"model": tmp_path / "m", "momentum": tmp_path / "v"}, SPECS) as open_files:
         for start, stop in ranges(SIZE, 50):
             open_files["model"].write(VALUES[start:stop].astype(np.float64))
-            open_files["momentum"].write(2.0 * VALUES[start:stop])
+            open_files["momentum"].write(2.0 * VALUES[start:stop].astype(np.float64))
     assert (tmp_path / "m").read_bytes() == write(tmp_path / "whole").read_bytes()
     np.testing.assert_array_equal(read_elements(tmp_path / "v", SIZE, 0, SIZE), 2 * VALUES)
 

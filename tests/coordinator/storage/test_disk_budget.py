@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
 
 
-def test_uploads_are_rejected_while_the_budget_is_used_up(tmp_path: Path) -> None:
+def test_uploads_are_rejected_while_the_budget_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bundle, then an update: both are let in again once something was deleted."""
+    monkeypatch.setattr(disk_budget, "MEASURED_SECONDS", 0.0)
     bundle, big = coordinator.make_bundle(), b"x" * 400_000
     with fleet_in(tmp_path, disk_budget=600_000) as fleet:
         device = fleet.device("cam-1")
@@ -40,13 +42,12 @@ def test_uploads_are_rejected_while_the_budget_is_used_up(tmp_path: Path) -> Non
         assert fleet.operator.rounds("run")[0].counted == ["cam-1"]
 
 
-@pytest.fixture(autouse=True)
-def measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_budget, "MEASURED_SECONDS", 0.0)
+def measured_each_time(root: Path) -> DiskBudget:
+    return DiskBudget(root, 1000, clock=itertools.count(100.0, disk_budget.MEASURED_SECONDS).__next__)
 
 
 def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    budget, file = DiskBudget(tmp_path, 1000), tmp_path / "a" / "file"
+    budget, file = measured_each_time(tmp_path), tmp_path / "a" / "file"
     file.parent.mkdir()
     for size, warnings in ((700, 0), (850, 1), (900, 1), (100, 1), (999, 2)):
         file.write_bytes(b"x" * size)
@@ -57,7 +58,7 @@ def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: py
 
 
 def test_rejected_uploads_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    budget, file = DiskBudget(tmp_path, 1000), tmp_path / "file"
+    budget, file = measured_each_time(tmp_path), tmp_path / "file"
     file.write_bytes(b"x" * 700)
     for size, told in ((301, 1), (302, 1), (300, 1), (301, 2)):
         if size == 300:
@@ -71,8 +72,7 @@ def test_rejected_uploads_are_logged_once(tmp_path: Path, caplog: pytest.LogCapt
         budget.require(0)  # a run whose bundle is there already
 
 
-def test_admitted_bytes_count_until_the_next_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_budget, "MEASURED_SECONDS", 10.0)
+def test_admitted_bytes_count_until_the_next_measurement(tmp_path: Path) -> None:
     now = [100.0]
     budget = DiskBudget(tmp_path, 1000, clock=lambda: now[0])
     budget.require(600)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -13,29 +12,17 @@ import pytest
 from moonfed.bundle import read_bundle
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
-from moonfed.errors import InvalidInput, NotFound, TrainingFailed
+from moonfed.errors import InvalidInput, NotFound
 from moonfed.experiments import datasets
 from moonfed.experiments.datasets import DataSet, load_dataset
-from moonfed.experiments.fleet.engine import EngineSettings
-from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.plot import draw_result
-from moonfed.experiments.fleet.preparation import prepare
 from moonfed.experiments.fleet.run import SimulationProgress, party_model, run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.export.binding import bind
 from moonfed.export.scoring import Predictor
 from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE
 from moonfed.tensors import open_model
-from tests.support.simulation_workers import workers
-
-QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties": 3, "rounds": 2, "seed": 1}
-
-
-TWO = EngineSettings(workers=2)
-
-
-def rows(output: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "results.jsonl").read_text().splitlines()]
+from tests.support.quick_simulations import QUICK, TWO, rows
 
 
 def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path) -> None:
@@ -90,51 +77,6 @@ def test_a_finished_simulation_is_not_run_again(tmp_path: Path, monkeypatch: pyt
         InvalidInput, match=r"a simulation whose settings\.momentum is not given, not 0\.5; name another"
     ):
         run_simulation(slower, tmp_path / "a")
-
-
-def test_a_party_that_fails_ends_the_simulation_with_its_reason(tmp_path: Path) -> None:
-    simulation = Simulation(dataset="wine", model="mlp", **(QUICK | {"settings": {"epochs": 2, "batch_size": 8}}))
-    prepare(simulation, Layout(tmp_path / "a"), None, lambda _: None)
-    inputs = np.load(tmp_path / "a" / "data" / "train-inputs.npy", mmap_mode="r+")
-    inputs[:10] = np.nan  # the first party's
-    inputs.flush()
-    with pytest.raises(TrainingFailed, match="party-1: local training diverged"):
-        run_simulation(simulation, tmp_path / "a", engine=TWO)
-    assert workers() == []
-
-
-def test_a_worker_that_dies_ends_the_simulation_which_can_then_go_on(tmp_path: Path) -> None:
-    simulation = Simulation(dataset="digits", **(QUICK | {"settings": {"epochs": 15, "batch_size": 32}}))
-
-    def kill(progress: SimulationProgress) -> None:
-        if progress.sentence.startswith("round 1 of 2: 1 of 3"):
-            for worker in workers():
-                worker.kill()
-
-    with pytest.raises(TrainingFailed, match=r"party-\d: a worker process was killed by SIGKILL"):
-        run_simulation(simulation, tmp_path / "a", engine=TWO, progress=kill)
-    assert workers() == []
-    result = run_simulation(simulation, tmp_path / "a", engine=TWO)
-    assert [row["round"] for row in rows(tmp_path / "a")] == [1, 2]
-    assert result.rounds[0].accuracy > 0.1
-
-
-def test_the_parties_metrics_are_in_the_results(tmp_path: Path) -> None:
-    keys = QUICK | {"settings": QUICK["settings"] | {"measure_inexactness": 1}}
-    run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
-    with open_storage(tmp_path / "a" / "coordinator") as directory:
-        for row in rows(tmp_path / "a"):
-            record = directory.store.round(AttemptId(run="simulation", round=row["round"], attempt=1))
-            assert record is not None
-            reports = directory.store.reports.of_attempt(record.id)
-            told = [(report.samples, report.metrics["inexactness"]) for report in reports]
-            mean = sum(samples * value for samples, value in told) / sum(samples for samples, _ in told)
-            assert row["metrics"]["inexactness"] == pytest.approx(mean)
-            assert 0 < mean < 10
-        (tmp_path / "a" / "summary.json").unlink()  # as if it had been killed at the very end
-    before = rows(tmp_path / "a")
-    run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
-    assert rows(tmp_path / "a") == before
 
 
 def test_a_thousand_parties_with_a_fifth_per_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

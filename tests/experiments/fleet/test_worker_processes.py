@@ -1,60 +1,16 @@
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 from moonfed.errors import TrainingFailed
 from moonfed.experiments.fleet.layout import Layout
-from moonfed.experiments.fleet.preparation import prepare
-from moonfed.experiments.fleet.worker_processes import ForkServer, ProcessWorker, open_processes
-from moonfed.experiments.simulation import Simulation
-from tests.support.simulation_workers import fork_servers, workers
-
-WINE = Simulation(dataset="wine", model="mlp", parties=3, beta=5.0)
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    prepare(WINE, Layout(tmp_path), None, lambda _: None)
-    return tmp_path
-
-
-def with_workers(output: Path, number: int, work: Any) -> Any:  # noqa: ANN401 - a coroutine function of the workers
-    async def run() -> Any:  # noqa: ANN401
-        async with AsyncExitStack() as stack:
-            return await work(await open_processes(stack, number, output, "cpu"))
-
-    return asyncio.run(run())
-
-
-def test_workers_share_one_server_and_are_reaped(output: Path) -> None:
-    async def load(opened: Sequence[ProcessWorker]) -> list[int]:
-        assert await asyncio.gather(*(worker.do("load", {}) for worker in opened)) == [{}, {}]
-        assert len(workers()) == 2
-        return [server.pid for server in fork_servers()]
-
-    first = with_workers(output, 2, load)
-    assert workers() == []
-    assert with_workers(output, 2, load) == first
-    assert len(first) == 1
-    assert workers() == []
-
-
-def test_a_worker_inherits_nothing_but_its_streams(output: Path) -> None:
-    async def files(opened: Sequence[ProcessWorker]) -> list[set[str]]:
-        await asyncio.gather(*(worker.do("load", {}) for worker in opened))
-        return [{str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir()} for process in workers()]
-
-    first, second = with_workers(output, 2, files)
-    assert len([name for name in first if name.startswith("socket:")]) == 1
-    assert not {name for name in first & second if name.startswith("socket:")}
+from moonfed.experiments.fleet.worker_processes import ProcessWorker
+from tests.experiments.fleet.conftest import with_workers
+from tests.support.simulation_workers import workers
 
 
 def test_a_worker_runs_one_thread_of_arithmetic(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,28 +32,3 @@ def test_a_worker_that_dies_names_its_signal(output: Path, number: signal.Signal
 
     with_workers(output, 1, kill)
     assert workers() == []
-
-
-def test_workers_die_with_their_server_and_the_next_ones_get_another(output: Path) -> None:
-    async def kill_server(opened: Sequence[ProcessWorker]) -> None:
-        await opened[0].do("load", {})
-        (server,), mine = fork_servers(), workers()
-        server.kill()
-        assert psutil.wait_procs([server, *mine], timeout=20)[1] == []
-        with pytest.raises(TrainingFailed, match="was killed by SIGKILL"):
-            await opened[0].do("load", {})
-
-    with_workers(output, 2, kill_server)
-
-    async def load(opened: Sequence[ProcessWorker]) -> None:
-        assert await opened[0].do("load", {}) == {}
-
-    with_workers(output, 1, load)
-
-
-def test_a_server_that_cannot_start_is_reported(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    server = ForkServer()
-    with pytest.raises(TrainingFailed, match="the process that starts the workers has ended unexpectedly"):
-        server.fork(output, "cpu")
-    server.close()

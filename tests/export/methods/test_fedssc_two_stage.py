@@ -8,7 +8,6 @@ import torch
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network, exchanged_tensors
 from tests.export.conftest import SMALL_IMAGE, NewPlan, batches, hyperparameters
-from tests.export.methods.test_fedssc import manifest, prototypes
 from tests.support.eager_reference import (
     Model,
     Term,
@@ -20,6 +19,7 @@ from tests.support.eager_reference import (
     weights_of,
 )
 from tests.support.plan_rounds import TOLERANCE, largest_difference, other_models, run_round, smooth_network
+from tests.support.prototype_plans import manifest, prototypes
 
 SMOOTH = smooth_network()
 METHOD = "fedssc-two-stage"

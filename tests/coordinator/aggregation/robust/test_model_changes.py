@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges
+from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, PerKind
+from moonfed.schema import Kind
 from moonfed.tensors import header_bytes
 from tests.support.aggregation_rounds import PARAMETERS, SIZE, SPECS
 
 CHANCE = np.random.default_rng(5)
 START, MODELS = CHANCE.normal(size=SIZE).astype("<f4"), CHANCE.normal(size=(4, SIZE)).astype("<f4")
 CHANGES = MODELS.astype(np.float64) - START
-COLUMNS = {"parameter": PARAMETERS, "statistic": ~PARAMETERS}
+COLUMNS: dict[Kind, npt.NDArray[np.bool_]] = {"parameter": PARAMETERS, "statistic": ~PARAMETERS}
 SLICES = [1, 100, 1 << 20]  # elements of all four devices together
 
 
@@ -45,13 +47,16 @@ def test_norms_and_inner_products_are_of_parameters_and_of_statistics(
     assert set(squares) == set(grams) == set(COLUMNS)
     for kind, columns in COLUMNS.items():
         part = CHANGES[:, columns]
-        np.testing.assert_allclose(grams[kind], part @ part.T, rtol=1e-12, atol=1e-12)  # type: ignore[index]
-        np.testing.assert_allclose(squares[kind], (part**2).sum(axis=1), rtol=1e-12)  # type: ignore[index]
+        np.testing.assert_allclose(grams[kind], part @ part.T, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(squares[kind], (part**2).sum(axis=1), rtol=1e-12)
 
 
 def test_only_changes_with_another_scale_than_1_are_computed_anew(changes: ModelChanges) -> None:
-    scales = {"parameter": np.array([1.0, 0.5, 1.0, 0.0]), "statistic": np.array([1.0, 1.0, 0.25, 0.0])}
-    found = changes.clipped(scales, 0, SIZE)  # type: ignore[arg-type]
+    scales: PerKind = {
+        "parameter": np.array([1.0, 0.5, 1.0, 0.0]),
+        "statistic": np.array([1.0, 1.0, 0.25, 0.0]),
+    }
+    found = changes.clipped(scales, 0, SIZE)
     expected = np.where(PARAMETERS, scales["parameter"][:, None], scales["statistic"][:, None]) * CHANGES + START
     np.testing.assert_array_equal(found[0], MODELS[0])
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

@@ -6,10 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.storage.blobs import object_store
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.blobs.object_store import ObjectBlobStore
 from tests.support.blob_contents import CONTENT, REF, put
@@ -42,14 +39,15 @@ def test_a_damaged_copy_is_fetched_once_more(bucket: str, tmp_path: Path) -> Non
     assert after_a_power_loss.local(REF).read_bytes() == CONTENT
 
 
-def test_copies_are_bounded_and_those_in_use_stay(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blobs = ObjectBlobStore(ObjectClient(bucket), tmp_path, copies_bytes=25_000)
+def test_copies_are_bounded_and_those_in_use_stay(bucket: str, tmp_path: Path) -> None:
+    objects = ObjectClient(bucket)
+    blobs = ObjectBlobStore(objects, tmp_path, copies_bytes=25_000)
     contents = [bytes([number]) * 10_000 for number in range(6)]
     for content in contents:
         put(blobs, content)
     copies = tmp_path / "copies"
     assert len(list(copies.iterdir())) == 6, "somebody may be reading any of them"
-    monkeypatch.setattr(object_store, "COPY_SECONDS", 0.0)
+    blobs = ObjectBlobStore(objects, tmp_path, copies_bytes=25_000, copy_seconds=0.0)
     time.sleep(0.01)
     assert blobs.local(ref_of_bytes(contents[0])).read_bytes() == contents[0]
     assert {path.name for path in copies.iterdir()} == {ref_of_bytes(contents[n]).sha256 for n in (0, 5)}

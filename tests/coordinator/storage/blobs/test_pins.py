@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sql
 
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.storage.blobs import pins
+from moonfed.coordinator.storage.blobs.pins import Pins, SharedPins
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from tests.coordinator.storage.blobs.test_garbage_collection import BUNDLE
 from tests.support.postgresql import Server
@@ -63,11 +63,11 @@ def test_unreferenced_blobs_are_deleted(two: Two) -> None:
     assert not second.blobs.has(ref)
 
 
-def test_the_pins_of_a_dead_coordinator_expire(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pins_of_a_dead_coordinator_expire(two: Two) -> None:
     first, second = two
     ref = first.blobs.put_bytes(CONTENT)
-    monkeypatch.setattr(pins, "PIN_SECONDS", -1.0)
-    second.pins.add("one", [ref.sha256])
+    dead = Pins(SharedPins(second.store._transactions, "dead", seconds=-1.0))
+    dead.add("one", [ref.sha256])
     assert first.garbage_collector.collect([ref]) == ref.size
 
 

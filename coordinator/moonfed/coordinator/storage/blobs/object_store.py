@@ -21,8 +21,15 @@ COPY_SECONDS = 3600.0  # minimum life of a copy, since it may be being read
 class ObjectBlobStore:
     """Blobs as objects `blobs/ab/abcd…`; copies in `ROOT/copies/`, incoming files in `ROOT/incoming/`."""
 
-    def __init__(self, objects: ObjectClient, root: Path, *, copies_bytes: int = COPIES_BYTES) -> None:
-        self._objects, self._copies_bytes = objects, copies_bytes
+    def __init__(
+        self,
+        objects: ObjectClient,
+        root: Path,
+        *,
+        copies_bytes: int = COPIES_BYTES,
+        copy_seconds: float = COPY_SECONDS,
+    ) -> None:
+        self._objects, self._copies_bytes, self._copy_seconds = objects, copies_bytes, copy_seconds
         self._copies, self._incoming = root / "copies", root / "incoming"
         for directory in (self._copies, self._incoming):
             directory.mkdir(parents=True, exist_ok=True)
@@ -126,7 +133,7 @@ class ObjectBlobStore:
         """Delete the least recently used copies while they exceed the limit."""
         entries = sorted((entry.stat().st_mtime, entry) for entry in self._copies.iterdir())
         total = sum(entry.stat().st_size for _, entry in entries)
-        newest = time.time() - COPY_SECONDS
+        newest = time.time() - self._copy_seconds
         for used, entry in entries:
             if total <= self._copies_bytes or used > newest:
                 return

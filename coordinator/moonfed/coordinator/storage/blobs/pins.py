@@ -22,15 +22,15 @@ _columns = tables.pins.c
 class SharedPins:
     """The pins of all coordinators on one database. PostgreSQL only. Blocking."""
 
-    def __init__(self, transactions: Transactions, replica: str) -> None:
-        self._transactions, self._replica = transactions, replica
+    def __init__(self, transactions: Transactions, replica: str, seconds: float = PIN_SECONDS) -> None:
+        self._transactions, self._replica, self._seconds = transactions, replica, seconds
 
     def add(self, digests: Collection[str]) -> None:
         """Pin blobs for this replica, after any deletion of one of them that is in progress on any replica."""
         with self._transactions.write() as connection:
             for sha256 in sorted(digests):
                 connection.execute(sql.select(sql.func.pg_advisory_xact_lock_shared(_lock_of(sha256))))
-            until = connection.execute(sql.select(NOW + PIN_SECONDS)).scalar_one()
+            until = connection.execute(sql.select(NOW + self._seconds)).scalar_one()
             connection.execute(sql.delete(tables.pins).where(_columns.until <= NOW))
             rows = [{"replica": self._replica, "sha256": sha256, "until": until} for sha256 in sorted(digests)]
             insert_or_replace(connection, tables.pins, rows)
@@ -42,7 +42,7 @@ class SharedPins:
             with self._transactions.write() as connection:
                 connection.execute(sql.delete(tables.pins).where(ours))
         except sql.exc.OperationalError as error:
-            _log.warning("blobs stay for up to %g s longer than needed: %s", PIN_SECONDS, error.orig)
+            _log.warning("blobs stay for up to %g s longer than needed: %s", self._seconds, error.orig)
 
     def unless_pinned(self, sha256: str, work: Callable[[], None]) -> None:
         """Call `work` unless the blob is pinned, and prevent pinning meanwhile."""

@@ -19,8 +19,8 @@ from tritonclient.grpc import model_config_pb2
 from moonfed.errors import InvalidInput
 from moonfed.export.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
-from tests.release.test_repository import graph
 from tests.support.control_service import Control
+from tests.support.pet_models import graph
 from tests.support.trained_model import CLASSES, Trained
 
 pytestmark = pytest.mark.usefixtures("forked_programs")

@@ -1,0 +1,58 @@
+"""A followed run: its rounds' times, metrics and scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.storage.opening import open_storage
+from moonfed.experiments.fleet.follow_run import Clock
+from moonfed.experiments.fleet.layout import Layout
+from moonfed.experiments.fleet.run import run_simulation
+from moonfed.experiments.simulation import Simulation
+from tests.support.quick_simulations import QUICK, TWO, rows
+
+
+def test_the_parties_metrics_are_in_the_results(tmp_path: Path) -> None:
+    keys = QUICK | {"settings": QUICK["settings"] | {"measure_inexactness": 1}}
+    run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
+    with open_storage(tmp_path / "a" / "coordinator") as directory:
+        for row in rows(tmp_path / "a"):
+            record = directory.store.round(AttemptId(run="simulation", round=row["round"], attempt=1))
+            assert record is not None
+            reports = directory.store.reports.of_attempt(record.id)
+            told = [(report.samples, report.metrics["inexactness"]) for report in reports]
+            mean = sum(samples * value for samples, value in told) / sum(samples for samples, _ in told)
+            assert row["metrics"]["inexactness"] == pytest.approx(mean)
+            assert 0 < mean < 10
+        (tmp_path / "a" / "summary.json").unlink()  # as if it had been killed at the very end
+    before = rows(tmp_path / "a")
+    run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
+    assert rows(tmp_path / "a") == before
+
+
+def test_a_rounds_time_goes_on_where_a_killed_simulation_left_it(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.clock.write_text(json.dumps({"round": 2, "seconds": 1000.0, "party_seconds": 300.0}))
+    clock = Clock(layout)
+    clock.start(2)
+    assert 1000.0 <= clock.times.seconds < 1100.0
+    clock.keep(party_seconds=50.0)
+    assert clock.times.party_seconds == 350.0
+    again = Clock(layout)
+    again.start(2)
+    assert again.times.seconds >= 1000.0
+    assert again.times.party_seconds == 350.0
+    again.start(3)
+    assert (again.times.seconds < 100.0, again.times.party_seconds) == (True, 0.0)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"round": 2}', '{"round": 2, "seconds": "x", "party_seconds": 1}'])
+def test_a_damaged_clock_starts_from_zero(tmp_path: Path, text: str) -> None:
+    Layout(tmp_path).clock.write_text(text)
+    clock = Clock(Layout(tmp_path))
+    clock.start(2)
+    assert clock.times.seconds < 100.0
