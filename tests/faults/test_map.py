@@ -146,7 +146,7 @@ TESTS: dict[int, list[str]] = {
     25: [
         "edge_client.agent.test_enrolment::test_an_expired_identity_is_enrolled_again_with_its_name_and_key",
         "edge_client.agent.test_session::test_an_expired_certificate_is_detected_locally",
-        "proto.test_transport::test_an_expired_certificate_is_final_and_noticed_locally",
+        "proto.test_connection_diagnosis::test_an_expired_certificate_is_final_and_noticed_locally",
     ],
     26: [
         "coordinator.rpc.test_authentication::test_another_authoritys_certificate_and_none_are_rejected",
@@ -154,13 +154,13 @@ TESTS: dict[int, list[str]] = {
     ],
     27: ["coordinator.rpc.test_authentication::test_no_call_can_be_made_in_another_devices_name"],
     29: [
-        "coordinator.pki.test_authority::test_a_used_token_an_expired_one_and_a_forged_one_are_rejected",
+        "coordinator.pki.test_enrolment::test_a_used_token_an_expired_one_and_a_forged_one_are_rejected",
         "coordinator.rpc.test_authentication::test_an_expired_token_is_rejected",
     ],
     30: [
         "coordinator.aggregation.test_robust_runs::test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples",
         "coordinator.rpc.test_authentication::test_a_token_enrols_its_number_of_devices",
-        "coordinator.storage.test_store::test_concurrent_enrolments_never_exceed_a_tokens_uses",
+        "coordinator.storage.test_device_registry::test_concurrent_enrolments_never_exceed_a_tokens_uses",
     ],
     31: [
         "coordinator.aggregation.test_robust_runs::test_robust_aggregation_keeps_the_model_and_names_the_poisoned_devices",
@@ -217,7 +217,7 @@ TESTS: dict[int, list[str]] = {
     ],
     54: [
         "coordinator.rpc.test_rate_limit::test_a_guesser_is_limited_by_its_address_however_often_it_reconnects",
-        "coordinator.rpc.test_rate_limit::test_a_peers_port_is_not_its_name",
+        "coordinator.rpc.test_interceptor::test_a_peers_port_is_not_its_name",
     ],
     57: ["edge_client.agent.test_main::test_other_users_cannot_read_what_a_device_stores"],
     58: [
